@@ -163,9 +163,9 @@ def test_parts_are_rows_too(log: LogWriter, read: Read) -> None:
     assert frame.rdd.getNumPartitions() == 1
     first, second = (str(log.root / names.COMMIT_LOG / names.offset_name(base)) for base in (0, 1000))
     assert [tuple(row) for row in frame.collect()] == [
-        (first, 0, 1000, 1000, 0, 600, True, False, None, None),
-        (first, 0, 1000, 1000, 600, 1000, False, False, None, None),
-        (second, 1000, 1000, 1000, 1000, 1300, True, True, None, None),
+        (first, 0, 1000, 1000, 0, 600, True, False, None, None, None, None),
+        (first, 0, 1000, 1000, 600, 1000, False, False, None, None, None, None),
+        (second, 1000, 1000, 1000, 1000, 1300, True, True, None, None, None, None),
     ]
 
 

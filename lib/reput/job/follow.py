@@ -6,6 +6,7 @@ import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pyspark.sql import SparkSession
@@ -81,6 +82,12 @@ class _Following:
     went_back: Callable[[int], None] | None
     max_rate: int | None
 
+    def _by_now(self, live: LiveLog, writer: BatchWriter, planned: int) -> int:
+        """The log's settled end, if a batch up to it isn't larger than one may be; else the planned end."""
+        end = live.settled(planned)
+        most = self.plan.options.max_bytes_per_trigger
+        return end if end - writer.state.cursor <= most else planned
+
     def follow(self, target: Target) -> dict[str, float]:
         """Follow the log with tasks that write as ``target`` says."""
         plan, runner, watch, went_back = self.plan, self.runner, self.watch, self.went_back
@@ -111,7 +118,7 @@ class _Following:
             begins = _begins_at_cursor(plan, log, checkpoint)
             live = LiveLog(plan.settings, plan.journal.state.cursor)
             # With a limited rate nothing may be read ahead.
-            settled = live.settled if self.max_rate is None else int
+            settled = partial(self._by_now, live, writer) if self.max_rate is None else int
             try:
                 # With a limited rate the first batch's size isn't known yet, and nothing may be read ahead.
                 if begins and self.max_rate is None:
