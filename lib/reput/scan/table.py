@@ -10,10 +10,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from reput.caches import CACHED
 from reput.format import commitlog, javastring, names
 
 TOPIC_SCHEDULE = 1  # DELAY decides the tagsCode
@@ -23,7 +21,7 @@ TOPIC_NO_UNITS = 4  # can't be a directory, or isn't wanted: messages are counte
 QUEUE_JUMP = 1  # a queueOffset above the expected one
 QUEUE_REPEAT = 2  # a queueOffset below the expected one, or a message twice in one queue
 
-_HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
+HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class TopicArrays(NamedTuple):
@@ -214,18 +212,22 @@ class QueueTable:
 
     def grow_queues(self) -> None:
         """Double the queue table."""
+        from reput.scan import table_kernels as kernels
+
         old = self.queues
         capacity = len(old.topic)
         columns: dict[str, Any] = {
             name: _doubled(getattr(old, name)) for name in old._fields if name != "slots"
         }
         columns["next"][capacity:] = -1
-        keys = _queue_hashes(old.topic, old.queue_id, int(self.queue_count[0]))
-        slots = _slots_of(keys, len(old.slots) * 2)
+        keys = kernels.queue_hashes(old.topic, old.queue_id, int(self.queue_count[0]))
+        slots = kernels.slots_of(keys, len(old.slots) * 2)
         self.queues = QueueArrays(slots=slots, **columns)
 
     def _grow_spellings(self, count: int, text: int) -> None:
         """Make room for a number of spellings, at most as many topics, and the bytes of their text."""
+        from reput.scan import table_kernels as kernels
+
         topics = self.topics
         if text > len(topics.text):
             grown = np.zeros(max(text, 2 * len(topics.text)), np.uint8)
@@ -238,7 +240,7 @@ class QueueTable:
                 if name not in ("slots", "text")
             }
             known = len(self._topic_numbers)
-            slots = _slots_of(self._topic_hashes[:known], len(topics.slots) * 2)
+            slots = kernels.slots_of(self._topic_hashes[:known], len(topics.slots) * 2)
             self._topic_hashes = _doubled(self._topic_hashes)
             topics = TopicArrays(slots=slots, text=topics.text, **columns)
         self.topics = topics
@@ -261,7 +263,7 @@ def queue_hash(topic: int, queue_id: int) -> int:
 
 
 def _mix(value: int) -> int:
-    value = (value * int(_HASH_MULTIPLIER)) & 0xFFFFFFFFFFFFFFFF
+    value = (value * int(HASH_MULTIPLIER)) & 0xFFFFFFFFFFFFFFFF
     return value ^ (value >> 29)
 
 
@@ -270,29 +272,6 @@ def _insert(slots: NDArray[np.int32], key: int, number: int) -> None:
     while slots[slot]:
         slot = (slot + 1) & (len(slots) - 1)
     slots[slot] = number + 1
-
-
-@njit(cache=CACHED)
-def _queue_hashes(topic, queue_id, count):  # type: ignore[no-untyped-def]
-    """uint64[count]: what :func:`queue_hash` says of the first queues, of which there may be a million."""
-    keys = np.empty(count, np.uint64)
-    for number in range(count):
-        key = np.uint64(topic[number]) << np.uint64(32) ^ np.uint64(np.uint32(queue_id[number]))
-        key *= _HASH_MULTIPLIER
-        keys[number] = key ^ (key >> np.uint64(29))
-    return keys
-
-
-@njit(cache=CACHED)
-def _slots_of(keys, size):  # type: ignore[no-untyped-def]
-    """int32[size]: what :func:`_insert` makes of the hashes of the numbers from 0 on."""
-    slots = np.zeros(size, np.int32)
-    for number in range(len(keys)):
-        slot = np.int64(keys[number] & np.uint64(size - 1))
-        while slots[slot]:
-            slot = (slot + 1) & (size - 1)
-        slots[slot] = number + 1
-    return slots
 
 
 def _doubled(array: NDArray[Any]) -> NDArray[Any]:

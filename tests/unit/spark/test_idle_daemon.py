@@ -6,9 +6,12 @@ import os
 import socket
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
 from pyspark.serializers import read_int
 
 LONGEST = 60.0
@@ -21,11 +24,18 @@ daemon.manager()
 """
 
 
-def test_it_ends_without_workers_and_not_before(tmp_path: Path) -> None:
+@pytest.fixture
+def sockets() -> Iterator[Path]:
+    """A directory for sockets, whose paths may have 107 bytes."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as path:
+        yield Path(path)
+
+
+def test_it_ends_without_workers_and_not_before(sockets: Path) -> None:
     environment = {
         **os.environ,
         "PYTHON_UNIX_DOMAIN_ENABLED": "true",
-        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(tmp_path),
+        "PYTHON_WORKER_FACTORY_SOCK_DIR": str(sockets),
         "SPARK_REUSE_WORKER": "1",
     }
     with subprocess.Popen(
@@ -34,7 +44,7 @@ def test_it_ends_without_workers_and_not_before(tmp_path: Path) -> None:
         try:
             assert daemon.stdout is not None
             path = daemon.stdout.read(read_int(daemon.stdout)).decode()
-            assert Path(path).parent == tmp_path
+            assert Path(path).parent == sockets
             with socket.socket(socket.AF_UNIX) as worker:
                 worker.connect(path)
                 pid = read_int(worker.makefile("rb"))
@@ -47,6 +57,6 @@ def test_it_ends_without_workers_and_not_before(tmp_path: Path) -> None:
         finally:
             daemon.kill()
     assert daemon.returncode == 1  # as PySpark's own, when anything but Spark ends it
-    assert list(tmp_path.iterdir()) == []
+    assert list(sockets.iterdir()) == []
     with socket.socket(socket.AF_UNIX) as late:
         assert late.connect_ex(path) != 0
