@@ -47,6 +47,7 @@ _BATCH = {"queue.type": "BatchCQ"}
 SMALL_FILES = {"mappedFileSizeConsumeQueue": 20 * 200}
 _QUEUES_A_TOPIC = 8
 _LIGHT_A_MESSAGE = 20
+_SEGMENT = 1 << 30
 _LIGHT = {**SMALL_FILES, "enableLmq": True, "enableMultiDispatch": True}
 _MOST_TOLD = 10
 #: From so many queue files on the time for each is told.
@@ -130,8 +131,10 @@ def many_queues(directory: Path, version: str, queues: int, each: int = 10) -> L
     return Log(store, version, len(data), len(data), queues * each)
 
 
-def light_queues(directory: Path, version: str, queues: int, each: int = 3) -> Log:
-    """A log whose messages go to light queues as well, in turns, until each has some."""
+def light_queues(
+    directory: Path, version: str, queues: int, each: int = 3, named: int = _LIGHT_A_MESSAGE
+) -> Log:
+    """A log whose messages go to some light queues each as well, in turns, until each queue has some."""
     home = directory / f"light-{queues}"
     store = home / "store"
     shutil.rmtree(home, ignore_errors=True)
@@ -141,9 +144,9 @@ def light_queues(directory: Path, version: str, queues: int, each: int = 3) -> L
     for turn in range(each):
         order = list(range(queues))
         shuffled.shuffle(order)
-        for at in range(0, queues, _LIGHT_A_MESSAGE):
-            light = order[at : at + _LIGHT_A_MESSAGE]
-            listed = ",".join(f"%LMQ%device-{number}" for number in light)
+        for at in range(0, queues, named):
+            light = order[at : at + named]
+            listed = ",".join(f"%LMQ%device-{number:07d}" for number in light)
             offsets = ",".join([str(turn)] * len(light))
             properties = f"INNER_MULTI_DISPATCH\x01{listed}\x02INNER_MULTI_QUEUE_OFFSET\x01{offsets}\x02"
             data += commitlog.encode(
@@ -163,9 +166,11 @@ def light_queues(directory: Path, version: str, queues: int, each: int = 3) -> L
 
 
 def _segment(store: Path, data: bytearray) -> None:
+    if len(data) > _SEGMENT:
+        raise BenchError(f"messages of {len(data):,} bytes need more than one segment")
     path = store / names.COMMIT_LOG / names.offset_name(0)
     path.write_bytes(data)
-    os.truncate(path, 1 << 30)
+    os.truncate(path, _SEGMENT)
 
 
 def by_java(case: Case, root: Path, version: str, cores: int) -> tuple[float, int]:

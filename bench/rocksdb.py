@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import random
 import shutil
 import sys
 import tempfile
@@ -25,9 +24,9 @@ from bench.errors import BenchError, say
 from bench.generate import Log, log_directory, warm_page_cache, write_log
 from bench.memory import MemorySampler
 from bench.process import pinned, run
+from bench.queues import light_queues
 from reput.errors import ReputError
-from reput.format import commitlog, names
-from reput.format.commitlog import Record
+from reput.format import names
 from tests.compat import rocksdb
 from tests.compat.conf import conf_text
 from tests.compat.jars import JarsUnavailableError
@@ -158,45 +157,6 @@ def check_same(jvm: Jvm, one: Path, other: Path) -> int:
     return units[0][0]
 
 
-def light_queues(directory: Path, version: str, queues: int) -> Log:
-    """A log of messages for many light queues, each for some of them; one that is there is used again."""
-    home = directory / f"light-{queues}"
-    store, manifest = home / "store", home / "log.json"
-    if manifest.exists():
-        return Log(**{**json.loads(manifest.read_text(encoding="utf-8")), "store": store})
-    shutil.rmtree(home, ignore_errors=True)
-    (store / names.COMMIT_LOG).mkdir(parents=True)
-    shuffled, data, messages = random.Random(queues), bytearray(), 0
-    for turn in range(_EACH):
-        order = list(range(queues))
-        shuffled.shuffle(order)
-        for first in range(0, queues, _NAMED):
-            named = order[first : first + _NAMED]
-            light = ",".join(f"%LMQ%device-{number:07d}" for number in named)
-            offsets = ",".join([str(turn)] * len(named))
-            properties = f"INNER_MULTI_DISPATCH\x01{light}\x02INNER_MULTI_QUEUE_OFFSET\x01{offsets}\x02"
-            data += commitlog.encode(
-                Record(
-                    topic=b"devices",
-                    queue_id=0,
-                    body=b"one line of text",
-                    properties=properties.encode(),
-                    queue_offset=messages,
-                    physical_offset=len(data),
-                    born_timestamp=1_700_000_000_000,
-                    store_timestamp=1_700_000_000_000 + turn,
-                )
-            )
-            messages += 1
-    segment = 1 << 30
-    if len(data) > segment:
-        raise BenchError(f"{queues:,} light queues need more than one segment")
-    (store / names.COMMIT_LOG / names.offset_name(0)).write_bytes(data + bytes(segment - len(data)))
-    log = Log(store, version, len(data), len(data), messages)
-    manifest.write_text(json.dumps({**asdict(log), "store": "store"}), encoding="utf-8")
-    return log
-
-
 def _link(log: Log, root: Path) -> None:
     shutil.rmtree(root, ignore_errors=True)
     (root / names.COMMIT_LOG).mkdir(parents=True)
@@ -241,7 +201,7 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
         for root in (java_root, out):
             shutil.rmtree(root, ignore_errors=True)
     if "light" in parts:
-        log = light_queues(options.dir, options.version, options.light)
+        log = light_queues(options.dir, options.version, options.light, _EACH, _NAMED)
         out = log.store.parent / "rocksdb-reput"
         light = by_reput(log, out, options.version, cores, _LIGHT)
         with Jvm(options.version) as jvm:
