@@ -230,7 +230,7 @@ class LiveEnd:
             tail = self._tail = None
         for one in self._passed:
             if (changed := one.changed()) is not None:
-                raise _went_back(one.segment, changed, one.segment.base + log.segment_size)
+                raise went_back(one.segment, changed, one.segment.base + log.segment_size)
         if tail is None:
             tail = self._begin(log, floor)
         else:
@@ -254,7 +254,7 @@ class LiveEnd:
             self.close()
             tail = self._begin(log, floor)
             if floor > self._settled(tail, log, floor):
-                raise _went_back(tail.segment, tail.segment.base + tail.end, floor)
+                raise went_back(tail.segment, tail.segment.base + tail.end, floor)
         self._look_ahead(tail, log)
         if tail.last >= 0:
             # By this record it is seen from now on whether the log went back.
@@ -333,16 +333,16 @@ class LiveEnd:
             self._tail = None
             if log.start > base:
                 return False
-            raise _went_back(log.segments[-1], base, base + tail.end)
+            raise went_back(log.segments[-1], base, base + tail.end)
         if now != tail.segment or _identity(now) != tail.identity:
             if now.length < tail.end:
-                raise _went_back(now, base + now.length, base + tail.end)
+                raise went_back(now, base + now.length, base + tail.end)
             again = self._open(now, log.segment_size)
             tail.close()
             tail.segment, tail.descriptor, tail.identity = again.segment, again.descriptor, again.identity
             tail.data, tail.records = again.data, again.records
         if tail.last >= 0 and bytes(tail.view[tail.last : tail.last + len(tail.head)]) != tail.head:
-            raise _went_back(now, base + tail.last, base + tail.end)
+            raise went_back(now, base + tail.last, base + tail.end)
         return True
 
     def _is_closed(self, tail: _Tail) -> bool:
@@ -729,7 +729,8 @@ def _identity(segment: Segment) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-def _went_back(segment: Segment, offset: int, reached: int) -> LogWentBackError:
+def went_back(segment: Segment, offset: int, reached: int) -> LogWentBackError:
+    """The error of a log that was read up to ``reached``, and isn't that log any more at ``offset``."""
     return LogWentBackError(
         "the commit log has gone back: it was cut by its broker, or is another one",
         path=segment.path,

@@ -23,6 +23,7 @@ from reput.scan.reference import Frame, frame
 from reput.store import files
 
 _LEAST = -(1 << 63)
+_RECORD_MARK = 16  # hexadecimal digits of a mark that are the last record's own
 
 
 def record_mark(log: CommitLog, position: int, end: int) -> str:
@@ -155,8 +156,11 @@ def too_far(journal: Journal, log: CommitLog) -> OutputError:
     )
 
 
-def stands(log: CommitLog, read: Batch | State) -> bool:
+def stands(log: CommitLog, read: Batch | State, *, grows: bool = False) -> bool:
     """Whether the log still is as it was when it was read up to the end of ``read``.
+
+    Args:
+        grows: the log goes on: a BLANK behind the last record may have come since.
 
     Raises:
         StoreError: a segment can't be read.
@@ -167,9 +171,10 @@ def stands(log: CommitLog, read: Batch | State) -> bool:
     segment = log.segment_at(position)
     if segment is None:
         return position < log.end  # damage that came later
-    found = record_mark(log, position, read.end if isinstance(read, Batch) else read.cursor)
+    end = read.end if isinstance(read, Batch) else read.cursor
+    found = record_mark(log, position, 0 if grows else end)
     if read.last_record:
-        return found == read.last_record
+        return found == (read.last_record[:_RECORD_MARK] if grows else read.last_record)
     # Written by a release that kept no fingerprints.
     return bool(found) and _store_timestamp(segment, position) == read.last_timestamp
 

@@ -16,11 +16,12 @@ from pathlib import Path
 from typing import Protocol
 
 from reput.build.placement import Breaks
-from reput.errors import Finding, LogWentBackError, SegmentGoneError
+from reput.errors import Finding, SegmentGoneError
 from reput.format import names
 from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
+from reput.log.live_end import went_back
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
 from reput.output import retention
@@ -39,7 +40,7 @@ from reput.output.rocksdb.databases import are_made
 from reput.output.rocksdb.manifest import keep_runs, tidy_runs
 from reput.output.rollback import roll_back
 from reput.output.salvage import bounded, keep_ranges
-from reput.output.step_back import record_mark
+from reput.output.step_back import record_mark, stands
 from reput.remote import with_urls
 from reput.replay.part_result import PartResult
 from reput.replay.placing import QueueOutcome
@@ -606,25 +607,15 @@ class BatchWriter:
             StoreError: the segment can't be read.
         """
         state, log = self._journal.state, self._log
-        position = state.last_position
-        if self._look is None or not state.last_record or position < log.start:
+        if self._look is None or not state.last_record:
             return
-        segment = log.segment_at(position)
-        if segment is None and position < log.end:
-            return  # damage that came later
         try:
-            found = record_mark(log, position, end=0)  # what is behind it may have come since
+            same = stands(log, state, grows=True)
         except SegmentGoneError:
             return  # expired meanwhile
-        if found != state.last_record[: len(found)] or not found:
-            raise LogWentBackError(
-                "the commit log has gone back: it was cut by its broker, or is another one",
-                path=(segment or log.segments[-1]).path,
-                offset=position,
-                expected=f"the log that was read up to {state.cursor}",
-                found="its end, or other bytes",
-                next_step="Start again where the log is still the same",
-            )
+        if not same:
+            segment = log.segment_at(state.last_position) or log.segments[-1]
+            raise went_back(segment, state.last_position, state.cursor)
 
     def _await_checkpoint(self) -> None:
         """Wait until the last checkpoint's name is on disk.
