@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -66,6 +66,7 @@ class Migration:
     Attributes:
         store: the store.
         to: "rocksdb" or "file".
+        broker_conf: the broker's file, as it was before.
         settings: those of the broker afterwards.
         basis: what those of before are based on.
         already: the store is in that form; only broker.conf is left.
@@ -78,6 +79,7 @@ class Migration:
 
     store: str
     to: str
+    broker_conf: Path
     settings: StoreSettings
     basis: Basis
     already: bool
@@ -164,16 +166,14 @@ def plan_migration(
             expected="--broker-conf FILE",
             next_step="Name the file that the broker is started with",
         )
-    entries = read(options.broker_conf)
+    broker_conf = options.broker_conf
+    entries = read(broker_conf)
     lines = _lines(entries, to)
     changed = tuple((line.partition("=")[0], line.partition("=")[2]) for line in lines)
     options = replace(options, changes=changed, index=False, convert=True)
     then = _settings(options, changed)
     root = then.root
     now_conf = BrokerConf(entries, options.broker_conf, then.dialect)
-    then_conf = BrokerConf(
-        entries | {key: Property(key, value, 0) for key, value in changed}, options.broker_conf, then.dialect
-    )
     if to == ROCKSDB and then.rocksdb.queues is None:
         raise UnsupportedError(
             "this release can't keep queues in RocksDB",
@@ -186,13 +186,14 @@ def plan_migration(
     already = _is_already(root, then, to)
     if not already:
         _refuse_changed_conf(root, now_conf)
-    config = ConfigMove() if already else config_move(root, now_conf, then_conf)
+    config = ConfigMove() if already else _config_move(broker_conf, changed, then)
     there = [name for name in _FORMS if os.path.lexists(root / name)]
     made = [str(then.rocksdb.queues)] if to == ROCKSDB else [names.CONSUME_QUEUE]
     replaces = [] if already else list(dict.fromkeys([*there, *made, *config.write, *config.remove]))
     migration = Migration(
         store=str(root),
         to=to,
+        broker_conf=broker_conf,
         settings=then,
         basis=then.basis if already else _settings(options).basis,
         already=already,
@@ -230,9 +231,9 @@ def migrate(
     started = time.perf_counter()
     check_here(options.store)
     root = Path(os.path.abspath(options.store))
-    asked, (finished, findings, differs) = options, _finish(root)
+    finished, findings, differs = _finish(root)
     try:
-        migration, options = plan_migration(asked, to, estimates=False)  # a rebuild does that
+        migration, options = plan_migration(options, to, estimates=False)  # a rebuild does that
     except ReputError:
         _keep_told(root, findings, differs)
         raise
@@ -247,7 +248,7 @@ def migrate(
         kept = plan.swapped
         if kept is None:
             # A broker that was ending when the plan was made may have written its last offsets since.
-            if plan_migration(asked, to, estimates=False)[0].config != migration.config:
+            if _config_move(migration.broker_conf, options.changes, migration.settings) != migration.config:
                 raise StoreError(
                     "topics, groups or offsets have changed since the plan was made",
                     path=root / names.CONFIG,
@@ -311,6 +312,14 @@ def _told(staging: Path) -> tuple[list[str], list[str]]:
         return [str(line) for line in found["findings"]], [str(line) for line in found["differs"]]
     except (OSError, ValueError, KeyError, TypeError):
         return [], []
+
+
+def _config_move(broker_conf: Path, changes: Iterable[tuple[str, str]], then: StoreSettings) -> ConfigMove:
+    """What happens in ``config/``, as it is now, when broker.conf gets these changes."""
+    now = read(broker_conf)
+    changed = {key: Property(key, value, 0) for key, value in changes}
+    before, after = (BrokerConf(of, broker_conf, then.dialect) for of in (now, now | changed))
+    return config_move(then.root, before, after)
 
 
 def _settings(options: RebuildOptions, changes: tuple[tuple[str, str], ...] = ()) -> StoreSettings:
