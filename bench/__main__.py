@@ -18,7 +18,7 @@ from reput.errors import ReputError
 from tests.compat.jars import VERSIONS, JarsUnavailableError
 from tests.compat.jvm import JavaError
 
-PARTS = ("java", "cold", "warm", "cores")
+PARTS = ("java", "cold", "warm", "floor", "cores")
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
 
 
@@ -88,7 +88,7 @@ def measure(options: argparse.Namespace, log: Log) -> list[Result]:
             results.append(java_load.measure(home, log, version, options.cores, options.repeat))
         elif known := java_load.known_result(home, version):
             results.append(known)
-    if {"cold", "warm", "cores"}.intersection(options.only):
+    if {"cold", "warm", "floor", "cores"}.intersection(options.only):
         for version in options.versions:
             java_load.check_reference(home, version)
         reput_runs.prepare(home, options.cores)
@@ -98,6 +98,9 @@ def measure(options: argparse.Namespace, log: Log) -> list[Result]:
     if "warm" in options.only:
         for version in options.versions:
             results.append(reput_runs.measure_warm(home, log, version, options.cores, options.repeat))
+    if "floor" in options.only:
+        for version in options.versions:
+            results.append(reput_runs.measure_floor(home, log, version, options.cores, options.repeat))
     if "cores" in options.only and options.cores > 1:
         newest = options.versions[-1]
         results.append(java_load.measure(home, log, newest, 1, options.repeat, keep=False))

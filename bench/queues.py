@@ -73,7 +73,11 @@ class Case:
 
 @dataclass(slots=True)
 class Line:
-    """What came of a case; seconds, bytes of anonymous memory, None where it wasn't measured."""
+    """What came of a case; seconds, bytes of anonymous memory, None where it wasn't measured.
+
+    Attributes:
+        floor_seconds: of the same without Spark (:mod:`bench.floor`).
+    """
 
     name: str
     messages: int
@@ -82,6 +86,7 @@ class Line:
     java_peak_bytes: int | None
     reput_seconds: float
     reput_peak_bytes: int
+    floor_seconds: float
     stages: dict[str, float]
 
 
@@ -218,7 +223,7 @@ def measure(case: Case, home: Path, version: str, repeat: int, *, java: bool) ->
     root, out, conf = home / "store", home / "out", home / "broker.conf"
     _link(case, root)
     conf.write_text(conf_text(case.config), encoding="utf-8")
-    seconds, peaks, stages = [], [], {}
+    seconds, peaks, floors, stages = [], [], [], {}
     for turn in range(repeat):
         out = home / f"out-{turn}"
         warm_page_cache(case.log)
@@ -229,7 +234,10 @@ def measure(case: Case, home: Path, version: str, repeat: int, *, java: bool) ->
         seconds.append(facts["seconds"])
         peaks.append(done.peak_bytes)
         stages = facts["stages"]
-        say(f"{case.name}: reput {facts['seconds']:.2f} s")
+        outs = [f"{out}-{number}" for number in range(2)]
+        alone = run(["-m", "bench.floor", "--one", str(root), version, str(conf), *outs], cores, home)
+        floors.append(json.loads(alone.output)[-1]["seconds"])
+        say(f"{case.name}: reput {facts['seconds']:.2f} s, without Spark {floors[-1]:.2f} s")
     java_seconds, java_peaks = [], []
     for turn in range(repeat if java else 0):
         root = home / f"store-{turn}"
@@ -251,6 +259,7 @@ def measure(case: Case, home: Path, version: str, repeat: int, *, java: bool) ->
         max(java_peaks) if java else None,
         _median(seconds),
         max(peaks),
+        _median(floors),
         stages,
     )
 
@@ -301,14 +310,15 @@ def _kinds(options: argparse.Namespace) -> list[tuple[Case, bool]]:
 
 def table(lines: Sequence[Line]) -> Iterator[str]:
     """The lines as a table in Markdown."""
-    yield "| queues | RocketMQ | reput | times RocketMQ's | a queue | peak memory |"
-    yield "| --- | ---: | ---: | ---: | ---: | ---: |"
+    yield "| queues | RocketMQ | reput | times RocketMQ's | without Spark | a queue | peak memory |"
+    yield "| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
     for line in lines:
         java = "" if line.java_seconds is None else f"{line.java_seconds:.2f} s"
         times = "" if line.java_seconds is None else f"{line.java_seconds / line.reput_seconds:.1f}"
         each = f"{line.reput_seconds / line.queue_files * 1e6:.0f} µs" if line.queue_files >= _GREAT else ""
         peak = human(line.reput_peak_bytes)
-        yield f"| {line.name} | {java} | {line.reput_seconds:.2f} s | {times} | {each} | {peak} |"
+        floor = f"{line.floor_seconds:.2f} s"
+        yield f"| {line.name} | {java} | {line.reput_seconds:.2f} s | {times} | {floor} | {each} | {peak} |"
 
 
 def _topics(segment: Path) -> set[str]:

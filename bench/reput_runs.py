@@ -11,7 +11,7 @@ from bench.errors import BenchError, say
 from bench.generate import Log, warm_page_cache
 from bench.java_load import reference
 from bench.process import Run, run
-from bench.result import COLD, WARM, Result
+from bench.result import COLD, FLOOR, WARM, Result
 from reput.store.compare import compare
 
 
@@ -52,15 +52,26 @@ def measure_warm(home: Path, log: Log, version: str, cores: int, repeat: int) ->
     Raises:
         BenchError: as in :func:`measure_cold`; the first rebuild's bytes are compared, too.
     """
-    result = _Measured(WARM, version, cores)
+    words = ["-m", "bench.warm", str(log.store), version, f"local[{cores}]"]
+    return _measure_second(WARM, words, home, log, version, cores, repeat)
+
+
+def measure_floor(home: Path, log: Log, version: str, cores: int, repeat: int) -> Result:
+    """As :func:`measure_warm`, without Spark: see :mod:`bench.floor`."""
+    words = ["-m", "bench.floor", "--one", str(log.store), version, ""]
+    return _measure_second(FLOOR, words, home, log, version, cores, repeat)
+
+
+def _measure_second(
+    who: str, words: list[str], home: Path, log: Log, version: str, cores: int, repeat: int
+) -> Result:
+    result = _Measured(who, version, cores)
     for _ in range(repeat):
         outs = [home / "out-warm-first", home / "out-warm-second"]
         for out in outs:
             shutil.rmtree(out, ignore_errors=True)
         warm_page_cache(log)
-        done = run(
-            ["-m", "bench.warm", str(log.store), version, f"local[{cores}]", *map(str, outs)], cores, home
-        )
+        done = run([*words, *map(str, outs)], cores, home)
         rebuilds = json.loads(done.output)
         for out, rebuild in zip(outs, rebuilds, strict=True):
             _check(home, log, version, out, rebuild["summary"])

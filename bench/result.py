@@ -9,6 +9,7 @@ from typing import Any
 JAVA = "RocketMQ's own"
 COLD = "reput, cold"
 WARM = "reput, warm"
+FLOOR = "reput without Spark"
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +17,7 @@ class Result:
     """One line of the table: the same thing done several times.
 
     Attributes:
-        who: :data:`JAVA`, :data:`COLD` or :data:`WARM`.
+        who: :data:`JAVA`, :data:`COLD`, :data:`WARM` or :data:`FLOOR`.
         version: whose bytes were built, a RocketMQ release.
         cores: CPUs that all processes of a run shared.
         seconds: wall time of each run.

@@ -62,6 +62,7 @@ def follow(
         ReputError: a batch failed, or the log went back further than the journal remembers.
     """
     runner = SparkRunner(spark.sparkContext)
+    plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
     runner.warm_up()
     kernels.load()  # this process does the small batches
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from reput.config.evidence import Asked, Writes
 from reput.errors import SettingsError
@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from reput.catalog.options import CatalogOptions
 
 GIB = 1 << 30
+_LEAST_PART_BYTES = 128 << 20
+_PARTS_A_SLOT = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,7 @@ class RebuildOptions:
         index: build index files, too.
         known_topics_only: leave out topics that config/topics.json doesn't name.
         max_bytes_per_trigger: bytes of log that one micro-batch takes.
-        part_bytes: bytes of log that one task takes.
+        part_bytes: bytes of log that one task takes at most.
         catalog: a Delta table that gets all messages, None for none.
         catalog_bodies: with their bodies.
         convert: in place, to the sizes and the release given, whatever the store shows.
@@ -48,7 +50,7 @@ class RebuildOptions:
     index: bool = True
     known_topics_only: bool = False
     max_bytes_per_trigger: int = 4 * GIB
-    part_bytes: int = 128 << 20
+    part_bytes: int = 256 << 20
     catalog: Path | None = None
     catalog_bodies: bool = False
     convert: bool = False
@@ -56,6 +58,17 @@ class RebuildOptions:
     single_host: bool | None = None
     conf_by_hand: bool = True
     version_by_hand: bool = True
+
+    def for_slots(self, slots: int, log_bytes: int) -> Self:
+        """These options for so many tasks at once, and so many bytes of log.
+
+        A task costs Spark 15 ms of a core, which smaller parts pay more often; larger ones leave slots idle
+        at a batch's end. So parts are as large as they may be while a batch has four of them for each slot.
+        """
+        part, batch = self.part_bytes, min(log_bytes, self.max_bytes_per_trigger)
+        while part > _LEAST_PART_BYTES and batch < _PARTS_A_SLOT * slots * part:
+            part //= 2
+        return replace(self, part_bytes=part)
 
     @property
     def asked(self) -> Asked:

@@ -152,6 +152,7 @@ def run(
     from reput.spark.runner import SparkRunner
 
     runner = SparkRunner(spark.sparkContext)
+    plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
         return as_hosts_allow(
             plan, runner, announce, lambda target: _run(plan, spark, runner, target, listener, announce)

@@ -14,6 +14,7 @@ from reput.errors import OutputError
 from reput.format import commitlog, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
+from reput.job.options import GIB, RebuildOptions
 from reput.job.run import bytes_per_batch
 from reput.output.journal.journal import Journal
 from reput.output.writer import BatchWriter, Progress
@@ -338,3 +339,22 @@ def test_what_fails_ahead_fails_the_batch(store: Store, tmp_path: Path) -> None:
 )
 def test_batches_are_equal_and_few(total: int, written: int, wanted: int, batch: int) -> None:
     assert bytes_per_batch(total, written, wanted) == batch
+
+
+@pytest.mark.parametrize(
+    ("slots", "log_bytes", "part_bytes"),
+    [
+        (1, 100, 128 << 20),
+        (2, 2 * GIB - 1, 128 << 20),
+        (2, 2 * GIB, 256 << 20),
+        (4, 100 * GIB, 256 << 20),
+        (5, 100 * GIB, 128 << 20),
+        (500, 100 * GIB, 128 << 20),
+    ],
+)
+def test_parts_are_large_while_each_slot_has_four_of_a_batch(
+    slots: int, log_bytes: int, part_bytes: int
+) -> None:
+    options = RebuildOptions(Path("store"))
+    assert options.for_slots(slots, log_bytes).part_bytes == part_bytes
+    assert replace(options, part_bytes=97).for_slots(slots, log_bytes).part_bytes == 97

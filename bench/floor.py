@@ -1,0 +1,86 @@
+"""``python -m bench.floor``: the floor below a rebuild's time, with the same code on processes without Spark.
+
+It is the part ``floor`` of ``python -m bench``, alone with the warm rebuilds that it is compared with: the
+same scan, placement, journal and flushes on as many processes as cores, which were forked when everything was
+loaded. What a warm rebuild takes more is Spark's: the query, its tasks, and its way from process to process.
+"""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+
+from reput.job import RebuildOptions
+from reput.job.plan import prepare
+from reput.job.summary import Summary, summarize
+from reput.log.parts import cut
+from reput.output.writer import BatchWriter
+from reput.spark import kernels
+
+PART = "floor"
+
+
+class _Processes:
+    """Runs functions in processes forked from this one."""
+
+    is_local = True
+
+    def __init__(self) -> None:
+        self.slots = len(os.sched_getaffinity(0))
+        self._pool = ProcessPoolExecutor(self.slots, multiprocessing.get_context("fork"))
+        list(self._pool.map(abs, range(self.slots)))
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The function's results in the items' order."""
+        return list(self._pool.map(function, items))
+
+
+def rebuilds(
+    store: Path, version: str, conf: Path | None, outs: Iterable[Path]
+) -> Iterator[tuple[float, Summary]]:
+    """Rebuild into each of the directories; the seconds that it took, and its summary.
+
+    Raises:
+        ReputError: it is refused, or fails.
+    """
+    kernels.load()
+    runner = _Processes()
+    for out in outs:
+        began = time.perf_counter()
+        options = RebuildOptions(store=store, out=out, broker_conf=conf, rocketmq_version=version)
+        with prepare(options) as plan:
+            before = replace(plan.journal.state)
+            target = plan.target(flush_in_tasks=False)
+            writer = BatchWriter(target, plan.journal, plan.log, runner, announce=lambda _: None)
+            writer.begin()
+            for begin in range(0, plan.log.end, options.max_bytes_per_trigger):
+                end = min(begin + options.max_bytes_per_trigger, plan.log.end)
+                writer.write(list(cut(plan.log, begin, end, options.part_bytes, 0)), 0)
+            writer.finish()
+            seconds = time.perf_counter() - began
+            summary = summarize(plan, before, seconds, None, writer.stages.seconds)
+        yield time.perf_counter() - began, summary
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the benchmark; returns the exit code."""
+    words = sys.argv[1:] if words is None else words
+    if words[:1] == ["--one"]:
+        store, version, conf, *outs = words[1:]
+        done = rebuilds(Path(store), version, Path(conf) if conf else None, map(Path, outs))
+        print(json.dumps([{"seconds": seconds, "summary": summary.to_dict()} for seconds, summary in done]))
+        return 0
+    from bench.__main__ import main as bench
+
+    return bench([*words, "--only", "warm", PART])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,216 @@
+"""``python -m bench.growth``: whether time and memory grow with the log.
+
+One log is written, and rebuilt and verified at several lengths, which are its first segments. Each length has
+a process and a Spark session of its own, which first rebuild a short log, so that what is measured is warm. A
+log that fits into memory lies in the page cache; each is also read from the disk, after its pages were
+dropped. Each verification has to find nothing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import machine
+from bench.__main__ import size
+from bench.errors import BenchError, say
+from bench.generate import Log, log_directory, warm_page_cache, write_log
+from bench.process import run
+from bench.table import markdown
+from bench.warm import rebuilds
+from reput.errors import ReputError
+from reput.format import names
+from reput.spark.sessions import session
+from reput.store.space import human
+from reput.verify import VerifyOptions, verify
+from tests.compat.jars import VERSIONS, JarsUnavailableError
+from tests.compat.jvm import JavaError
+
+_GIB = 1 << 30
+_DERIVED = (names.CONSUME_QUEUE, names.INDEX, names.CHECKPOINT)
+#: Of the memory that is free at the start, so that the outputs' pages don't push the log's out.
+_MOST_CACHED = 0.75
+
+
+def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:
+    """The command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.growth", description=__doc__)
+    parser.add_argument(
+        "--sizes",
+        type=size,
+        nargs="+",
+        default=[1 * _GIB, 4 * _GIB, 16 * _GIB, 48 * _GIB],
+        help="bytes of commit log, whole segments of 1g (default: 1g 4g 16g 48g)",
+    )
+    parser.add_argument("--repeat", type=int, default=3, help="runs of each (default: %(default)s)")
+    parser.add_argument("--version", choices=VERSIONS, default="5.5.0")
+    parser.add_argument("--dir", type=Path, default=Path(tempfile.gettempdir()) / "reput-bench")
+    parser.add_argument("--plot", type=Path, metavar="FILE", help="draw it, too")
+    parser.add_argument(
+        "--one", nargs=5, metavar=("STORE", "SHORT", "VERSION", "WAY", "WORK"), help=argparse.SUPPRESS
+    )
+    return parser.parse_args(words)
+
+
+def drop_pages(log: Log) -> None:
+    """Have the system forget what it has read of the log."""
+    for segment in log.segments:
+        with segment.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+
+
+def one(store: str, short: str, version: str, way: str, work: str) -> None:
+    """Rebuild and verify once; prints one JSON object."""
+    master = f"local[{len(os.sched_getaffinity(0))}]"
+    log = Log(Path(store), version, 0, 0, 0)
+    prepare = drop_pages if way == "disk" else warm_page_cache
+    out = Path(work, "out")
+    list(rebuilds(Path(short), version, master, [Path(work, "short")]))
+    prepare(log)
+    [(rebuilt, summary)] = rebuilds(log.store, version, master, [out])
+    for name in _DERIVED:
+        (out / name).rename(log.store / name)
+    os.sync()
+    prepare(log)
+    began = time.perf_counter()
+    report = verify(
+        VerifyOptions(store=log.store, rocketmq_version=version), lambda: session("reput bench", master)
+    )
+    verified = time.perf_counter() - began
+    if summary.findings or report.findings or report.messages != summary.messages:
+        raise BenchError(f"{len(summary.findings)} and {len(report.findings)} findings")
+    print(json.dumps({"messages": summary.messages, "rebuild": rebuilt, "verify": verified}))
+
+
+def measure(log: Log, home: Path, options: argparse.Namespace) -> list[dict[str, object]]:
+    """Every length, in each way that is possible.
+
+    Raises:
+        BenchError: a run failed, or found something.
+    """
+    cores = len(os.sched_getaffinity(0))
+    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    cached = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * _MOST_CACHED
+    say(f"{human(free)} of memory are free; a log of up to {human(int(cached))} is read from the page cache")
+    lines: list[dict[str, object]] = []
+    for length in options.sizes:
+        for way in ("page cache", "disk"):
+            if way == "page cache" and length > cached:
+                continue
+            runs = []
+            for _ in range(options.repeat):
+                with tempfile.TemporaryDirectory(dir=home) as place:
+                    work = Path(place)
+                    short, store = _first(log, work / "s", _GIB), _first(log, work / "store", length)
+                    words = ["-m", "bench.growth", "--one", str(store), str(short), options.version]
+                    done = run([*words, way.split()[-1], place], cores, home)
+                    runs.append({**json.loads(done.output), "peak_bytes": done.peak_bytes})
+                say(f"{human(length)}, {way}: {runs[-1]}")
+            middle = {
+                what: sorted(each[what] for each in runs)[len(runs) // 2]
+                for what in ("rebuild", "verify", "peak_bytes")
+            }
+            lines.append(
+                {"bytes": length, "way": way, "messages": runs[0]["messages"], "runs": runs, **middle}
+            )
+    return lines
+
+
+def _first(log: Log, store: Path, length: int) -> Path:
+    """A store with the first segments of a log."""
+    (store / names.COMMIT_LOG).mkdir(parents=True)
+    for segment in log.segments[: length // _GIB]:
+        os.link(segment, store / names.COMMIT_LOG / segment.name)
+    return store
+
+
+def table(lines: Sequence[dict[str, object]]) -> str:
+    """The lines as a table in Markdown."""
+
+    def row(line: dict[str, object]) -> list[str]:
+        length, rebuild, verified = (float(line[what]) for what in ("bytes", "rebuild", "verify"))  # type: ignore[arg-type]
+        return [
+            human(int(length)),
+            str(line["way"]),
+            f"{line['messages']:,}",
+            f"{rebuild:.2f}",
+            f"{rebuild / length * _GIB:.3f}",
+            f"{verified:.2f}",
+            f"{rebuild / verified:.2f}",
+            human(int(line["peak_bytes"])),  # type: ignore[call-overload]
+        ]
+
+    header = [
+        "log",
+        "read from",
+        "messages",
+        "rebuild, s",
+        "s a GiB",
+        "verify, s",
+        "times as fast",
+        "peak memory",
+    ]
+    return markdown(header, [row(line) for line in lines])
+
+
+def plot(lines: Sequence[dict[str, object]], path: Path) -> None:
+    """Draw seconds and memory over the log's length."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, (time_axes, memory_axes) = pyplot.subplots(1, 2, figsize=(10, 4), layout="constrained")
+    for way, style in (("page cache", "o-"), ("disk", "s--")):
+        of_way = [line for line in lines if line["way"] == way]
+        gib = [line["bytes"] / _GIB for line in of_way]  # type: ignore[operator]
+        for what in ("rebuild", "verify"):
+            seconds = [line[what] for line in of_way]
+            time_axes.plot(gib, seconds, style, label=f"{what}, from the {way}")
+        memory_axes.plot(gib, [line["peak_bytes"] / _GIB for line in of_way], style, label=f"from the {way}")  # type: ignore[operator]
+    time_axes.set(xlabel="GiB of commit log", ylabel="seconds", title="Time", xlim=(0, None), ylim=(0, None))
+    memory_axes.set(
+        xlabel="GiB of commit log",
+        ylabel="GiB",
+        title="Peak memory of all processes",
+        xlim=(0, None),
+        ylim=(0, None),
+    )
+    for axes in (time_axes, memory_axes):
+        axes.grid(alpha=0.3)
+        axes.legend()
+    figure.savefig(path, dpi=100)
+    pyplot.close(figure)
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run the benchmark; returns the exit code."""
+    options = arguments(words)
+    try:
+        if options.one:
+            one(*options.one)
+            return 0
+        if any(length % _GIB for length in options.sizes):
+            raise BenchError("--sizes: whole segments of 1g")
+        longest = max(options.sizes)
+        log = write_log(options.dir, options.version, longest)
+        lines = measure(log, log_directory(options.dir, options.version, longest), options)
+        print(json.dumps({"machine": machine.facts(options.dir), "lines": lines}))
+        print(table(lines))
+        if options.plot is not None:
+            plot(lines, options.plot)
+    except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
+        print(f"bench: {error}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
