@@ -50,7 +50,7 @@ def test_the_defaults_are_those_of_the_documentation() -> None:
     assert options.size == 4 << 30
     assert options.versions == ["4.9.7", "5.5.0"]
     assert options.repeat == 3
-    assert options.only == ["java", "cold", "warm", "cores"]
+    assert options.only == ["java", "cold", "warm", "floor", "cores"]
 
 
 @pytest.mark.parametrize(

@@ -112,11 +112,12 @@ def _last_unit(queue: Path) -> tuple[int, int, int] | None:
 def _last_of_file(path: Path, descriptor: int) -> tuple[int, int, int] | None:
     end = os.fstat(descriptor).st_size // UNIT_LENGTH * UNIT_LENGTH
     chunk = _CHUNK // UNIT_LENGTH * UNIT_LENGTH
+    blank = bytes(chunk)
     for start in range(max(end - chunk, 0), max(end - _MOST_READ, -chunk), -chunk):
         data = pread(path, descriptor, min(chunk, end - start), start)
-        written = len(data.rstrip(b"\0"))
-        if not written:
+        if blank.startswith(data):  # as most are; rstrip takes thirty times as long
             continue
+        written = len(data.rstrip(b"\0"))
         at = (written - 1) // UNIT_LENGTH * UNIT_LENGTH
         place, size, tags_code = _UNIT.unpack_from(data.ljust(at + UNIT_LENGTH, b"\0"), at)
         return (place, size, tags_code) if place >= 0 and 0 < size < 0x7FFFFFFF else None
