@@ -200,14 +200,14 @@ def make(plan: Plan, target: Target, runner: SparkRunner, writer: BatchWriter) -
     Raises:
         ReputError: one could not be made; the same command makes it anew.
     """
-    from reput.output.batch_tasks import BatchTasks, StateFloors
+    from reput.output.batch_tasks import BatchTasks
     from reput.output.rocksdb import databases
     from reput.replay.state import collector_paused
 
     if not target.in_rocksdb:
         return
     writer.stages.begin()
-    tasks = BatchTasks(runner, target, StateFloors({}))
+    tasks = BatchTasks.for_databases(runner, target)
     with collector_paused():
         databases.make(target, plan.journal, tasks, runner.slots, lambda: carried(plan), writer.stages.end)
     writer.finish()

@@ -18,7 +18,7 @@ from reput.job.migrate import Migrated, migrate, plan_migration
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, intended
 from reput.job.undoing import undo
-from reput.output.batch_tasks import BatchTasks, StateFloors
+from reput.output.batch_tasks import BatchTasks
 from reput.output.rocksdb import databases
 from reput.output.rollback import roll_back
 from reput.output.writer import BatchWriter
@@ -49,7 +49,7 @@ def run_here(plan: Plan, _spark: object, _listener: object, _announce: object) -
         writer.write(parts_of(plan.log, cursor, plan.end, 1 << 20, cursor), 0)
     writer.finish()
     if target.in_rocksdb:
-        tasks = BatchTasks(Runner(), target, StateFloors({}))
+        tasks = BatchTasks.for_databases(Runner(), target)
         databases.make(target, plan.journal, tasks, 2, lambda: carried(plan))
         writer.finish()
     return writer
