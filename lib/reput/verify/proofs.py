@@ -116,6 +116,7 @@ class Remembering:
         self.after.place = store.place if store.remote is not None else str(store.root.absolute())
         self.after.settings = _settings(plan)
         self.after.verified = datetime.now(UTC).isoformat(timespec="seconds")
+        self.after.version = reput.__version__
         if self._before.settings != self.after.settings or _unbound(plan) is not None:
             # All is verified again. That the log has lost or changed what was proven is told all the same.
             self._before = replace(self._before, queue_files={}, seen={}, index_files={})
