@@ -141,7 +141,17 @@ def test_queues_whose_messages_have_expired_go_on_where_they_were(
     size = int(str(store.config["mappedFileSizeConsumeQueue"]))
     unit = (7).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8)
     gone.write_bytes((PRE_BLANK * 4 + unit).ljust(size, b"\0"))
-    moved(store, "rocksdb")
+    start = store.manifest["log"]["start"]
+    doubtful = names.queue_file(store.root, "Doubtful", 1, 0)
+    doubtful.parent.mkdir(parents=True)
+    unit = (start + 7).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8)
+    doubtful.write_bytes((PRE_BLANK * 2 + unit).ljust(size, b"\0"))
+    done = moved(store, "rocksdb")
+    assert done.rebuilt is not None
+    (finding,) = done.rebuilt.findings
+    assert (finding.kind, finding.count) == ("expired-queues", 1)
+    assert finding.expected == f"Doubtful:1: a last unit before {start}, where the log begins"
+    assert finding.found == f"one at {start + 7}, queueOffset 2"
     found = contents(store.root / names.CONSUME_QUEUE)[OFFSETS]
     end = rocksdbqueue.parse_offset(found[rocksdbqueue.offset_key(b"Gone", 3, rocksdbqueue.MAX)])
     assert end == QueueEnd(7, 4)
