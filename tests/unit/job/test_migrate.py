@@ -16,6 +16,7 @@ from reput.format.rocksdbqueue import OFFSETS, QueueEnd
 from reput.job import run as job
 from reput.job.migrate import Migrated, migrate, plan_migration
 from reput.job.options import RebuildOptions
+from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import Plan, intended
 from reput.job.undoing import undo
 from reput.output.batch_tasks import BatchTasks
@@ -253,6 +254,32 @@ def test_findings_outlast_a_kill_behind_the_swap(tmp_path: Path, system: Callabl
         assert set(again.findings) <= set(again.plan.lacking)
     assert already[0]
     assert moved(store, "file").exit_code == 0
+
+
+def test_what_is_told_says_of_which_migration_it_is(tmp_path: Path, system: Callable[[System], None]) -> None:
+    store = unpack("5.3.3-rocksdb-lmq", tmp_path / "store")
+    staging = staging_of(store.root)
+    staging.mkdir(parents=True)
+    told = {"to": "rocksdb", "findings": ["some finding"], "differs": ["some difference"]}
+    (staging / "migrated.json").write_text(json.dumps(told))
+    done = moved(store, "file")
+    before = "of the migration to rocksdb before: some"
+    assert done.findings[0] == f"{before} finding"
+    assert len(done.findings) > 1, "its own come behind"
+    assert f"{before} difference" in done.plan.lacking
+    assert moved(store, "file").findings == []
+
+
+def test_a_staged_database_in_its_own_directory_is_kept(tmp_path: Path) -> None:
+    for name in (f"{names.CONSUME_QUEUE_ROCKSDB}/CURRENT", f"{names.REPUT}/{names.ROCKSDB}/1.units"):
+        path = tmp_path / "staging" / name
+        path.parent.mkdir(parents=True)
+        path.touch()
+        discard_if_swapped(tmp_path / "staging")
+        assert path.is_file()
+        path.unlink()
+        discard_if_swapped(tmp_path / "staging")
+        assert not (tmp_path / "staging").exists()
 
 
 @pytest.mark.parametrize("name", ["5.3.3-rocksdb-lmq", "5.5.0-rocksdb-mixed"])
