@@ -15,7 +15,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
-from reput.output.batch_tasks import BatchTasks, StateFloors
+from reput.output.batch_tasks import BatchTasks
 from reput.output.journal.journal import Journal
 from reput.output.rocksdb import databases
 from reput.output.rollback import roll_back
@@ -191,7 +191,7 @@ def rebuild_locally(
         writer.finish()
         if target.in_rocksdb:
             runner = Runner()
-            tasks = BatchTasks(runner, target, StateFloors({}))
+            tasks = BatchTasks.for_databases(runner, target)
             databases.make(target, journal, tasks, runner.slots, dict)
             writer.finish()
         return journal.state

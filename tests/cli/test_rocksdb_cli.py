@@ -238,6 +238,18 @@ def test_all_messages_can_be_exported_and_counted(
     assert whole["messages"] == counted["total"]["messages"]
 
 
+def test_a_log_is_compared_with_its_replica(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.3.3-rocksdb-mixed", tmp_path)
+    replica = tmp_path / "replica"
+    shutil.copytree(store.root / names.COMMIT_LOG, replica / names.COMMIT_LOG)
+    segment = min((store.root / names.COMMIT_LOG).iterdir())
+    data = bytearray(segment.read_bytes())
+    data[len(data) // 2] ^= 1
+    segment.write_bytes(data)
+    told = reput("recover", store.root, "--plan", "--from", replica, *options(store), "--json")
+    assert (told.code, json.loads(told.stdout)["verdict"]) == (1, "mends"), told.stderr
+
+
 def test_digests_of_both_forms_are_the_same(
     reput: Command, stores: dict[str, GoldenStore], tmp_path: Path
 ) -> None:

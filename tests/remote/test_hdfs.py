@@ -66,6 +66,7 @@ def test_a_store_in_hdfs(command: Command, tmp_path: Path, monkeypatch: pytest.M
         client = Client(file_system)
         with monkeypatch.context() as patched:
             read = watched(patched, Hdfs)
+            patched.setattr("reput.remote.client._RACY_SECONDS", -3600)  # the files are of just now
             first, _, left = night(at_night, night_url, None, read)
             whole = read.derived(names.CONSUME_QUEUE)
             queue = max((at_night.root / names.CONSUME_QUEUE).rglob("0" * 20))

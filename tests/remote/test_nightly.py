@@ -148,6 +148,29 @@ def test_only_changed_queue_and_index_files_are_fetched(
     assert fifth.findings
 
 
+def test_a_young_file_without_etag_is_read_again(
+    gateway: Gateway, tmp_path: Path, store: GoldenStore, read: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may change within the tick of its time; as any file of a server that gives nothing else."""
+    monkeypatch.setattr(
+        client, "_pin", lambda meta: f"changed at {meta['last_modified']:%Y-%m-%dT%H:%M:%S%z}"
+    )
+    url = gateway.upload(store.root, f"{tmp_path.name}/store")
+    segments = sorted(path.name for path in (store.root / names.COMMIT_LOG).iterdir())
+    first, _, left = night(store, url, None, read)
+    whole = read.derived(names.CONSUME_QUEUE)
+    again, found, left = night(store, url, left, read)
+    assert (found, skipped(again), read.segments) == ([], 0, set(segments))
+    assert read.derived(names.CONSUME_QUEUE) == whole
+    assert facts(again) == facts(first)
+    assert [one for one in again.notes if one.kind == REPLACED] == []
+    monkeypatch.setattr(client, "_RACY_SECONDS", -3600)  # as when an hour has gone by
+    _, _, left = night(store, url, left, read)
+    later, found, _ = night(store, url, left, read)
+    assert (found, skipped(later), read.segments) == ([], len(segments) - 1, {segments[-1]})
+    assert facts(later) == facts(first)
+
+
 def test_a_copy_of_a_segment_is_a_note(
     gateway: Gateway, tmp_path: Path, store: GoldenStore, read: Asked
 ) -> None:

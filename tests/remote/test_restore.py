@@ -178,6 +178,24 @@ def test_the_last_files_of_expired_queues_come_too(gateway: Gateway, tmp_path: P
     assert tree(out / names.CONSUME_QUEUE) == tree(store.root / names.CONSUME_QUEUE)
 
 
+@pytest.mark.spark
+def test_queues_in_files_that_have_expired_go_on_in_rocksdb(gateway: Gateway, tmp_path: Path) -> None:
+    store = golden("5.5.0-lost-head", tmp_path)
+    start = store.manifest["log"]["start"]
+    last = store.root / names.CONSUME_QUEUE / "Expired" / "3" / names.offset_name(2000)
+    last.parent.mkdir(parents=True)
+    units = b"".join(unit(position, 100, 7) for position in range(start - 700, start, 100))
+    last.write_bytes(units.ljust(1000, b"\0"))
+    url, out = gateway.upload(store.root, f"{tmp_path.name}/store"), tmp_path / "restored"
+    conf = broker_conf(store)
+    conf.write_text(f"{conf.read_text()}storeType=defaultRocksDB\n")
+    words = ["-c", conf, "--rocketmq-version", store.version]
+    done = run("restore", url, "-o", out, *words, "--json", env=environment(**gateway.environment()))
+    assert done.code == 0, done.stdout + done.stderr
+    key = rocksdbqueue.offset_key(b"Expired", 3, rocksdbqueue.MAX)
+    assert contents(out / names.CONSUME_QUEUE)[OFFSETS][key] == rocksdbqueue.offset_value(start - 100, 106)
+
+
 @pytest.mark.compat
 @pytest.mark.spark
 def test_a_broker_starts_on_it(gateway: Gateway, tmp_path: Path) -> None:

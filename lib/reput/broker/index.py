@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
+from reput.store.reading import pread, reading
 
 
 @dataclass(slots=True)
@@ -106,6 +107,6 @@ class IndexModel:
 
 def read_header(path: Path) -> IndexHeader:
     """The header as ``IndexHeader.load`` takes it; what a short file lacks counts as zero."""
-    with open(path, "rb") as file:
-        header = IndexHeader.decode(file.read(HEADER_LENGTH).ljust(HEADER_LENGTH, b"\0"))
+    with reading(path, by_ranges=True) as descriptor:
+        header = IndexHeader.decode(pread(path, descriptor, HEADER_LENGTH, 0).ljust(HEADER_LENGTH, b"\0"))
     return header if header.index_count > 0 else replace(header, index_count=1)

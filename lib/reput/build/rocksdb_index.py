@@ -10,16 +10,9 @@ from numpy.typing import NDArray
 
 from reput.caches import CACHED
 from reput.format import commitlog, properties, rocksdbindex
-from reput.format.commitlog import (
-    MAGIC_V1,
-    SYS_FLAG,
-    TRANSACTION_MASK,
-    TRANSACTION_ROLLBACK,
-    body_at,
-    store_timestamp_at,
-)
-from reput.scan.fields import property_value
-from reput.scan.load import i32, i64, u8, u32
+from reput.format.commitlog import SYS_FLAG, TRANSACTION_MASK, TRANSACTION_ROLLBACK, store_timestamp_at
+from reput.scan.fields import property_value, topic_of
+from reput.scan.load import i32, i64, u8
 
 _UNIQUE = np.frombuffer(properties.UNIQ_KEY + b"\x01", np.uint8)
 _KEYS = np.frombuffer(properties.KEYS + b"\x01", np.uint8)
@@ -160,14 +153,7 @@ def _pack(data, positions, base, out, ends, timestamps, writes):  # type: ignore
         hour = timestamp // _HOUR * _HOUR
         if sys_flag & TRANSACTION_MASK == TRANSACTION_ROLLBACK or timestamp < _HOUR:
             continue
-        at = position + body_at(sys_flag)
-        at += max(np.int64(i32(data, at - 4)), 0)
-        length = np.int64(u8(data, at))
-        at += 1
-        if np.int64(u32(data, position + 4)) != MAGIC_V1:
-            length = length << 8 | np.int64(u8(data, at))
-            at += 1
-        topic, topic_end = at, at + length
+        topic, topic_end = topic_of(data, position, sys_flag)
         at = topic_end + 2
         end = position + np.int64(i32(data, position))
         unique, unique_end = property_value(data, at, end, _UNIQUE)
@@ -184,7 +170,7 @@ def _pack(data, positions, base, out, ends, timestamps, writes):  # type: ignore
             bad[odd] = row
             odd += 1
             continue
-        fixed = 8 + 1 + length + 3 + unique_end - unique + 1 + 8
+        fixed = 8 + 1 + topic_end - topic + 3 + unique_end - unique + 1 + 8
         place = base + position
         word = words
         while word < words_end:

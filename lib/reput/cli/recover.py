@@ -160,7 +160,8 @@ def recover_command(
             )
             lines = _mended_lines(result)
         elif replica is not None:
-            result = _compared(StoreSettings.load(store, broker_conf, rocketmq_version), replica)
+            settings = StoreSettings.load(store, broker_conf, rocketmq_version, rocksdb=True)
+            result = _compared(settings, replica)
             lines = _comparison_lines(result)
         else:
             opened = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)

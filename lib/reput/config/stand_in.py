@@ -168,7 +168,7 @@ def _made(
     _copy(url, [(file, root / file.name) for file in copied])
     if derived:
         _stand_in([file for file in made if file.name in same], root)
-        left_out.leave(making, url, made, same)
+    left_out.leave(making, url, made, same)
     if made and not derived:
         _stand_in(made, evidence)
         for entry in root.iterdir():
@@ -192,17 +192,23 @@ def _hold(home: Path) -> None:
 
 
 def with_queues(store: RemoteStore, queues: Collection[str]) -> Path:
-    """Copy some queues whole; returns a directory that has them as the store does. It goes with the root.
+    """Copy some queues whole; returns a directory that has them as the store did when it was listed.
+
+    It goes with the root. What it has already isn't copied again.
 
     Args:
         queues: their directories, relative to the store.
 
     Raises:
-        StoreError: they can't be read.
+        StoreError, RemoteStoreError: they can't be read, or a file has changed since.
         OutputError: there is no room for the copies.
     """
     directory = store.root.parent / "queues"
-    wanted = [file for file in client_of(store.url).list() if file.name.rpartition("/")[0] in queues]
+    wanted = [
+        file
+        for name, file in left_out.listed_below(store.root.parent).items()
+        if name.rpartition("/")[0] in queues and not (directory / name).exists()
+    ]
     check_free(store.root, sum(file.size for file in wanted), f"copies of files of {store.url}")
     directory.mkdir(exist_ok=True)
     _copy(store.url, [(file, directory / file.name) for file in wanted])

@@ -41,6 +41,16 @@ class Gone:
 
 
 def gone_queues(plan: Plan, store: Path) -> Iterator[Gone]:
+    """Those of :func:`queues_without_messages` whose files may be carried over: none where no files are made.
+
+    Raises:
+        OutputError: something there can't be read.
+    """
+    if plan.settings.rocksdb.files:
+        yield from queues_without_messages(plan, store)
+
+
+def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
     """The queues and batch queues of ``store`` that are wanted and that the journal doesn't name, sorted.
 
     Nothing where queues were chosen: the others aren't replaced.
@@ -51,7 +61,7 @@ def gone_queues(plan: Plan, store: Path) -> Iterator[Gone]:
     Raises:
         OutputError: something there can't be read.
     """
-    if not plan.selection.is_all or not plan.settings.rocksdb.files:
+    if not plan.selection.is_all:
         return
     for is_batch, root in ((False, names.CONSUME_QUEUE), (True, names.BATCH_CONSUME_QUEUE)):
         for topic, queue_id, directory in _queues(store / root):

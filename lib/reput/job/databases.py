@@ -10,10 +10,9 @@ from reput.config.stand_in import with_queues
 from reput.errors import Finding, OutputError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbqueue import QueueEnd
+from reput.job.carry import missing_queues, queues_without_messages
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.rocksdb.installed import installed
-from reput.store.last_file import LastFile, last_batch_file, last_file
-from reput.store.listing import queues_in
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
@@ -26,6 +25,9 @@ if TYPE_CHECKING:
 
 #: Keys in the column families of timers and half messages that are no message's (``MessageRocksDBStorage``).
 _DELIVERY_MARKS = (rocksdbindex.LAST_POSITION, b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint")
+
+#: The kind of a finding: of these queues it isn't known where they ended.
+_EXPIRED = "expired-queues"
 
 
 def check(options: RebuildOptions, settings: StoreSettings, selection: Selection) -> None:
@@ -124,38 +126,45 @@ def check_continues(plan: Plan) -> None:
 
 
 def carried(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
-    """The last message of each queue in the store's database whose messages have all expired from the log.
+    """The last message of each queue of the store whose messages have all expired from the log.
 
     A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place or
-    restored. Where the database can't be read, such queues begin at 0, and the journal gets a finding.
+    restored. Where that can't be told, such queues begin at 0, and the journal gets a finding.
     """
     name = str(plan.settings.rocksdb.queues)
     directory, remote = plan.settings.root / name, plan.settings.remote
     if remote is not None:
-        if not plan.log.start or not is_database(remote.evidence_root / name):
+        if not plan.log.start:
             return {}
+        if not is_database(remote.evidence_root / name):
+            return _last_units(plan, with_queues(remote, missing_queues(plan, remote.evidence_root)))
         directory = with_queues(remote, [name]) / name
     elif not plan.in_place:
         return {}
     if not is_database(directory):
-        return _last_units(plan)
+        return _last_units(plan, plan.settings.root)
     try:
         with opened(directory) as database:
             return expired_ends(database, plan)
     except StoreError as error:
-        state, where = plan.journal.state, str(error.path or directory)
-        finding = Finding(
-            kind="expired-queues",
-            path=where,
-            offset=plan.log.start,
-            end=plan.log.start,
-            expected=str(error.expected or "a RocksDB that can be read"),
-            found=f"{error.found or 'none'}: {error.problem}",
-            outcome="queues without a message in the log begin at 0 again",
+        _tell(
+            plan,
+            str(error.path or directory),
+            str(error.expected or "a RocksDB that can be read"),
+            f"{error.found or 'none'}: {error.problem}",
+            "queues without a message in the log begin at 0 again",
         )
-        if not any(each.kind == finding.kind for each in state.findings):
-            plan.journal.append(replace(state.without_messages(), findings=[finding]))
     return {}
+
+
+def _tell(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> None:
+    """Have the journal say, once, that queues whose messages have expired begin at 0."""
+    state = plan.journal.state
+    if any(each.kind == _EXPIRED for each in state.findings):
+        return
+    start = plan.log.start
+    finding = Finding(_EXPIRED, path, start, start, expected, found, outcome, count=count)
+    plan.journal.append(replace(state.without_messages(), findings=[finding]))
 
 
 def expired_ends(database: Database, plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
@@ -175,22 +184,30 @@ def expired_ends(database: Database, plan: Plan) -> dict[tuple[bytes, int], Queu
     return found
 
 
-def _last_units(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
-    """The same of a store whose queues are in files."""
-    root, recovery = plan.settings.root, plan.settings.recovery
+def _last_units(plan: Plan, store: Path) -> dict[tuple[bytes, int], QueueEnd]:
+    """The same of a store whose queues are in files.
+
+    Args:
+        store: has the queues that the log has no message of.
+    """
     found: dict[tuple[bytes, int], QueueEnd] = {}
-    for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
-        for topic, queue_id, path in queues_in(root / kind):
-            if (topic, queue_id) in plan.journal.state.queues:
-                continue
-            last = (
-                last_file(Path(path), plan.settings.consume_queue_file_size)
-                if kind == names.CONSUME_QUEUE
-                else last_batch_file(Path(path), recovery.batch_queue_file_size)
-            )
-            text = topic.encode("utf-8", "surrogateescape")
-            if isinstance(last, LastFile) and last.last_position < plan.log.start:
-                found[text, queue_id] = QueueEnd(last.last_position, last.next_offset - 1)
+    at_zero: list[tuple[str, str, str]] = []
+    start = plan.log.start
+    for queue in queues_without_messages(plan, store):
+        last = queue.last
+        if isinstance(last, str):
+            at_zero.append((str(queue), "a last file that begins with units", last))
+        elif last.last_position >= start:
+            unit = f"one at {last.last_position}, queueOffset {last.next_offset - 1}"
+            at_zero.append((str(queue), f"a last unit before {start}, where the log begins", unit))
+        else:
+            end = QueueEnd(last.last_position, last.next_offset - 1)
+            found[queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id] = end
+    if at_zero:
+        named, expected, what = at_zero[0]
+        others = f", and {len(at_zero) - 1:,} more queues" if len(at_zero) > 1 else ""
+        outcome = "without a message in the log, they begin at 0 again"
+        _tell(plan, str(plan.settings.root), f"{named}: {expected}", f"{what}{others}", outcome, len(at_zero))
     return found
 
 
@@ -200,14 +217,14 @@ def make(plan: Plan, target: Target, runner: SparkRunner, writer: BatchWriter) -
     Raises:
         ReputError: one could not be made; the same command makes it anew.
     """
-    from reput.output.batch_tasks import BatchTasks, StateFloors
+    from reput.output.batch_tasks import BatchTasks
     from reput.output.rocksdb import databases
     from reput.replay.state import collector_paused
 
     if not target.in_rocksdb:
         return
     writer.stages.begin()
-    tasks = BatchTasks(runner, target, StateFloors({}))
+    tasks = BatchTasks.for_databases(runner, target)
     with collector_paused():
         databases.make(target, plan.journal, tasks, runner.slots, lambda: carried(plan), writer.stages.end)
     writer.finish()

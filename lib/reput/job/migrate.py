@@ -231,13 +231,14 @@ def migrate(
     started = time.perf_counter()
     check_here(options.store)
     root = Path(os.path.abspath(options.store))
-    finished, findings, differs = _finish(root)
+    finished, told = _finish(root)
     try:
         migration, options = plan_migration(options, to, estimates=False)  # a rebuild does that
     except ReputError:
-        _keep_told(root, findings, differs)
+        _keep_told(root, told)
         raise
     shown(migration)
+    findings, differs = told.of_before(to)
     if migration.already:
         migration.lacking += [*findings, *differs]
         return Migrated(migration, finished, None, str(root), findings, differs)
@@ -255,8 +256,9 @@ def migrate(
                     next_step="Run the same command again",
                 )
             stages |= stage(plan, start_spark, listener, announce)
-            findings, differs = _from_databases(plan) if to == FILE else ([], [])
-            _note(plan, findings, differs)
+            found, others = _from_databases(plan) if to == FILE else ([], [])
+            findings, differs = [*findings, *found], [*differs, *others]
+            _note(plan, to, findings, differs)
             kept = _swap(plan, migration)
         for path in plan.root.iterdir():
             if path.name != _TOLD:
@@ -267,51 +269,75 @@ def migrate(
         return Migrated(migration, kept, summary, str(root), findings, differs)
 
 
-def _finish(root: Path) -> tuple[str | None, list[str], list[str]]:
+@dataclass(frozen=True, slots=True)
+class _Told:
+    """What a migration has yet to tell.
+
+    Attributes:
+        to: the form that it moved to; empty where that isn't known.
+        findings, differs: as those of :class:`Migrated`.
+    """
+
+    to: str = ""
+    findings: tuple[str, ...] = ()
+    differs: tuple[str, ...] = ()
+
+    def of_before(self, to: str) -> tuple[list[str], list[str]]:
+        """Findings, and what else differs, for a migration to a form: it may be the other way round."""
+        before = "" if self.to == to else f"of the migration to {self.to or 'the other form'} before: "
+        findings, differs = ([before + line for line in lines] for lines in (self.findings, self.differs))
+        return findings, differs
+
+    def encode(self) -> bytes:
+        return json.dumps({"to": self.to, "findings": self.findings, "differs": self.differs}).encode()
+
+    @classmethod
+    def read(cls, staging: Path) -> _Told:
+        """What :meth:`encode` made; nothing where there is no such file."""
+        try:
+            found = json.loads((staging / _TOLD).read_bytes())
+            findings, differs = (tuple(map(str, found[name])) for name in ("findings", "differs"))
+            return cls(str(found.get("to", "")), findings, differs)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError):
+            return cls()
+
+
+def _finish(root: Path) -> tuple[str | None, _Told]:
     """Finish a swap that was interrupted.
 
     Returns:
-        Where it keeps what was replaced, None if none was pending; findings, and what else differs.
+        Where it keeps what was replaced, None if none was pending; and what is to be told.
     """
     staging, pending = staging_of(root), is_pending(root)
     if not pending and not (staging / _TOLD).is_file():
-        return None, [], []
+        return None, _Told()
     owner = Owner.of_store(root, [root / names.COMMIT_LOG])
     owner.check_can_apply(root)
     with StoreLock(root, owner), OutputLock(root, owner):
         kept = Swap.resume(root)
-        told = _told(staging)
+        told = _Told.read(staging)
         discard_if_swapped(staging)
     if pending and kept is None:
         raise StoreError("there is no swap to finish any more", path=root, next_step="Run the command again")
-    return (None if kept is None else str(kept)), *told
+    if staging.exists():
+        told = _Told()  # nothing was swapped yet: who goes on there finds it again
+    return (None if kept is None else str(kept)), told
 
 
-def _note(plan: Plan, findings: list[str], differs: list[str]) -> None:
+def _note(plan: Plan, to: str, findings: list[str], differs: list[str]) -> None:
     """Write down what is to be told, before the files change that it comes from."""
-    of_log = [str(finding) for finding in plan.journal.state.findings]
-    files.write_atomically(plan.root / _TOLD, _to_tell([*findings, *of_log], differs), plan.owner)
+    of_log = (str(finding) for finding in plan.journal.state.findings)
+    told = _Told(to, (*findings, *of_log), tuple(differs))
+    files.write_atomically(plan.root / _TOLD, told.encode(), plan.owner)
 
 
-def _keep_told(root: Path, findings: list[str], differs: list[str]) -> None:
+def _keep_told(root: Path, told: _Told) -> None:
     """Have the next run tell what this one, which is refused, has taken from a swap that it finished."""
-    if findings or differs:
+    if told.findings or told.differs:
         owner = Owner.of_store(root, [root / names.COMMIT_LOG])
         staging = staging_of(root)
         files.make_dirs(staging, owner)
-        files.write_atomically(staging / _TOLD, _to_tell(findings, differs), owner)
-
-
-def _to_tell(findings: list[str], differs: list[str]) -> bytes:
-    return json.dumps({"findings": findings, "differs": differs}).encode()
-
-
-def _told(staging: Path) -> tuple[list[str], list[str]]:
-    try:
-        found = json.loads((staging / _TOLD).read_bytes())
-        return [str(line) for line in found["findings"]], [str(line) for line in found["differs"]]
-    except (OSError, ValueError, KeyError, TypeError):
-        return [], []
+        files.write_atomically(staging / _TOLD, told.encode(), owner)
 
 
 def _config_move(broker_conf: Path, changes: Iterable[tuple[str, str]], then: StoreSettings) -> ConfigMove:

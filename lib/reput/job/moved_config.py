@@ -209,6 +209,19 @@ def _join(document: dict[str, Any], path: Path, conf: BrokerConf, move: ConfigMo
                 expected="tables that are objects",
                 found=type(table).__name__,
             )
+    if foreign := sorted(key for key in light if not _is_light(key)):
+        move.said.append(
+            f"{path.name}: passed over in {_LIGHT_TABLE}, where a broker looks for light groups alone: "
+            f"{', '.join(foreign[:_NAMED])}{', …' if len(foreign) > _NAMED else ''}"
+        )
+    light = {key: offset for key, offset in light.items() if _is_light(key)}
+    if broken := next((key for key, offset in light.items() if type(offset) is not int), None):
+        raise SettingsError(
+            "this file of committed offsets is broken",
+            path=path,
+            expected=f"a number for {broken} in {_LIGHT_TABLE}",
+            found=repr(light[broken]),
+        )
     if light and not conf.rules.rocksdb_lmq:
         raise UnsupportedError(
             "this release keeps offsets of light groups nowhere once its settings are in RocksDB",

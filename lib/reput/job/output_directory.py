@@ -101,13 +101,15 @@ def staging_of(store: Path) -> Path:
 
 
 def discard_if_swapped(staging: Path) -> None:
-    """Remove a staging directory without queue files: they have been put in place, or none was written.
+    """Remove a staging directory without queues: they have been put in place, or none were written.
 
     Its journal would name files that are no longer there: a process can end between the two.
 
     Raises:
         OutputError: it can't be removed.
     """
-    queues = (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)
+    # What tasks have put aside for a database goes when it is made, before the swap.
+    aside = f"{names.REPUT}/{names.ROCKSDB}"
+    queues = (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB, aside)
     if not any(found for name in queues for _, _, found in os.walk(staging / name)):
         files.remove_tree(staging)

@@ -115,6 +115,8 @@ class BatchScan:
                 for fitting in self._fit(result):
                     self.accepted.append(fitting)
                     self.queues.add(fitting)
+                    if not self.tasks.target.queue_files:
+                        fitting.forget_queues()
                     if self.index is not None and fitting.messages:
                         self.index.offer(fitting.spill, fitting.outcome.first_timestamp)
                     if fitting.messages:

@@ -15,6 +15,7 @@ from reput.output import scan_task
 from reput.output.index import index_task
 from reput.output.queues import appended_queues, irregular_queues, whole_files
 from reput.output.scan_task import Floors
+from reput.output.task_results import Sent, sent
 from reput.replay.part_result import PartResult, witnessed
 from reput.replay.placing import QueueOutcome
 from reput.replay.queues import Regular
@@ -58,6 +59,11 @@ class BatchTasks:
     runner: Runner
     target: Target
     floors: Floors
+
+    @classmethod
+    def for_databases(cls, runner: Runner, target: Target) -> BatchTasks:
+        """What makes databases of the runs: without scratch, which would say that a batch is under way."""
+        return cls(runner, replace(target, scratch=target.runs), StateFloors({}))
 
     @property
     def is_here(self) -> bool:
@@ -151,26 +157,34 @@ class BatchTasks:
         return replace(self, runner=InlineRunner()) if self.target.several_hosts else self
 
     def _run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
-        results = self.runner.map(_Task(self.target, function), items)
+        # On several hosts a file that a task has just written may not be there yet.
+        is_sent = not (self.is_here or self.target.several_hosts)
+        results = self.runner.map(_Task(self.target, function, is_sent), items)
         for result in results:
             if isinstance(result, ReputError):
                 raise result
-        return results
+        return [result.taken() if isinstance(result, Sent) else result for result in results]
 
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Calls a function with the target and an item, under the output's lock; returns an error it raised."""
+    """Calls a function with the target and an item, under the output's lock; returns an error it raised.
+
+    Attributes:
+        is_sent: the result goes to another process of this host.
+    """
 
     target: Target
     function: Callable[..., object]
+    is_sent: bool
 
     def __call__(self, item: object) -> object:
         try:
             if self.target.several_hosts:  # whose locks may not meet; see reput.output.queues.whole_files
                 return self.function(self.target, item)
             with OutputLock(self.target.root).shared():
-                return self.function(self.target, item)
+                result = self.function(self.target, item)
+                return sent(result, self.target.scratch) if self.is_sent else result
         except ReputError as error:
             return error
         except OSError as error:

@@ -22,6 +22,7 @@ from reput.broker.queue import QueueModel
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Queue, Snapshot
 from reput.config.dialect import dialect
+from reput.errors import OutputError
 from reput.format import batchconsumequeue, commitlog, consumequeue, names, properties
 from reput.log.end import LastMessage, of_any_release
 from reput.log.segments import discover, map_segment, without_unwritten_end
@@ -53,10 +54,12 @@ class Check:
     Attributes:
         snapshot: the store.
         problems: all that was found.
+        unread: what couldn't be looked at, with the reason, for people.
     """
 
     snapshot: Snapshot
     problems: list[Problem]
+    unread: tuple[str, ...] = ()
 
     @property
     def exit_code(self) -> int:
@@ -89,7 +92,9 @@ class Check:
         found = [f"the log, and all units but each queue's last: {reads}"]
         if settings.rocksdb.queues is not None and settings.rocksdb.files:
             found.append(f"what is in {settings.rocksdb.queues}/ beside the files, but that it opens")
-        if traces(settings.root / names.ROCKSDB_STORE):
+        found += self.unread
+        of_index = any(line.startswith(f"{names.ROCKSDB_STORE}/") for line in self.unread)
+        if traces(settings.root / names.ROCKSDB_STORE) and not of_index:
             opens = "but that it opens" if is_installed() else "for reput[rocksdb] isn't installed"
             found.append(f"what is in {names.ROCKSDB_STORE}/, {opens}: `{verify}` compares an index in it")
         if missing := missing_config(settings):
@@ -132,15 +137,17 @@ def check_snapshot(snapshot: Snapshot) -> Check:
     Raises:
         ReputError: a file can't be read, or the segments contradict each other.
     """
-    found = [
-        *snapshot.problems,
-        *not_derived(snapshot),
-        *past_end(snapshot),
-        *rocksdb_problems(snapshot),
-        *index_database_problems(snapshot.settings),
-        *_unsafe_index_files(snapshot),
-    ]
-    return Check(snapshot, found)
+    found = [*snapshot.problems, *not_derived(snapshot), *past_end(snapshot)]
+    unread: list[str] = []
+    for name, problems in (
+        (snapshot.settings.rocksdb.queues, rocksdb_problems(snapshot)),
+        (names.ROCKSDB_STORE, index_database_problems(snapshot.settings)),
+    ):
+        try:
+            found += problems
+        except OutputError as error:  # no room for links or copies, without which a database isn't opened
+            unread.append(f"{name}/, whether it opens and what is in it: {error}")
+    return Check(snapshot, [*found, *_unsafe_index_files(snapshot)], tuple(unread))
 
 
 class _QueueEnd(NamedTuple):

@@ -43,6 +43,11 @@ _HDFS_SETTINGS = {
 #: What an object that has become shorter is answered with.
 _NO_SUCH_RANGE = re.compile(r"status code: 416|InvalidRange|[Rr]ange")
 _SKEWED = "RequestTimeTooSkewed"
+#: How a pin begins that is only a time.
+_BY_TIME = "changed at "
+#: A file that was changed less than this ago may change again and keep its time, which servers count in
+#: seconds or milliseconds. So may an older one where the server's clock is behind: S3 takes 15 minutes.
+_RACY_SECONDS = 15 * 60
 
 _Found = TypeVar("_Found")
 
@@ -61,6 +66,14 @@ class RemoteFile(NamedTuple):
     size: int
     pin: str
     changed_at: float = 0.0
+
+    def is_settled(self, at: float) -> bool:
+        """Whether the pin of a file that was listed at or before ``at`` will tell each later change.
+
+        Args:
+            at: seconds since 1970, by this host's clock.
+        """
+        return not self.pin.startswith(_BY_TIME) or self.changed_at < at - _RACY_SECONDS
 
 
 class Client(Protocol):
@@ -181,7 +194,7 @@ def _whole(data: memoryview, length: int) -> memoryview:
 def _pin(meta: ObjectMeta) -> str:
     tag = meta["e_tag"]
     # Listings have milliseconds, answers don't.
-    return f"ETag {tag}" if tag else f"changed at {meta['last_modified']:%Y-%m-%dT%H:%M:%S%z}"
+    return f"ETag {tag}" if tag else f"{_BY_TIME}{meta['last_modified']:%Y-%m-%dT%H:%M:%S%z}"
 
 
 class _Hdfs:
@@ -238,7 +251,7 @@ class _Hdfs:
 
 
 def _changed_at(status: FileStatus) -> str:
-    return f"changed at {status.modification_time} ms"
+    return f"{_BY_TIME}{status.modification_time} ms"
 
 
 def tried(place: str, attempt: Callable[[], _Found], done: str = "read") -> _Found:

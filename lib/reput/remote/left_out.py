@@ -59,6 +59,16 @@ def leave(home: Path, url: str, files: Iterable[RemoteFile], left_out: dict[str,
     (home / LISTED).write_text(json.dumps(facts), encoding="utf-8")
 
 
+def listed_below(home: Path) -> dict[str, RemoteFile]:
+    """All files of queues and index that were listed for a store, by name.
+
+    Args:
+        home: the directory that its own lies in.
+    """
+    derived = _derived(os.fspath(home))
+    return {} if derived is None else derived.files
+
+
 def listed_file(path: str | os.PathLike[str]) -> RemoteFile | None:
     """What a path of a queue or index file stands for elsewhere; None for one that is here."""
     place = _place(os.fspath(path))

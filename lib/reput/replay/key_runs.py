@@ -8,7 +8,6 @@ each key ends, ``int64[keys]`` their storeTimestamps, and the keys, ascending.
 from __future__ import annotations
 
 import mmap
-import os
 from bisect import bisect_left
 from pathlib import Path
 from typing import Self
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 from reput.build.rocksdb_index import IndexKeys, pack
 from reput.errors import OutputError
 from reput.format.rocksdbindex import VALUE_LENGTH
+from reput.replay.runs import Keys, write_run
 from reput.scan import output
 from reput.store import files
 
@@ -80,16 +80,8 @@ class KeyRunWriter:
         last = max(int.from_bytes(key[-8:], "big") for key in keys)
         head = np.array([_MARK, len(keys), int(ends[-1]), int(timestamp.max()), last], np.int64)
         path = self._directory / f"{self._name}-{len(self.paths)}.index"
-        fd = files.create_file(path, None)
-        try:
-            at = 0
-            blocks = (head.tobytes(), ends.tobytes(), timestamp[order].tobytes())
-            for block in (*blocks, b"".join([keys[number] for number in order])):
-                files.pwrite_all(fd, block, at)
-                at += len(block)
-            files.fsync_file(fd)
-        finally:
-            os.close(fd)
+        text = b"".join([keys[number] for number in order])
+        write_run(path, (head.tobytes(), ends.tobytes(), timestamp[order].tobytes(), text))
         self.paths.append(str(path))
 
 
@@ -111,17 +103,17 @@ class KeyRun:
         mark, keys, size, last_timestamp, last_position = head
         self.last_timestamp: int = last_timestamp
         self.last_position: int = last_position
-        self._text_at = _HEAD + 16 * keys
-        if mark != _MARK or len(self._map) != self._text_at + size:
+        text_at = _HEAD + 16 * keys
+        if mark != _MARK or len(self._map) != text_at + size:
             raise OutputError(
                 "index keys that a task has written can't be read back",
                 path=place,
-                expected=f"a run of {keys} keys, {self._text_at + size} bytes",
+                expected=f"a run of {keys} keys, {text_at + size} bytes",
                 found=f"{len(self._map)} bytes, which begin with {mark:x}",
                 next_step="Check the disk, remove the output and run the same command again",
             )
-        self._ends = np.frombuffer(self._map[_HEAD : _HEAD + 8 * keys], np.int64)
-        self._timestamps = np.frombuffer(self._map[_HEAD + 8 * keys : self._text_at], np.int64)
+        self._keys = Keys(self._map, text_at, np.frombuffer(self._map[_HEAD : _HEAD + 8 * keys], np.int64))
+        self._timestamps = np.frombuffer(self._map[_HEAD + 8 * keys : text_at], np.int64)
 
     def __enter__(self) -> Self:
         return self
@@ -129,32 +121,20 @@ class KeyRun:
     def __exit__(self, *of: object) -> None:
         self._map.close()
 
-    def __len__(self) -> int:
-        return len(self._ends)
-
-    def __getitem__(self, number: int) -> bytes:
-        """A key."""
-        at = int(self._ends[number - 1]) if number else 0
-        return self._map[self._text_at + at : self._text_at + int(self._ends[number])]
-
     def samples(self) -> list[bytes]:
         """Each :data:`SAMPLED`-th key, the first among them."""
-        return [self[number] for number in range(0, len(self), SAMPLED)]
+        return self._keys[::SAMPLED]
 
     def entries(self, first: bytes, stop: bytes | None) -> dict[bytes, bytes]:
         """The keys from ``first`` on and before ``stop``, with their values."""
-        begin = bisect_left(self, first)
-        end = len(self) if stop is None else bisect_left(self, stop)
+        begin = bisect_left(self._keys, first)
+        end = len(self._keys) if stop is None else bisect_left(self._keys, stop)
         if begin >= end:
             return {}
-        ends = self._ends[begin:end].tolist()
-        at = int(self._ends[begin - 1]) if begin else 0
-        text = self._map[self._text_at + at : self._text_at + ends[-1]]
-        keys = [text[low - at : high - at] for low, high in zip([at, *ends[:-1]], ends, strict=True)]
         values = self._timestamps[begin:end].astype(">i8").tobytes()
         return dict(
             zip(
-                keys,
+                self._keys[begin:end],
                 (values[low : low + VALUE_LENGTH] for low in range(0, len(values), VALUE_LENGTH)),
                 strict=True,
             )

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from reput.errors import OutputError
 from reput.format.rocksdbqueue import prefix
+from reput.replay.runs import Keys, write_run
 from reput.scan import output
 from reput.scan.fields import store_timestamps
 from reput.scan.table import QueueTable
@@ -56,7 +57,7 @@ class RunQueues:
         is_regular: bool[queues], whether all are consecutive.
     """
 
-    prefixes: list[bytes]
+    prefixes: Keys
     first: NDArray[np.int64]
     stop: NDArray[np.int64]
     first_offset: NDArray[np.int64]
@@ -141,15 +142,7 @@ class RunWriter:
         crc = zlib.crc32(text, zlib.crc32(facts.tobytes()))
         head = np.array([_MARK, len(prefixes), len(text), crc], np.int64)
         path = self._directory / f"{self._name}-{len(self.paths)}.units"
-        fd = files.create_file(path, None)
-        try:
-            at = 0
-            for block in (head.tobytes(), facts.tobytes(), text, rows.tobytes()):
-                files.pwrite_all(fd, block, at)
-                at += len(block)
-            files.fsync_file(fd)
-        finally:
-            os.close(fd)
+        write_run(path, (head.tobytes(), facts.tobytes(), text, rows.tobytes()))
         self.paths.append(str(path))
 
 
@@ -186,11 +179,10 @@ class RunReader:
         found = zlib.crc32(text, zlib.crc32(facts.tobytes()))
         if found != crc:
             raise self._torn(_HEAD, f"CRC-32 {crc:08x}", f"{found:08x}")
-        ends = facts[:, 5].tolist()
-        prefixes = [text[at:end] for at, end in zip([0, *ends[:-1]], ends, strict=True)]
         self._rows_at = _HEAD + facts.nbytes + text_length
         first, stop, first_offset, last_offset = facts[:, :4].T
-        return RunQueues(prefixes, first, stop, first_offset, last_offset, facts[:, 4] == 0)
+        keys = Keys(text, 0, facts[:, 5])
+        return RunQueues(keys, first, stop, first_offset, last_offset, facts[:, 4] == 0)
 
     def rows(self, first: int, stop: int) -> Rows:
         """Units [first, stop) of the run, of :data:`ROW`; after :meth:`queues`.

@@ -28,6 +28,7 @@ from reput.recovery.past_end import left_by_a_cut, units_past
 from reput.report.facts import IN_ROCKSDB, Found, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
 from reput.report.queue_findings import IS_BATCH, REPEATS, behind, is_compared, past_end
+from reput.store.reading import pread, reading
 
 #: Units of a queue in RocksDB that are read at once.
 _BLOCK = 1024
@@ -244,9 +245,8 @@ class _Looking:
         file = next((file for file in reversed(model.files) if file.wrote), None)
         if file is None or file.path is None or self._reader is None:
             return None
-        with open(file.path, "rb") as data:
-            data.seek(file.wrote - UNIT_LENGTH)
-            unit = data.read(UNIT_LENGTH)
+        with reading(file.path, by_ranges=True) as descriptor:
+            unit = pread(file.path, descriptor, UNIT_LENGTH, file.wrote - UNIT_LENGTH)
         if len(unit) < UNIT_LENGTH:
             return None
         offset, length, _tags = UNIT.unpack(unit)

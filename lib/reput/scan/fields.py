@@ -92,6 +92,19 @@ def fields_of_queue(
     return record_fields(data, positions, queue_offsets, np.full(len(positions), queue, np.int32), table)
 
 
+@njit(inline="always")
+def topic_of(data, position, sys_flag):  # type: ignore[no-untyped-def]
+    """Where the topic of a whole record begins and ends; its properties begin two bytes behind that."""
+    at = position + body_at(sys_flag)
+    at += max(np.int64(i32(data, at - 4)), 0)
+    length = np.int64(u8(data, at))
+    at += 1
+    if np.int64(u32(data, position + 4)) != MAGIC_V1:
+        length = length << 8 | np.int64(u8(data, at))
+        at += 1
+    return at, at + length
+
+
 @njit(cache=CACHED, nogil=True)
 def store_timestamps(data, positions):  # type: ignore[no-untyped-def]
     """The storeTimestamps, int64[records] in ms, of whole records; see :func:`record_fields`."""
@@ -117,20 +130,14 @@ def _fields(  # type: ignore[no-untyped-def]
         position = positions[unit]
         sys_flag = i32(data, position + SYS_FLAG)
         timestamp[unit] = i64(data, position + store_timestamp_at(sys_flag))
-        at = position + body_at(sys_flag)
-        at += max(np.int64(i32(data, at - 4)), 0)
-        name_length = np.int64(u8(data, at))
-        at += 1
-        if np.int64(u32(data, position + 4)) != MAGIC_V1:
-            name_length = name_length << 8 | np.int64(u8(data, at))
-            at += 1
+        topic, topic_end = topic_of(data, position, sys_flag)
         queue = unit_queues[unit]
         own[unit] = (
             i32(data, position + QUEUE_ID) == queue_id[queue]
             and (unit == 0 or positions[unit - 1] != position or unit_queues[unit - 1] != queue)
-            and _topic(data, at, name_length, topics) == queue_topic[queue]
+            and _topic(data, topic, topic_end - topic, topics) == queue_topic[queue]
         )
-        at += name_length + 2
+        at = topic_end + 2
         end = position + np.int64(i32(data, position))
         start[unit] = at
         length[unit] = end - at

@@ -28,6 +28,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, IndexHeader
 from reput.log.segments import Segment
 from reput.remote import remote_store, with_urls
+from reput.remote.client import RemoteFile
 from reput.remote.left_out import listed_file
 from reput.replay.runner import Runner
 from reput.scan.rules import Part
@@ -115,6 +116,7 @@ class Remembering:
         store = plan.settings
         self.after.place = store.place if store.remote is not None else str(store.root.absolute())
         self.after.settings = _settings(plan)
+        self.after.version = reput.__version__
         self.after.verified = datetime.now(UTC).isoformat(timespec="seconds")
         if self._before.settings != self.after.settings or _unbound(plan) is not None:
             # All is verified again. That the log has lost or changed what was proven is told all the same.
@@ -131,8 +133,8 @@ class Remembering:
                 base = names.parse_offset_name(entry.name)
                 if base is not None and base % size == 0:
                     key = (topic, queue_id, base)
-                    self._queue_files[key] = _of_file(entry.path)
-                    self._paths[key] = Path(entry.path)
+                    path = self._paths[key] = Path(entry.path)
+                    self._queue_files[key] = self._identities[str(path)] = _of_file(path)
                     self._bases.setdefault((topic, queue_id), []).append(base)
 
     def blocks_of(self, info: IndexInfo) -> Blocks | None:
@@ -273,6 +275,8 @@ class Remembering:
             if now is None or not self._says_the_same(proof, now):
                 self._changed(proof, segment, proof.base)
                 continue
+            if proof.identity is None:
+                continue  # it was too young for its time to tell whether it is another one
             name = names.offset_name(proof.base)
             text = f"{name} is {self._other_object(proof, segment)}; verified again, it is what it was"
             yield Note(REPLACED, text)
@@ -534,12 +538,9 @@ class Remembering:
             )
         for proof in after.segments.values():
             segment = next(str(one.path) for one in self._plan.log.segments if one.base == proof.base)
-            if remote_store(segment) is None:
-                proof.identity = self._settled(segment)
+            proof.identity = self._settled(segment)
         for key, path in self._paths.items():
-            now = _of_file(path)
-            was = self._queue_files[key]
-            after.queue_files[key] = was if was == now and not self._racy(was) else None
+            after.queue_files[key] = self._settled(str(path))
         for each in outside:
             for base, seen in each.seen.items():
                 if after.queue_files.get((each.topic, each.queue_id, base)) is not None:
@@ -547,13 +548,13 @@ class Remembering:
 
     def _settled(self, path: str) -> Identity:
         """A file's identity, if nothing can have changed since the run began without its telling."""
-        was = self._identities.get(path)
-        return was if was == _of_file(path) and not self._racy(was) else None
-
-    def _racy(self, identity: Identity) -> bool:
-        if identity is None or known_file(identity) is not None:
-            return identity is None
-        return max(int(one) for one in identity[1:3]) > self._started - RACY_NS
+        was, elsewhere = self._identities.get(path), _elsewhere(path)
+        if was is None:
+            return None
+        if elsewhere is not None:
+            return was if elsewhere.is_settled(self._started / 1e9) else None
+        is_racy = max(int(one) for one in was[1:3]) > self._started - RACY_NS
+        return was if was == _of_file(path) and not is_racy else None
 
 
 def _unbound(plan: Plan) -> str | None:
@@ -561,6 +562,13 @@ def _unbound(plan: Plan) -> str | None:
     if plan.settings.rocksdb != RocksDBSettings():
         return "what is in RocksDB isn't bound to segments that were verified"
     return f"{names.CONSUME_QUEUE_EXT} isn't bound to segments that were verified" if plan.queue_ext else None
+
+
+def _elsewhere(path: str) -> RemoteFile | None:
+    """What a segment, or a file of queues or index, stands for; None for one here."""
+    store = remote_store(path)
+    listed = listed_file(path)
+    return listed if listed is not None or store is None else store.file_at(path)
 
 
 def _of_file(path: str | Path) -> Identity:

@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+import reput
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -124,6 +125,7 @@ class Proofs:
 
     Attributes:
         place: of the store.
+        version: of reput that made it; empty where it didn't say.
         verified: when it was made, ISO 8601.
         settings: what else the result depends on, as a digest.
         segments: by base.
@@ -143,6 +145,7 @@ class Proofs:
     index_files: dict[str, IndexProof] = field(default_factory=dict)
     first_seen: dict[str, str] = field(default_factory=dict)
     told: list[Difference] = field(default_factory=list)
+    version: str = ""
 
     def encode(self) -> bytes:
         """As a file has it: JSON, compressed."""
@@ -150,6 +153,7 @@ class Proofs:
         number = {queue: at for at, queue in enumerate(queues)}
         facts = {
             "format": FORMAT,
+            "reput": self.version,
             "place": self.place,
             "verified": self.verified,
             "settings": self.settings,
@@ -224,6 +228,7 @@ class Proofs:
                 },
                 facts["first_seen"],
                 [Difference(**one) for one in facts["told"]],
+                str(facts.get("reput", "")),
             )
         except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError, zlib.error) as error:
             raise SettingsError(
@@ -235,8 +240,13 @@ class Proofs:
             ) from error
 
     def known_files(self) -> dict[str, KnownFile]:
-        """Files of a store elsewhere that needn't be copied while they stay as they are, by name."""
-        found = {}
+        """Files of a store elsewhere that needn't be copied while they stay as they are, by name.
+
+        None after another version of reput: all is verified again, and they would be read piece by piece.
+        """
+        found: dict[str, KnownFile] = {}
+        if self.version != reput.__version__:
+            return found
         for (topic, queue_id, base), identity in self.queue_files.items():
             if (one := known_file(identity)) is not None:
                 seen = self.seen.get((topic, queue_id, base))

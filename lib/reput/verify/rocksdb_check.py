@@ -13,7 +13,7 @@ from reput.errors import Finding
 from reput.format import rocksdbqueue
 from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, OFFSETS, UNITS, QueueEnd
 from reput.output.rocksdb.queue_task import Share
-from reput.output.rocksdb.queues import Total, shares_of, totals_of
+from reput.output.rocksdb.queues import Totals, shares_of, totals_of
 from reput.replay.part_result import PartResult
 from reput.replay.runner import Runner
 from reput.rocksdb import CURRENT, is_database, opened
@@ -158,14 +158,10 @@ class QueueDatabaseCheck:
                 )
             )
 
-    def _ranges(self, totals: dict[bytes, Total]) -> Iterator[tuple[Share | None, bytes, bytes | None]]:
+    def _ranges(self, totals: Totals) -> Iterator[tuple[Share | None, bytes, bytes | None]]:
         """Shares with the ranges of keys that they are compared with, which leave out none that is wanted."""
         for low, high in wanted_keys(self._plan.selection.queues):
-            here = {
-                prefix: total
-                for prefix, total in totals.items()
-                if prefix >= low and (high is None or prefix < high)
-            }
+            here = totals.between(low, high)
             shares: list[Share | None] = [*shares_of(here, self._runner.slots)] or [None]
             firsts = [low, *(_begin(share) for share in shares[1:] if share is not None)]
             for share, first, stop in zip(shares, firsts, [*firsts[1:], high], strict=True):

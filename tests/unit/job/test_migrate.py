@@ -16,9 +16,10 @@ from reput.format.rocksdbqueue import OFFSETS, QueueEnd
 from reput.job import run as job
 from reput.job.migrate import Migrated, migrate, plan_migration
 from reput.job.options import RebuildOptions
+from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import Plan, intended
 from reput.job.undoing import undo
-from reput.output.batch_tasks import BatchTasks, StateFloors
+from reput.output.batch_tasks import BatchTasks
 from reput.output.rocksdb import databases
 from reput.output.rollback import roll_back
 from reput.output.writer import BatchWriter
@@ -49,7 +50,7 @@ def run_here(plan: Plan, _spark: object, _listener: object, _announce: object) -
         writer.write(parts_of(plan.log, cursor, plan.end, 1 << 20, cursor), 0)
     writer.finish()
     if target.in_rocksdb:
-        tasks = BatchTasks(Runner(), target, StateFloors({}))
+        tasks = BatchTasks.for_databases(Runner(), target)
         databases.make(target, plan.journal, tasks, 2, lambda: carried(plan))
         writer.finish()
     return writer
@@ -141,7 +142,17 @@ def test_queues_whose_messages_have_expired_go_on_where_they_were(
     size = int(str(store.config["mappedFileSizeConsumeQueue"]))
     unit = (7).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8)
     gone.write_bytes((PRE_BLANK * 4 + unit).ljust(size, b"\0"))
-    moved(store, "rocksdb")
+    start = store.manifest["log"]["start"]
+    doubtful = names.queue_file(store.root, "Doubtful", 1, 0)
+    doubtful.parent.mkdir(parents=True)
+    unit = (start + 7).to_bytes(8, "big") + (100).to_bytes(4, "big") + bytes(8)
+    doubtful.write_bytes((PRE_BLANK * 2 + unit).ljust(size, b"\0"))
+    done = moved(store, "rocksdb")
+    assert done.rebuilt is not None
+    (finding,) = done.rebuilt.findings
+    assert (finding.kind, finding.count) == ("expired-queues", 1)
+    assert finding.expected == f"Doubtful:1: a last unit before {start}, where the log begins"
+    assert finding.found == f"one at {start + 7}, queueOffset 2"
     found = contents(store.root / names.CONSUME_QUEUE)[OFFSETS]
     end = rocksdbqueue.parse_offset(found[rocksdbqueue.offset_key(b"Gone", 3, rocksdbqueue.MAX)])
     assert end == QueueEnd(7, 4)
@@ -243,6 +254,32 @@ def test_findings_outlast_a_kill_behind_the_swap(tmp_path: Path, system: Callabl
         assert set(again.findings) <= set(again.plan.lacking)
     assert already[0]
     assert moved(store, "file").exit_code == 0
+
+
+def test_what_is_told_says_of_which_migration_it_is(tmp_path: Path, system: Callable[[System], None]) -> None:
+    store = unpack("5.3.3-rocksdb-lmq", tmp_path / "store")
+    staging = staging_of(store.root)
+    staging.mkdir(parents=True)
+    told = {"to": "rocksdb", "findings": ["some finding"], "differs": ["some difference"]}
+    (staging / "migrated.json").write_text(json.dumps(told))
+    done = moved(store, "file")
+    before = "of the migration to rocksdb before: some"
+    assert done.findings[0] == f"{before} finding"
+    assert len(done.findings) > 1, "its own come behind"
+    assert f"{before} difference" in done.plan.lacking
+    assert moved(store, "file").findings == []
+
+
+def test_a_staged_database_in_its_own_directory_is_kept(tmp_path: Path) -> None:
+    for name in (f"{names.CONSUME_QUEUE_ROCKSDB}/CURRENT", f"{names.REPUT}/{names.ROCKSDB}/1.units"):
+        path = tmp_path / "staging" / name
+        path.parent.mkdir(parents=True)
+        path.touch()
+        discard_if_swapped(tmp_path / "staging")
+        assert path.is_file()
+        path.unlink()
+        discard_if_swapped(tmp_path / "staging")
+        assert not (tmp_path / "staging").exists()
 
 
 @pytest.mark.parametrize("name", ["5.3.3-rocksdb-lmq", "5.5.0-rocksdb-mixed"])

@@ -10,7 +10,7 @@ import pytest
 from reput.config.broker_conf import BrokerConf, read
 from reput.config.dialect import dialect
 from reput.config.kept import ConfigPlace, Form, Kind, kept
-from reput.errors import UnsupportedError
+from reput.errors import SettingsError, UnsupportedError
 from reput.format import names
 from reput.job.moved_config import config_move
 from tests import rocksdbs
@@ -92,7 +92,7 @@ def test_a_file_gets_a_counter_that_a_start_imports(counter: int | None, tmp_pat
 LIGHT = {
     "dataVersion": {"counter": 4, "timestamp": 9, "stateVersion": 0},
     "groupTopicMap": {"g": ["t"]},
-    "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 5, "%LMQ%a@b@%LMQ%g": 6, "t@%LMQ%g": 7},
+    "lmqOffsetTable": {"%LMQ%a@%LMQ%g": 5, "%LMQ%a@b@%LMQ%g": 6, "t@%LMQ%g": 7, "t@g": 70, "t": 71},
     "offsetTable": {"t@g": {"0": 1, "3": 2}, "%LMQ%a@g": {"0": 3}, "t@%LMQ%g": {"1": 99}},
 }
 
@@ -119,6 +119,8 @@ def test_offsets_of_light_groups_go_into_rocksdb_and_back(tmp_path: Path) -> Non
         "groupTopicMap": LIGHT["groupTopicMap"],
         "offsetTable": joined,
     }
+    (said,) = [line for line in move.said if "passed over in lmqOffsetTable" in line]
+    assert said.endswith(": t, t@g")
     assert any("queue 0's alone" in line and line.endswith("t@%LMQ%g") for line in move.said), move.said
 
     stale.unlink()
@@ -129,9 +131,21 @@ def test_offsets_of_light_groups_go_into_rocksdb_and_back(tmp_path: Path) -> Non
     written = json.loads(move.write["config/lmqConsumerOffset.json"])
     assert "config/consumerOffset.json" not in move.write
     assert written["dataVersion"]["counter"] > 90
-    assert written["lmqOffsetTable"] == LIGHT["lmqOffsetTable"]
+    assert written["lmqOffsetTable"] == {"%LMQ%a@%LMQ%g": 5, "%LMQ%a@b@%LMQ%g": 6, "t@%LMQ%g": 7}
     assert written["offsetTable"] == {"t@g": {"0": 1, "3": 2}, "%LMQ%a@g": {"0": 3}}
     assert any(line.endswith("left out: %LMQ%a@%LMQ%g:2") for line in move.said), move.said
+
+
+def test_an_offset_of_a_light_group_that_is_no_number_is_refused(tmp_path: Path) -> None:
+    config = tmp_path / "store" / "config"
+    config.mkdir(parents=True)
+    files = conf(tmp_path / "files.conf", "5.5.0", enableLmq="true")
+    rocksdb = conf(tmp_path / "rocksdb.conf", "5.5.0", enableLmq="true", storeType="defaultRocksDB")
+    path = config / "lmqConsumerOffset.json"
+    path.write_text(json.dumps({**LIGHT, "lmqOffsetTable": {"t@%LMQ%g": {"0": 7}}}))
+    with pytest.raises(SettingsError, match="broken") as refused:
+        config_move(tmp_path / "store", files, rocksdb)
+    assert (refused.value.path, refused.value.found) == (str(path), "{'0': 7}")
 
 
 def test_before_5_3_2_rocksdb_keeps_no_offsets_of_light_groups(tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from reput.config.settings import RocksDBSettings
 from reput.errors import OutputError
 from reput.format import names, rocksdbqueue
 from reput.format.rocksdbqueue import OFFSETS, UNITS
+from reput.output import task_results
+from reput.output.task_results import Sent, sent
 from reput.replay.state import FILLED
 from reput.rocksdb import opened
 from reput.store import files
@@ -96,6 +98,27 @@ def test_files_and_database_beside_each_other(store: Store, place: Path) -> None
     for path in (place / "files" / names.CONSUME_QUEUE).rglob("*"):
         if path.is_file():
             assert (place / "both" / path.relative_to(place / "files")).read_bytes() == path.read_bytes()
+
+
+def test_large_results_go_through_files(store: Store, place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rebuild_locally(store, place / "expected")
+    taken: list[Sent] = []
+    real = Sent.taken
+    monkeypatch.setattr(Sent, "taken", lambda one: taken.append(one) or real(one))
+    for limit, places in ((1000, {"", "scratch"}), (0, {"scratch", "rocksdb"})):
+        monkeypatch.setattr(task_results, "_LARGEST_SENT", limit)
+        taken.clear()
+        rebuild_locally(store, place / str(limit), part_bytes=PART_BYTES, ends=ENDS)
+        check(place / str(limit), contents(place / "expected"))
+        assert {Path(one.path).parent.name for one in taken} == places
+    assert not any(Path(one.path).is_file() for one in taken)
+
+    result = sent(list(range(1000)), place)
+    assert result.taken() == list(range(1000))
+    torn = sent(list(range(1000)), place)
+    Path(torn.path).write_bytes(Path(torn.path).read_bytes()[:-1])
+    with pytest.raises(OutputError, match="a task's result can't be read back"):
+        torn.taken()
 
 
 @pytest.mark.slow

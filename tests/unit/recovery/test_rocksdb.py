@@ -12,7 +12,8 @@ import pytest
 from reput.broker.rocksdb_queues import QueueLeft
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
-from reput.format import names, rocksdbqueue
+from reput.format import indexfile, names, rocksdbqueue
+from reput.format.indexfile import IndexHeader
 from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, MIN, OFFSETS, UNITS
 from reput.recovery.check import Check, check_snapshot
 from reput.recovery.plan import Plan, plan
@@ -345,6 +346,25 @@ def test_a_torn_rocksdbstore_is_said(tmp_path: Path, tear: object) -> None:
     (problem,) = [one for one in store.check().problems if one.kind == "broken-rocksdbstore"]
     assert Path(problem.path).is_relative_to(directory)
     assert not problem.stops
+
+
+def test_without_room_for_links_the_rest_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store("5.5.0-rocksdb-index", tmp_path)
+    store.crashed()
+    size = indexfile.file_length(int(store.conf["maxHashSlotNum"]), int(store.conf["maxIndexNum"]))
+    (store.root / names.INDEX).mkdir(exist_ok=True)
+    late = IndexHeader(1, 1 << 42, 0, 1, 1, 2).encode()
+    (store.root / names.INDEX / "20261124191305000").write_bytes(late.ljust(size, b"\0"))
+    snapshot = take(store.settings())
+    before = check_snapshot(snapshot)
+    assert "index-unsafe" in [problem.kind for problem in before.problems]
+    monkeypatch.setattr("reput.rocksdb.snapshot._place", lambda _directory: tmp_path / "full")
+    check = check_snapshot(snapshot)
+    assert check.problems == before.problems
+    for name in (names.ROCKSDB_STORE, store.directory.name):
+        (line,) = [line for line in check.not_read if line.startswith(f"{name}/, whether it opens")]
+        assert "links to a RocksDB's files, or copies of them, can't be made" in line
+    assert not any(line.startswith("what is in rocksdbstore/") for line in check.not_read)
 
 
 def test_a_block_that_cannot_be_read_is_a_finding_and_no_stop(store: Store) -> None:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import reput
 from reput.errors import SettingsError
 from reput.format import names
 from reput.replay.runner import InlineRunner
@@ -280,6 +281,15 @@ def test_other_settings_are_another_proof(store: GoldenStore) -> None:
     proven = Remembering(left)
     check(prepare(options(store, index=False)), InlineRunner(), proven=proven)
     assert proven.skipped == 0
+
+
+def test_another_version_copies_all_files_of_a_store_elsewhere() -> None:
+    known = Proofs(queue_files={("T", 0, 0): (100, 'ETag "x"')}, version=reput.__version__)
+    again = Proofs.decode(known.encode(), Path("proofs"))
+    assert list(again.known_files()) == ["consumequeue/T/0/" + "0" * 20]
+    for version in ("0.1", ""):
+        other = Proofs(queue_files=known.queue_files, version=version)
+        assert Proofs.decode(other.encode(), Path("proofs")).known_files() == {}
 
 
 def test_the_log_is_cut_within_a_proven_segment(store: GoldenStore) -> None:

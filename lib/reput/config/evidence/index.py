@@ -25,7 +25,7 @@ from reput.config.evidence.log import LogRecords
 from reput.config.evidence.sizes import Sizes
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
-from reput.remote.left_out import have, is_left_out
+from reput.remote.left_out import is_left_out
 from reput.store.listing import names_in
 from reput.store.reading import extents, pread, reading
 
@@ -218,11 +218,13 @@ class _OpenIndex:
         """Where an entry may stand that leads to the file's last message, as far as that is looked for."""
         wanted = struct.pack(">q", self.header.end_physical_offset)
         places, read = 0, 0
-        have(self.path, 0, HEADER_LENGTH + _MOST_READ)
-        for start, end in extents(self.descriptor, HEADER_LENGTH, self.length):
+        # What stands for a file that was left out has holes where nothing was fetched yet.
+        lacks = is_left_out(self.path)
+        ranges = extents(self.descriptor, HEADER_LENGTH, self.length)
+        for start, end in [(HEADER_LENGTH, self.length)] if lacks else ranges:
             for begin in range(start, end, _CHUNK):
-                data = os.pread(self.descriptor, min(_CHUNK, end - begin) + len(wanted) - 1, begin)
-                read += len(data)
+                data = self._read(min(_CHUNK, end - begin) + len(wanted) - 1, begin)
+                read += len(data) if not lacks or data.count(0) < len(data) else 0
                 at = data.find(wanted)
                 while at >= 0:
                     yield begin + at - indexfile.PHYSICAL_OFFSET
