@@ -91,7 +91,7 @@ def commitlog_command(
     body_size_over: BodySizeOver = None,
     limit: Limit = None,
     body: Annotated[
-        bool, typer.Option("--bodies", help="Print bodies, uncompressed: as text, or in hexadecimal.")
+        bool, typer.Option("--bodies", help="Print bodies, uncompressed: as text, or in base64.")
     ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Also show BLANKs and the unwritten end.")] = False,
     stats: Annotated[
