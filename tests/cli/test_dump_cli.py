@@ -122,6 +122,33 @@ def test_limits_and_what_is_not_printed(reput: Command, store: GoldenStore) -> N
 
 
 @pytest.mark.parametrize(
+    ("size", "shown"),
+    [
+        ("0", [len(zlib.compress(b"0" * 2000)), 1023, 1024, 1025]),
+        ("1023", [1024, 1025]),
+        ("1k", [1025]),
+        ("1025", []),
+        ("999999999t", []),
+    ],
+)
+def test_only_larger_bodies(reput: Command, tmp_path: Path, size: str, shown: list[int]) -> None:
+    """As they are stored: the first one would have 2,000 bytes uncompressed."""
+    packed = Record(b"t", zlib.compress(b"0" * 2000), sys_flag=0x1)
+    log = [packed, *(Record(b"t", b"x" * length) for length in (0, 1023, 1024, 1025))]
+    write_store(tmp_path, [(0, lay_out(log, zeros=50))])
+    asked = (tmp_path, "--body-size-over", size)
+    for said in (
+        reput("dump", "commitlog", *asked, "--json"),
+        reput("export", *asked, "--out", "-"),
+    ):
+        assert said.code == 0
+        found = map(json.loads, said.stdout.splitlines())
+        assert [one["body_size"] for one in found if one.get("type") != "nothing"] == shown
+    sums = reput("dump", "commitlog", *asked, "--stats").stdout
+    assert re.findall(r"^ +(\d+) .* all topics$", sums, re.MULTILINE) == [str(len(shown))] * bool(shown)
+
+
+@pytest.mark.parametrize(
     ("words", "said", "facts"),
     [
         (
@@ -216,6 +243,9 @@ def test_quiet_says_nothing_of_what_does_not_fit(reput: Command, store: GoldenSt
         ("commitlog STORE --stats --bodies", "--stats alone"),
         ("commitlog STORE --quiet --all", "--quiet alone"),
         ("commitlog STORE --key ''", "an empty text finds nothing"),
+        ("commitlog STORE --body-size-over -1", "--body-size-over can't be understood; expected bytes, or"),
+        ("commitlog STORE --body-size-over 1.5k", "--body-size-over can't be understood"),
+        ("commitlog STORE --body-size-over ''", "--body-size-over can't be understood"),
         ("commitlog STORE --topic t --topic ''", "--topic is empty"),
         ("commitlog STORE --queue ''", "--queue is empty"),
         ("consumequeue STORE --queue ''", "--queue is empty"),

@@ -130,15 +130,15 @@ def by_hand(ctx: typer.Context, parameter: str) -> bool:
     return source is None or source.name != "ENVIRONMENT"
 
 
-def size(option: str, text: str) -> int:
-    """Bytes of ``512m``, ``4g`` or a plain number above 0.
+def size(option: str, text: str, *, least: int = 1) -> int:
+    """Bytes of ``512m``, ``4g`` or a plain number.
 
     Raises:
-        SettingsError: it is none of these; names the option.
+        SettingsError: it is none of these, or less than ``least``; names the option.
     """
     match = _SIZE.fullmatch(text)
-    number = int(match[1]) << _SHIFTS[match[2].lower()] if match else 0
-    if not number:
+    number = int(match[1]) << _SHIFTS[match[2].lower()] if match else -1
+    if number < least:
         raise SettingsError(
             f"{option} can't be understood", expected="bytes, or a number with k, m, g or t", found=text
         )

@@ -14,6 +14,7 @@ from reput.cli.arguments import AsJson, BrokerConf, Limit, Since, TimeZone, Unti
 from reput.cli.commands import MEND
 from reput.cli.completing import findings
 from reput.cli.dump.options import (
+    BodySizeOver,
     End,
     Key,
     QueueEnd,
@@ -120,6 +121,7 @@ def export_command(
     key: Key = None,
     uniq_key: UniqKey = None,
     transaction: TransactionState = None,
+    body_size_over: BodySizeOver = None,
     limit: Limit = None,
     half: Half = False,
     system_topics: SystemTopics = False,
@@ -154,7 +156,8 @@ def export_command(
             )
         wanted = wanted_of(
             topics=topic, queues=queue, queue_start=queue_start, queue_end=queue_end, tag=tag, key=key,
-            uniq_key=uniq_key, transaction=transaction, since=since, until=until,
+            uniq_key=uniq_key, transaction=transaction, body_size_over=body_size_over, since=since,
+            until=until,
         )  # fmt: skip
         in_order("--start", start, "--end", end)
         included = included_of(half, system_topics, delayed, damaged)

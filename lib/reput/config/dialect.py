@@ -1,6 +1,7 @@
 """What differs between RocketMQ releases for building consume queues, index files and the checkpoint.
 
-This module is the one table: nothing else in reput asks for a version. Each row is written as its difference
+This module is the one table: nothing else decides bytes by a version. By what a store shows its release is
+in ``evidence/release.py``, which names rows. Each row is written as its difference
 from the row before it, with the Java class that proves it, so reading downwards gives the history. Up to
 5.3.3 the proof is the source at the tag ``rocketmq-all-<version>``; for 5.3.4, 5.4.0, 5.5.0 and 5.5.1, whose
 sources were not at hand, it is the bytecode of the released ``rocketmq-store`` jar.

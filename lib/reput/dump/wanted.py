@@ -102,6 +102,7 @@ class Wanted:
         key: a word of KEYS, or UNIQ_KEY, is this, as a client asks for a key.
         uniq_key: UNIQ_KEY is this.
         transaction: its state.
+        body_size_over: its body, as it is stored, has more bytes than this.
         since, until: storeTimestamp in ms; half open.
     """
 
@@ -113,6 +114,7 @@ class Wanted:
     key: str | None = None
     uniq_key: str | None = None
     transaction: Transaction | None = None
+    body_size_over: int | None = None
     since: int | None = None
     until: int | None = None
 
@@ -141,6 +143,8 @@ class Wanted:
             mask &= offsets < self.queue_end
         if self.transaction is not None:
             mask &= found.sys_flag[:count] & commitlog.TRANSACTION_MASK == _STATES[self.transaction]
+        if self.body_size_over is not None:
+            mask &= found.body_length[:count] > self.body_size_over
         if self.topics or self.queues:
             mask &= self._places(data, found, count)
         if self.tag is not None:

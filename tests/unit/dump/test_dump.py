@@ -212,6 +212,7 @@ _wanted = st.builds(
     key=st.none() | st.sampled_from(_VALUES[3:]),
     uniq_key=st.none() | st.sampled_from(_VALUES[3:]),
     transaction=st.none() | st.sampled_from(Transaction),
+    body_size_over=st.none() | st.integers(0, 40),
     since=st.none() | st.integers(0, 1 << 41),
     until=st.none() | st.integers(0, 1 << 41),
 )
@@ -231,6 +232,7 @@ def is_wanted(wanted: Wanted, record: Record) -> bool:
             wanted.queue_start is None or record.queue_offset >= wanted.queue_start,
             wanted.queue_end is None or record.queue_offset < wanted.queue_end,
             wanted.transaction is None or wanted.transaction.value == state,
+            wanted.body_size_over is None or len(record.body) > wanted.body_size_over,
             wanted.tag is None or values.get(b"TAGS", b"") == wanted.tag.encode(),
             wanted.uniq_key is None or (uniq_key or b"") == wanted.uniq_key.encode(),
             wanted.key is None or wanted.key.encode() in [*keys, uniq_key or b""],

@@ -12,6 +12,7 @@ from reput.cli.dump.lines import Lines, dumping
 from reput.cli.dump.nothing import in_log
 from reput.cli.dump.options import (
     AsLines,
+    BodySizeOver,
     End,
     Key,
     PathArgument,
@@ -49,6 +50,10 @@ The messages of a queue from queueOffset 1000 on, with their bodies:
 
     reput dump commitlog /data/store --queue orders:3 --queue-start 1000 --limit 20 --bodies
 
+Messages with more than 1 MiB of body, without the bodies:
+
+    reput dump commitlog /data/store --body-size-over 1m
+
 One segment that was copied here, whatever it is called; is it sound?
 
     reput dump commitlog ./00000000001073741824 --quiet
@@ -83,9 +88,10 @@ def commitlog_command(
     key: Key = None,
     uniq_key: UniqKey = None,
     transaction: TransactionState = None,
+    body_size_over: BodySizeOver = None,
     limit: Limit = None,
     body: Annotated[
-        bool, typer.Option("--bodies", help="Print bodies, uncompressed: as text, or in hexadecimal.")
+        bool, typer.Option("--bodies", help="Print bodies, uncompressed: as text, or in base64.")
     ] = False,
     show_all: Annotated[bool, typer.Option("--all", help="Also show BLANKs and the unwritten end.")] = False,
     stats: Annotated[
@@ -117,7 +123,8 @@ def commitlog_command(
         first = _start(start, follow=follow)
         wanted = wanted_of(
             topics=topic, queues=queue, queue_start=queue_start, queue_end=queue_end, tag=tag, key=key,
-            uniq_key=uniq_key, transaction=transaction, since=since, until=until,
+            uniq_key=uniq_key, transaction=transaction, body_size_over=body_size_over, since=since,
+            until=until,
         )  # fmt: skip
         in_order("--start", first, "--end", end)
         if stats and (body or show_all):

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from reput.cli.arguments import size
 from reput.cli.completing import queues, topics
 from reput.cli.times import time_of
 from reput.errors import SettingsError
@@ -60,6 +61,14 @@ UniqKey = Annotated[str | None, typer.Option("--uniq-key", metavar="ID", help="O
 TransactionState = Annotated[
     str | None,
     typer.Option("--transaction", metavar="STATE", help="Only prepared, commit, rollback or none of these."),
+]
+BodySizeOver = Annotated[
+    str | None,
+    typer.Option(
+        "--body-size-over",
+        metavar="SIZE",
+        help="Only with a body of more bytes than this, as stored (bodySize), e.g. 100000, 64k or 1m.",
+    ),
 ]
 
 
@@ -129,6 +138,7 @@ def wanted_of(
     key: str | None,
     uniq_key: str | None,
     transaction: str | None,
+    body_size_over: str | None,
     since: str | None,
     until: str | None,
 ) -> Wanted:
@@ -165,6 +175,7 @@ def wanted_of(
         key=key,
         uniq_key=uniq_key,
         transaction=None if transaction is None else Transaction(transaction),
+        body_size_over=None if body_size_over is None else size("--body-size-over", body_size_over, least=0),
         since=begin,
         until=stop,
     )
