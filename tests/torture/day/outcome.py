@@ -7,8 +7,6 @@ from typing import Any
 
 from reput.store.space import human
 
-_MEMORY = {"day": "the whole day", "longest_life": "the longest life of one tail"}
-
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
@@ -22,14 +20,18 @@ class Outcome:
 
     @property
     def is_flat(self) -> bool | None:
-        """Whether memory stayed as it was; None if the day was too short to say."""
-        judged = [part["flat"] for _, part in self._memory() if part["flat"] is not None]
-        return all(judged) if judged else None
+        """Whether memory stayed as it was; None if no tail lived for long enough to say."""
+        flat = self.facts["memory"]["longest_life"]["flat"]
+        return None if flat is None else bool(flat)
 
     def lines(self) -> list[str]:
         """For people."""
         facts = self.facts
         events = ", ".join(f"{count} times {kind}" for kind, count in sorted(facts["events"].items()))
+        memory, flat = (
+            facts["memory"],
+            {True: "flat", False: "NOT FLAT", None: "too short to say"}[self.is_flat],
+        )
         compared, end = facts["compared"], facts["compared_at_the_end"]
         return [
             (
@@ -55,17 +57,14 @@ class Outcome:
                 "0 bytes differ"
             ),
             f"the checks themselves: {'; '.join(facts['proofs'])}",
-            *(_memory_line(title, part) for title, part in self._memory()),
+            f"memory, the whole day: {_change(memory['day'])}",
+            f"memory, the longest life of one tail: {_change(memory['longest_life'])}: {flat}",
         ]
 
-    def _memory(self) -> list[tuple[str, dict[str, Any]]]:
-        memory = self.facts["memory"]
-        return [(title, memory[name]) for name, title in _MEMORY.items() if name in memory]
 
-
-def _memory_line(title: str, part: dict[str, Any]) -> str:
-    flat = {True: "flat", False: "NOT FLAT", None: "too short to say"}[part["flat"]]
+def _change(part: dict[str, Any]) -> str:
+    first, last = human(part["first_bytes"]), human(part["last_bytes"])
+    window = f"{part['window_seconds']:,} s"
     return (
-        f"memory, {title}: {human(part['first_bytes'])} in the first {part['window_seconds']:,} s, "
-        f"{human(part['last_bytes'])} in the last, of {part['seconds']:,} s: {part['change']:+.1%}, {flat}"
+        f"{first} in the first {window}, {last} in the last, of {part['seconds']:,} s, {part['change']:+.1%}"
     )

@@ -392,7 +392,8 @@ class Day:
         if samples:
             middle = sorted(samples, key=lambda sample: sample.own)[len(samples) // 2]
             facts |= {
-                "lag_messages": max(round((self._end - samples[-1].offset) / record), 0),
+                "lag_messages": round(samples[-1].behind / record),
+                "most_lag_messages": round(max(sample.behind for sample in samples) / record),
                 "lag_seconds": round(samples[-1].lag, 3),
                 "memory_bytes": int(statistics.median(sample.own for sample in samples)),
                 "most_memory_bytes": max(sample.own for sample in samples),

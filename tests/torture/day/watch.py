@@ -15,6 +15,7 @@ from bench import usage
 from reput.watch.note import RunNote
 from tests.torture import processes
 from tests.torture.tailing import Tailing
+from tests.torture.verify import WrongError
 
 _METRIC = re.compile(r"^(reput_\w+)(?:\{reason=\"([^\"]*)\"\})? ([0-9.e+-]+)$", re.MULTILINE)
 _RESTARTS = "reput_restarts_total"
@@ -33,8 +34,8 @@ class Sample:
         own: bytes of anonymous memory of all its processes, what forks share counted once.
         anonymous: the same, what forks share counted in each.
         by_kind: ``own`` by kind of process.
-        offset: physical offset up to which it has committed.
-        lag: seconds since the oldest message that isn't was stored.
+        behind: bytes of log that it hasn't committed.
+        lag: seconds since the oldest message in these was stored.
     """
 
     at: float
@@ -42,7 +43,7 @@ class Sample:
     own: int
     anonymous: int
     by_kind: dict[str, int]
-    offset: int
+    behind: int
     lag: float
 
 
@@ -77,7 +78,7 @@ class Watch:
             own=kinds.total(),
             anonymous=sum(one.anonymous for one in used),
             by_kind=dict(kinds),
-            offset=int(values.get(("reput_offset", ""), 0)),
+            behind=int(values.get(("reput_lag_bytes", ""), 0)),
             lag=values.get(("reput_lag_seconds", ""), 0.0),
         )
         self.samples.append(sample)
@@ -101,9 +102,14 @@ class Watch:
 
         Each is the median of the first hour, and that of the last (of less than two hours, of the first and
         the last quarter). The first twelfth of that life isn't counted: it catches up, and comes to rest.
+        Only of that life is said whether it is flat: a day has many young tails, more in one hour than in
+        another.
+
+        Raises:
+            WrongError: there is no sample.
         """
         if not self.samples:
-            return {}
+            raise WrongError("memory was never looked at: no tail served its metrics")
         lives: dict[int, list[Sample]] = {}
         for sample in self.samples:
             lives.setdefault(sample.tail, []).append(sample)
@@ -111,28 +117,32 @@ class Watch:
         rest = longest[0].at + (longest[-1].at - longest[0].at) / 12
         return {
             "day": _change(self.samples),
-            "longest_life": _change([sample for sample in longest if sample.at >= rest]),
+            "longest_life": {
+                **(life := _change([one for one in longest if one.at >= rest])),
+                "flat": _flat(life),
+            },
             "peak_bytes": max(sample.own for sample in self.samples),
             "peak_anonymous_bytes": max(sample.anonymous for sample in self.samples),
         }
 
 
-def _change(samples: list[Sample]) -> dict[str, object]:
+def _change(samples: list[Sample]) -> dict[str, float]:
     first, last = samples[0].at, samples[-1].at
     span = _HOUR if last - first >= 2 * _HOUR else (last - first) / 4
     begin = int(statistics.median(sample.own for sample in samples if sample.at <= first + span))
     end = int(statistics.median(sample.own for sample in samples if sample.at >= last - span))
-    change = end / begin - 1
-    # A JVM's heap takes long to come to rest: of less than an hour nothing is said.
-    known = last - first >= 0.9 * _HOUR
     return {
         "seconds": round(last - first),
         "window_seconds": round(span),
         "first_bytes": begin,
         "last_bytes": end,
-        "change": round(change, 4),
-        "flat": change <= FLAT if known else None,
+        "change": round(end / begin - 1, 4),
     }
+
+
+def _flat(life: dict[str, float]) -> bool | None:
+    """Whether memory stayed as it was; of less than an hour, in which a JVM's heap rests, nothing is said."""
+    return life["change"] <= FLAT if life["seconds"] >= 0.9 * _HOUR else None
 
 
 def metrics(tail: Tailing) -> dict[tuple[str, str], float] | None:
