@@ -67,6 +67,10 @@ bench: $(VENV)/dev ## measure a rebuild (SIZE=1G)
 torture: $(VENV)/dev ## kill a tail a hundred times, and count the bytes that differ (ARGS='--version 4.9.7')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.torture $(ARGS)
 
+.PHONY: day
+day: $(VENV)/dev ## feed a day's messages through one tail, with restarts, expiry, cuts and a full disk (root; 2.5 hours)
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.torture.day $(ARGS)
+
 .PHONY: hosts
 hosts: $(VENV)/dev ## rebuild over several hosts, made of namespaces, and harm them (root; Debian: glusterfs-server, faketime)
 	REPUT_HOSTS=1 $(VENV)/bin/python -m pytest tests/hosts $(ARGS)

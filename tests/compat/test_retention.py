@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,6 +16,7 @@ from reput.log.end import LogEnd
 from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.store import files
+from tests.compat.cleaning import expire
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore
@@ -29,7 +28,7 @@ pytestmark = pytest.mark.compat
 
 CONFIG = {
     **SMALL_FILES,
-    "fileReservedTime": 0,
+    "fileReservedTime": 48,
     "deleteCommitLogFilesInterval": 0,
     "deleteConsumeQueueFilesInterval": 0,
     "cleanFileForciblyEnable": False,  # or a full disk of the machine decides
@@ -38,30 +37,6 @@ SEGMENT = int(str(SMALL_FILES["mappedFileSizeCommitLog"]))
 UNITS = int(str(SMALL_FILES["mappedFileSizeConsumeQueue"])) // UNIT_LENGTH
 
 Queue = tuple[str, int]
-
-
-def clean(store: JavaStore, segments: int) -> None:
-    """Have the store delete the log's first segments, and what goes with them, by its own services.
-
-    They run a minute after its start otherwise. Which segments are old enough, their times decide.
-    """
-    log = sorted((store.root / names.COMMIT_LOG).iterdir())
-    for number, path in enumerate(log):
-        changed = time.time() + (86_400 if number >= segments else -86_400)
-        os.utime(path, (changed, changed))
-    store.store.executeDeleteFilesManually()
-    _call(store, store.store, "cleanFilesPeriodically")
-    if store.version.startswith("5."):
-        owner = store.store if store.version.startswith("5.3") else store.store.getQueueStore()
-        _call(store, owner, "cleanQueueFilesPeriodically")
-    assert sorted((store.root / names.COMMIT_LOG).iterdir())[0] == log[segments]
-
-
-def _call(store: JavaStore, owner: object, name: str) -> None:
-    java, new = store.jvm.gateway.jvm.java.lang, store.jvm.gateway.new_array
-    method = owner.getClass().getDeclaredMethod(name, new(java.Class, 0))  # type: ignore[attr-defined]
-    method.setAccessible(True)
-    method.invoke(owner, new(java.Object, 0))
 
 
 class Tail:
@@ -146,7 +121,7 @@ def test_what_the_store_deletes_goes_from_the_output(version: str, tmp_path: Pat
             for step, segments in enumerate((1, 2, 0, 3), 1):
                 tail.read()
                 before = {queue: known.first for queue, known in tail.state.queues.items()}
-                clean(java, segments)
+                expire(java, segments)
                 tail.read()
                 queues, index = derived(root)
                 own_queues, own_index = derived(out)
@@ -201,7 +176,7 @@ def test_the_store_serves_what_is_left_of_an_output_that_lost_messages(version: 
         with tailing(store, out) as tail:
             tail.read()
             fill(java, 500, 1)
-        clean(java, 4)
+        expire(java, 4)
         put_some(java, "Late", 5)
     with tailing(store, out) as tail:
         tail.read()

@@ -1,0 +1,36 @@
+"""A real store's own deletion of its log's head, at once; by itself it waits a minute after its start."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from reput.format import names
+from tests.compat.java_store import JavaStore
+
+_HOUR = 3600.0
+
+
+def expire(store: JavaStore, segments: int) -> None:
+    """Have the store delete the log's first segments, and what goes with them, by its own services.
+
+    These segments are made older than ``fileReservedTime``; the others must be younger.
+    """
+    log = sorted((store.root / names.COMMIT_LOG).iterdir())
+    old = time.time() - (int(store.store.getMessageStoreConfig().getFileReservedTime()) + 24) * _HOUR
+    for path in log[:segments]:
+        os.utime(path, (old, old))
+    store.store.executeDeleteFilesManually()
+    _call(store, store.store, "cleanFilesPeriodically")
+    if store.version.startswith("5."):
+        owner = store.store if store.version.startswith("5.3") else store.store.getQueueStore()
+        _call(store, owner, "cleanQueueFilesPeriodically")
+    left = sorted((store.root / names.COMMIT_LOG).iterdir())[0]
+    assert left == log[segments], f"the log begins with {left.name}, not with {log[segments].name}"
+
+
+def _call(store: JavaStore, owner: object, name: str) -> None:
+    java, new = store.jvm.gateway.jvm.java.lang, store.jvm.gateway.new_array
+    method = owner.getClass().getDeclaredMethod(name, new(java.Class, 0))  # type: ignore[attr-defined]
+    method.setAccessible(True)
+    method.invoke(owner, new(java.Object, 0))
