@@ -17,6 +17,7 @@ _WHAT = "this queue file"
 _HEAD = struct.Struct(">qi")
 #: Bytes that are read at once where so few are left to look at.
 _BLOCK = 4096 + 64  # a page, to the end of a unit
+_ZEROS = bytes(HEAD)
 
 
 def last_place(
@@ -32,7 +33,7 @@ def last_place(
         file_size: bytes of a file.
         unit_length: bytes of a unit.
         heads: gets the first :data:`reput.broker.queue.HEAD` bytes of the files of which these were read,
-            without the zeros at their end, by their path.
+            without the zeros at their end, by their path; not of a file with a hole.
 
     Raises:
         StoreError: a file can't be read.
@@ -40,18 +41,23 @@ def last_place(
     for file in reversed(files[-LAST_FILES:]):
         try:
             with reading(file.place, _WHAT) as descriptor:
-                place, size, block = _last_head(descriptor, file_size, unit_length)
+                place, size, block, end = _last_head(descriptor, file_size, unit_length)
         except SegmentGoneError:
             continue  # expired just now
-        if heads is not None and len(block) >= min(HEAD, file_size // unit_length * unit_length):
-            heads[file.place] = block[:HEAD].rstrip(b"\0")
+        length = min(HEAD, file_size // unit_length * unit_length)
+        if heads is not None and len(block) >= length and block[end:length] == _ZEROS[: length - end]:
+            heads[file.place] = block[:end]
         if size > 0:
             return place if size != PRE_BLANK_SIZE else -1
     return -1
 
 
-def _last_head(descriptor: int, file_size: int, unit_length: int) -> tuple[int, int, bytes]:
-    """Physical offset and size of a file's last unit, zeros without one; what was read from its start on."""
+def _last_head(descriptor: int, file_size: int, unit_length: int) -> tuple[int, int, bytes, int]:
+    """A file's last unit.
+
+    Returns:
+        Its physical offset and size, zeros without one; what was read from the file's start; where it ends.
+    """
     low, high = 0, -(-_written(descriptor, file_size) // unit_length)
     last = 0, 0
     block, begin = b"", -1
@@ -67,7 +73,7 @@ def _last_head(descriptor: int, file_size: int, unit_length: int) -> tuple[int, 
             low, last = middle + 1, (place, size)
         else:
             high = middle
-    return last[0], last[1], b"" if begin else block
+    return last[0], last[1], b"" if begin else block, low * unit_length
 
 
 def _written(descriptor: int, file_size: int) -> int:
