@@ -9,7 +9,6 @@ from functools import cache
 #: Categories of Unicode that steer, begin a line, or can't be seen and make two names look like one: control
 #: characters, those of formatting (U+202E turns a text around), line and paragraph separators, surrogates.
 _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
-_DOUBTFUL = re.compile("[^ -~]")
 _WORD_BEGINS = re.compile("(?<=[a-z0-9])(?=[A-Z])")
 
 
@@ -28,6 +27,12 @@ def counted(number: int, one: str, several: str | None = None) -> str:
     return f"{number:,} {one if number == 1 else several or one + 's'}"
 
 
+@cache
+def _doubtful(keep: str) -> re.Pattern[str]:
+    """What may have to be escaped."""
+    return re.compile(f"[^ -~{re.escape(keep)}]")
+
+
 def visible(text: str, keep: str = "") -> str:
     """A text with escapes in place of characters that aren't seen, or turn what follows.
 
@@ -37,8 +42,8 @@ def visible(text: str, keep: str = "") -> str:
 
     def escaped(found: re.Match[str]) -> str:
         character = found[0]
-        if character in keep or unicodedata.category(character) not in _UNSEEN:
+        if unicodedata.category(character) not in _UNSEEN:
             return character
         return character.encode("unicode_escape").decode()
 
-    return _DOUBTFUL.sub(escaped, text)
+    return _doubtful(keep).sub(escaped, text)

@@ -84,7 +84,7 @@ class BatchModel(MappedFiles[BatchFile]):
 
     def __init__(self, files: Sequence[StoreFile], file_size: int) -> None:
         loaded = [
-            BatchFile(file.base, file.path, file_size, mapped(file.path, file_size).view(UNIT))
+            BatchFile(file.base, file.place, file_size, mapped(file.place, file_size).view(UNIT))
             for file in files
         ]
         super().__init__(loaded, file_size)

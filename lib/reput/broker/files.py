@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -36,8 +36,7 @@ STRAY = "stray-file"
 LAST_FILES = 3
 
 
-@dataclass(frozen=True, slots=True)
-class StoreFile:
+class StoreFile(NamedTuple):
     """A file that a broker maps.
 
     Attributes:
@@ -74,8 +73,7 @@ class Listing:
         return next((one for one in self.problems if one.stops or one.kind == STRAY), None)
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(NamedTuple):
     """A name in a directory, looked at once.
 
     Attributes:
@@ -112,11 +110,12 @@ def in_order(directory: str | Path) -> list[Entry]:
         result = []
         for entry in entries_in(place):
             try:
-                is_dir = entry.is_dir()
-                length = 0 if is_dir else entry.stat().st_size
+                if entry.is_dir():
+                    result.append(Entry(place, entry.name, True, 0))
+                else:
+                    result.append(Entry(place, entry.name, False, entry.stat().st_size))
             except FileNotFoundError:
-                continue  # gone just now, or a link to nothing
-            result.append(Entry(place, entry.name, is_dir, length))
+                pass  # gone just now, or a link to nothing
         elsewhere = remote_store(place)
         if elsewhere is not None:
             for file in elsewhere.files_in(Path(place)):
@@ -153,7 +152,8 @@ def listed(directories: Iterable[str | Path], file_size: int, rules: Recovery, s
         StoreError: a directory can't be read.
     """
     found = [entry for directory in directories for entry in in_order(directory)]
-    found.sort(key=attrgetter("name"))
+    if len(found) > 1:
+        found.sort(key=attrgetter("name"))
     files: list[StoreFile] = []
     dropped: list[Path] = []
     problems: list[Problem] = []
@@ -259,13 +259,18 @@ class ModelFile:
 
     Attributes:
         base: byte offset of its first byte in the queue.
-        path: where it is; None when the broker makes it.
+        place: its path, as a text: there may be 100,000; None when the broker makes it.
         wrote: bytes from its start on that count.
     """
 
     base: int
-    path: Path | None
+    place: str | None
     wrote: int
+
+    @property
+    def path(self) -> Path | None:
+        """Where it is; None when the broker makes it."""
+        return None if self.place is None else Path(self.place)
 
 
 _File = TypeVar("_File", bound=ModelFile)
@@ -321,7 +326,7 @@ def segment_at(segments: Sequence[StoreFile], size: int, offset: int) -> StoreFi
     return next((one for one in segments if one.base <= offset < one.base + size), None)
 
 
-def records_of(path: Path, kind: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
+def records_of(path: str | Path, kind: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
     """Whole records of a file, for reading: ``kind``[rows], rows <= count, from a byte offset on.
 
     As ``numpy.fromfile``, which takes several times as long for a few of them.
@@ -337,7 +342,7 @@ def records_of(path: Path, kind: np.dtype[Any], count: int, offset: int) -> NDAr
     return np.frombuffer(data, kind, len(data) // kind.itemsize)
 
 
-def mapped(path: Path, size: int) -> NDArray[np.uint8]:
+def mapped(path: str | Path, size: int) -> NDArray[np.uint8]:
     """uint8[size]: a file, mapped to be read."""
     have(path, 0, size)
     with open(path, "rb") as file:

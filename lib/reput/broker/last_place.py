@@ -7,6 +7,7 @@ import struct
 from collections.abc import Sequence
 
 from reput.broker.files import LAST_FILES, StoreFile
+from reput.broker.queue import HEAD
 from reput.errors import SegmentGoneError
 from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.store.reading import reading
@@ -15,10 +16,13 @@ _WHAT = "this queue file"
 #: Physical offset and size, with which units of both kinds of queues begin.
 _HEAD = struct.Struct(">qi")
 #: Bytes that are read at once where so few are left to look at.
-_BLOCK = 4096
+_BLOCK = 4096 + 64  # a page, to the end of a unit
+_ZEROS = bytes(HEAD)
 
 
-def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> int:
+def last_place(
+    files: Sequence[StoreFile], file_size: int, unit_length: int, heads: dict[str, bytes] | None = None
+) -> int:
     """Physical offset in the last unit of a queue; -1 if missing, or the last one is a blank.
 
     That is the one that a recovery finds (:class:`reput.broker.queue.QueueModel`), but for a queue with a
@@ -28,6 +32,8 @@ def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> 
         files: the queue's, in order.
         file_size: bytes of a file.
         unit_length: bytes of a unit.
+        heads: gets the first :data:`reput.broker.queue.HEAD` bytes of the files of which these were read,
+            without the zeros at their end, by their path; not of a file with a hole.
 
     Raises:
         StoreError: a file can't be read.
@@ -35,16 +41,23 @@ def last_place(files: Sequence[StoreFile], file_size: int, unit_length: int) -> 
     for file in reversed(files[-LAST_FILES:]):
         try:
             with reading(file.place, _WHAT) as descriptor:
-                place, size = _last_head(descriptor, file_size, unit_length)
+                place, size, block, end = _last_head(descriptor, file_size, unit_length)
         except SegmentGoneError:
             continue  # expired just now
+        length = min(HEAD, file_size // unit_length * unit_length)
+        if heads is not None and len(block) >= length and block[end:length] == _ZEROS[: length - end]:
+            heads[file.place] = block[:end]
         if size > 0:
             return place if size != PRE_BLANK_SIZE else -1
     return -1
 
 
-def _last_head(descriptor: int, file_size: int, unit_length: int) -> tuple[int, int]:
-    """Physical offset and size of a file's last unit; zeros without one."""
+def _last_head(descriptor: int, file_size: int, unit_length: int) -> tuple[int, int, bytes, int]:
+    """A file's last unit.
+
+    Returns:
+        Its physical offset and size, zeros without one; what was read from the file's start; where it ends.
+    """
     low, high = 0, -(-_written(descriptor, file_size) // unit_length)
     last = 0, 0
     block, begin = b"", -1
@@ -60,7 +73,7 @@ def _last_head(descriptor: int, file_size: int, unit_length: int) -> tuple[int, 
             low, last = middle + 1, (place, size)
         else:
             high = middle
-    return last
+    return last[0], last[1], b"" if begin else block, low * unit_length
 
 
 def _written(descriptor: int, file_size: int) -> int:

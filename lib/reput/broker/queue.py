@@ -25,7 +25,7 @@ UNIT = np.dtype(FIELDS)
 _BLANK = np.frombuffer(PRE_BLANK, UNIT)
 _CHUNK = 8192  # units
 #: Bytes of a file that are read at once: all that most queues have, where there are very many.
-_HEAD = 204 * UNIT_LENGTH
+HEAD = 204 * UNIT_LENGTH
 
 
 @dataclass(slots=True)
@@ -35,14 +35,21 @@ class QueueFile(ModelFile):
     Attributes:
         patches: (byte position, units) that the broker writes over what is there.
         head: the first bytes on disk; None until they are needed.
+        furthest: the greatest physical offset after a message of the units that a recovery has counted; -1
+            without one, None where it read more than the head.
     """
 
     patches: list[tuple[int, NDArray[np.void]]] = field(default_factory=list)
     head: bytes | None = None
+    furthest: int | None = None
 
 
 class QueueModel(MappedFiles[QueueFile]):
     """A consume queue, changed as a broker changes it; the files stay as they are.
+
+    Args:
+        heads: the first bytes of files that somebody else has just read, without the zeros at their end, by
+            their path; those of this queue are taken out.
 
     Attributes:
         max_physical: physical offset after the last message that it knows of, -1 at first.
@@ -51,8 +58,19 @@ class QueueModel(MappedFiles[QueueFile]):
         ext: its files of consumequeue_ext; None when broker.conf doesn't switch them on.
     """
 
-    def __init__(self, files: Sequence[StoreFile], file_size: int, ext: ExtModel | None = None) -> None:
-        super().__init__([QueueFile(file.base, file.path, file_size) for file in files], file_size)
+    def __init__(
+        self,
+        files: Sequence[StoreFile],
+        file_size: int,
+        ext: ExtModel | None = None,
+        heads: dict[str, bytes] | None = None,
+    ) -> None:
+        super().__init__([QueueFile(file.base, file.place, file_size) for file in files], file_size)
+        if heads:
+            length = min(HEAD, file_size // UNIT_LENGTH * UNIT_LENGTH)
+            for file in self.files:
+                head = heads.pop(file.place or "", None)
+                file.head = None if head is None else head.ljust(length, b"\0")
         self.ext = ext
         self.max_physical = -1
         self.min_logic = 0
@@ -69,6 +87,13 @@ class QueueModel(MappedFiles[QueueFile]):
     def max_offset(self) -> int:
         """The queue offset of the next message."""
         return self.end // UNIT_LENGTH
+
+    def ends_before(self, physical: int) -> bool:
+        """Whether it is known that no message of its units ends behind a physical offset."""
+        return all(
+            file.furthest is not None and file.furthest <= physical and not file.patches
+            for file in self.files
+        )
 
     def recover(self) -> None:
         """Find the end, in the last three files, and that of the files of consumequeue_ext.
@@ -217,11 +242,9 @@ class QueueModel(MappedFiles[QueueFile]):
         last, first = self.files[-1], self.files[0]
         if not last.wrote and fails_on_empty:
             raise StartFailsError(_empty(last))
-        if last.wrote >= UNIT_LENGTH:
-            (unit,) = self._units(last, last.wrote // UNIT_LENGTH - 1, 1)
-            if int(unit["position"]) < physical:
-                self.min_logic = last.base + last.wrote
-                return
+        if last.wrote >= UNIT_LENGTH and self._position(last, last.wrote // UNIT_LENGTH - 1) < physical:
+            self.min_logic = last.base + last.wrote
+            return
         start = self.min_logic - first.base
         intact = start >= 0
         start = max(start, 0)
@@ -229,6 +252,8 @@ class QueueModel(MappedFiles[QueueFile]):
             return
         begin = start // UNIT_LENGTH
         count = first.wrote // UNIT_LENGTH - begin
+        if intact and count and self._position(first, begin) >= physical:
+            return
         offsets = self._units(first, begin, count)["position"]
         if intact and int(offsets[0]) >= physical:
             return
@@ -269,11 +294,11 @@ class QueueModel(MappedFiles[QueueFile]):
         Raises:
             OSError: it can't be read.
         """
-        if file.path is None:
+        if file.place is None:
             return np.empty(0, UNIT)
         if file.head is not None and len(file.head) >= file.wrote:
             return np.frombuffer(file.head, UNIT, file.wrote // UNIT_LENGTH)
-        return mapped(file.path, self.file_size)[: file.wrote].view(UNIT)
+        return mapped(file.place, self.file_size)[: file.wrote].view(UNIT)
 
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
@@ -301,14 +326,16 @@ class QueueModel(MappedFiles[QueueFile]):
         ``before`` ends it at the first unit at or past a physical offset, too.
         """
         stop = self.file_size // UNIT_LENGTH
-        if file.path is not None and not file.patches:
+        if file.place is not None and not file.patches:
             limit = -1 if before is None else before
             head = _head(file, stop)
-            count, last = _prefix(head, start, limit)
-            if len(head) <= count * UNIT_LENGTH and count < stop:
+            count, last, furthest = _prefix(head, start, limit)
+            if len(head) > count * UNIT_LENGTH or count >= stop:
+                file.furthest = furthest if not start else None
+            else:
                 from reput.broker import kernels
 
-                count, further = kernels.prefix(mapped(file.path, self.file_size), count, stop, limit)
+                count, further = kernels.prefix(mapped(file.place, self.file_size), count, stop, limit)
                 last = last if further < 0 else further
             return int(count), None if last < 0 else int(last)
         return self._valid_prefix_of_chunks(file, start, stop, before)
@@ -336,14 +363,22 @@ class QueueModel(MappedFiles[QueueFile]):
         for at in range(start, stop, _CHUNK):
             yield at, self._units(file, at, min(_CHUNK, stop - at))
 
+    def _position(self, file: QueueFile, number: int) -> int:
+        """The physical offset in a unit of :meth:`_units`."""
+        at = number * UNIT_LENGTH
+        if not file.patches and file.head is not None and at + UNIT_LENGTH <= len(file.head):
+            position: int = UNITS.unpack_from(file.head, at)[0]
+            return position
+        return int(self._units(file, number, 1)[0]["position"])
+
     def _units(self, file: QueueFile, start: int, count: int) -> NDArray[np.void]:
         """Uint of a file as it will be: what is there, and what the broker writes over it."""
         stop = (start + count) * UNIT_LENGTH
         if not file.patches and file.head is not None and stop <= len(file.head):
             return np.frombuffer(file.head, UNIT, count, start * UNIT_LENGTH)
         units = np.zeros(count, UNIT)
-        if file.path is not None:
-            found = records_of(file.path, UNIT, count, start * UNIT_LENGTH)
+        if file.place is not None:
+            found = records_of(file.place, UNIT, count, start * UNIT_LENGTH)
             units[: len(found)] = found
         for position, patch in file.patches:
             at = position // UNIT_LENGTH - start
@@ -369,8 +404,8 @@ def _head(file: QueueFile, units: int) -> bytes:
         OSError: they can't be read.
     """
     if file.head is None:
-        length = min(_HEAD, units * UNIT_LENGTH)
-        path = file.path or ""
+        length = min(HEAD, units * UNIT_LENGTH)
+        path = file.place or ""
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
         try:
             file.head = pread(path, fd, length, 0).ljust(length, b"\0")
@@ -379,21 +414,23 @@ def _head(file: QueueFile, units: int) -> bytes:
     return file.head
 
 
-def _prefix(head: bytes, start: int, before: int) -> tuple[int, int]:
-    """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba."""
-    end = -1
+def _prefix(head: bytes, start: int, before: int) -> tuple[int, int, int]:
+    """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba; and the greatest end."""
+    end = furthest = -1
     for offset, size, _tags in UNITS.iter_unpack(memoryview(head)[start * UNIT_LENGTH :]):
         if offset < 0 or size <= 0 or 0 <= before <= offset:
             break
         end = offset + size
+        if end > furthest:
+            furthest = end
         start += 1
-    return start, end
+    return start, end, furthest
 
 
 def _empty(file: QueueFile) -> Problem:
     return Problem(
         kind="empty-queue-file",
-        path="a file that the start makes" if file.path is None else str(file.path),
+        path="a file that the start makes" if file.place is None else file.place,
         expected="a unit in the last file of a queue",
         found="none",
         outcome="the broker fails while it looks for the queue's first message, and doesn't start",

@@ -33,7 +33,7 @@ class ExtModel(MappedFiles[ExtFile]):
 
     def __init__(self, files: Sequence[StoreFile], file_size: int) -> None:
         # A file that was loaded counts as full until it is looked into.
-        loaded = [ExtFile(file.base, file.path, file_size, file_size) for file in files]
+        loaded = [ExtFile(file.base, file.place, file_size, file_size) for file in files]
         super().__init__(loaded, file_size)
 
     def recover(self) -> None:
@@ -120,7 +120,7 @@ class ExtModel(MappedFiles[ExtFile]):
         found = np.zeros(len(places), bool)
         for file in self.files:
             inside = np.flatnonzero((places >= file.base) & (places < file.base + file.old))
-            if len(inside) and file.path is not None:
+            if len(inside) and file.place is not None:
                 data = self._bytes(file)
                 positions = places[inside] - file.base
                 high, low = data[positions], data[np.minimum(positions + 1, self.file_size - 1)]
@@ -128,15 +128,15 @@ class ExtModel(MappedFiles[ExtFile]):
         return found
 
     def _bytes(self, file: ExtFile) -> NDArray[np.uint8]:
-        if file.path is None:
+        if file.place is None:
             return np.zeros(self.file_size, np.uint8)
-        return mapped(file.path, self.file_size)
+        return mapped(file.place, self.file_size)
 
 
 def _broken(file: ExtFile, expected: str, found: str) -> Problem:
     return Problem(
         kind="broken-queue-ext",
-        path=str(file.path),
+        path=str(file.place),
         expected=expected,
         found=found,
         outcome="the broker fails while it recovers the queue, and doesn't start",

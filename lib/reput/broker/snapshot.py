@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -40,6 +40,8 @@ _STAYS = "its dispatch stays at the next message with keys, and those behind it 
 
 #: A queue: topic and queue id.
 Queue = tuple[str, int]
+#: Names in a directory of queues, each with what is in it.
+Topics = Sequence[tuple[Entry, Sequence[Entry]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +120,14 @@ def take(settings: StoreSettings) -> Snapshot:
     size, known = _segment_size(settings)
     log = listed(settings.commit_log_dirs, size, rules, "mappedFileSizeCommitLog")
     in_files = settings.rocksdb.files
-    queues = _queues(settings, names.CONSUME_QUEUE) if in_files else {}
-    batch = _queues(settings, names.BATCH_CONSUME_QUEUE) if in_files and rules.switches_queue_types else {}
-    ext = _queues(settings, names.CONSUME_QUEUE_EXT) if in_files and settings.recovery.queue_ext else {}
+    topics = {name: _topics(settings.root / name) for name in queue_directories(settings)}
+    queues, batch = (
+        _queues(settings, name, topics.get(name, ()))
+        for name in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)
+    )
+    with_ext = in_files and settings.recovery.queue_ext
+    ext_topics: Topics = _topics(settings.root / names.CONSUME_QUEUE_EXT) if with_ext else ()
+    ext = _queues(settings, names.CONSUME_QUEUE_EXT, ext_topics)
     kept, rocksdb_problems = _rocksdb(settings)
     index, index_problems = _index(settings)
     checkpoint = settings.root / names.CHECKPOINT
@@ -150,7 +157,7 @@ def take(settings: StoreSettings) -> Snapshot:
         )
     met = [
         *_log_directory_problems(snapshot),
-        *_no_directories(settings),
+        *_no_directories(settings, topics),
         *rocksdb_problems,
         *log.problems,
         *gaps(log.files, size, "missing-segments"),
@@ -225,7 +232,15 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
-def _no_directories(settings: StoreSettings) -> Iterator[Problem]:
+def queue_directories(settings: StoreSettings) -> Iterator[str]:
+    """The directories in which a broker looks for files of queues."""
+    if settings.rocksdb.files:
+        yield names.CONSUME_QUEUE
+        if settings.dialect.recovery.switches_queue_types:
+            yield names.BATCH_CONSUME_QUEUE
+
+
+def _no_directories(settings: StoreSettings, topics: Mapping[str, Topics]) -> Iterator[Problem]:
     """Files that lie where a broker has directories: ``File.listFiles`` gives null, and a load goes on.
 
     Source: ``ConsumeQueueStore.load``, ``DefaultMessageStore.loadConsumeQueue``, ``IndexService.load``,
@@ -233,21 +248,16 @@ def _no_directories(settings: StoreSettings) -> Iterator[Problem]:
     5.3.3). What becomes of them was tried with the stores of 4.9.7, 5.3.3 and 5.5.0.
     """
     root = settings.root
-    queues = [names.CONSUME_QUEUE]
-    if not settings.rocksdb.files:
-        queues.clear()
-    elif settings.dialect.recovery.switches_queue_types:
-        queues.append(names.BATCH_CONSUME_QUEUE)
-    for name in queues:
+    for name, listed_topics in topics.items():
         if _is_no_directory(root / name):
             yield _no_directory(root / name, f"finds no queue and can't write any: {_REFUSES}")
         holds_rocksdb = traces(root / name)
-        for topic in in_order(root / name):
+        for topic, inside in listed_topics:
             if not topic.is_dir and holds_rocksdb:
                 continue
             if not topic.is_dir:
                 yield _no_directory(topic.path, f"can't write queues of a topic of this name: {_REFUSES}")
-            for queue in in_order(topic.place):
+            for queue in inside:
                 if not queue.is_dir and names.is_queue_id(queue.name):
                     yield _no_directory(
                         queue.path, f"takes it for an empty queue and can't write it: {_REFUSES}"
@@ -358,14 +368,19 @@ def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
     return (lengths.most_common(1)[0][0] if lengths else _DEFAULT_SEGMENT), False
 
 
-def _queues(settings: StoreSettings, directory: str) -> dict[Queue, Listing]:
+def _topics(directory: Path) -> Topics:
+    """What lies in a directory of queues, and in each of its topics."""
+    return [(topic, in_order(topic.place)) for topic in in_order(directory)]
+
+
+def _queues(settings: StoreSettings, directory: str, topics: Topics) -> dict[Queue, Listing]:
     """The files of the queues in one of the store's three directories of queues."""
     setting, file_size = settings.queue_file_sizes[directory]
     rules = settings.dialect.recovery
     return {
         (topic.name, int(queue.name)): listed([queue.place], file_size, rules, setting)
-        for topic in in_order(settings.root / directory)
-        for queue in in_order(topic.place)
+        for topic, inside in topics
+        for queue in inside
         if names.is_queue_id(queue.name)
     }
 

@@ -1,4 +1,4 @@
-"""What a command begins before it is loaded."""
+"""What a command begins before it is loaded, and how its process will end."""
 
 from __future__ import annotations
 
@@ -13,4 +13,5 @@ def begin_early() -> None:
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     is_script = main is not None and main == sys.argv[0] and Path(main).name == "reput"
     if is_script or sys.orig_argv[1:3] == ["-m", "reput.cli"]:
+        ahead.is_command = True
         ahead.begin(sys.argv[1:])

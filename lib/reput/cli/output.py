@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import os
 import shutil
 import sys
@@ -22,6 +21,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 
 from reput.catalog.options import Cataloged
 from reput.cli.crash import INTERRUPTED, REFUSED
+from reput.cli.indented import indented
 from reput.config.evidence import Basis
 from reput.errors import Fact, ReputError
 from reput.remote import with_urls
@@ -105,7 +105,7 @@ class Output:
     def put(self, facts: Mapping[str, object], lines: Iterable[str]) -> None:
         """Show the one or the other; the document says first of which command it is, and its schema."""
         head = {"command": self._command, "schema_version": SCHEMA_VERSION}
-        printed(*([json.dumps({**head, **facts}, indent=2)] if self._as_json else lines))
+        printed(*([indented({**head, **facts})] if self._as_json else lines))
 
     def end(self, code: int, facts: Mapping[str, object], lines: Iterable[str]) -> NoReturn:
         """Show what came of the command, and end it.

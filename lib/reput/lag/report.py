@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field
 from enum import StrEnum
 from functools import cached_property
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,7 @@ from reput.errors import SettingsError, StoreError
 from reput.lag.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
 from reput.lag.delays import DelayLag, delay_lags
 from reput.query.store import QueryStore
+from reput.replay.state import collector_paused
 from reput.store.lock import store_holder
 from reput.store.nearest import nearest
 from reput.store.reading import check_store
@@ -98,9 +100,18 @@ class QueueLag:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        facts = asdict(self)
-        facts["oldest_store_timestamp"] = facts.pop("oldest_stored")
-        return facts
+        return dict(zip(_JSON_NAMES, _facts(self), strict=True))
+
+
+#: The attributes of a :class:`QueueLag` in the order of its JSON, and their names there.
+_facts = attrgetter(
+    *("group", "topic", "queue_id", "committed", "pulled", "min_offset", "max_offset", "lag", "expired"),
+    *("flags", "oldest_stored"),
+)
+_JSON_NAMES = (
+    *("group", "topic", "queue_id", "committed", "pulled", "min_offset", "max_offset", "lag", "expired"),
+    *("flags", "oldest_store_timestamp"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,6 +253,18 @@ def lag(
             the log or a queue can't be read.
     """
     check_store(settings.root)
+    with collector_paused():
+        return _lag(settings, group, topic, offsets, now, store)
+
+
+def _lag(
+    settings: StoreSettings,
+    group: str | None,
+    topic: str | None,
+    offsets: Path | None,
+    now: int | None,
+    store: QueryStore | None,
+) -> LagReport:
     read = committed_offsets(settings, offsets)
     wanted = [
         (one, of) for one, topics in read.topics.items() for of in topics if _fits(one, of, group, topic)

@@ -186,16 +186,17 @@ class LogReader:
         In the last segment a record has to be there, since the log ends before the segment does.
         """
         segment = self._segment(offset)
-        if segment is None or not 0 <= size <= segment.base + segment.length - offset:
+        return segment is not None and self._is_in(segment, offset, size)
+
+    def _is_in(self, segment: Segment, offset: int, size: int) -> bool:
+        if not 0 <= size <= segment.base + segment.length - offset:
             return False
         return segment is not self._segments[-1] or self._stands_at(segment, offset)
 
     def store_timestamp(self, offset: int, size: int) -> int:
         """The storeTimestamp of the record that a unit points to, ms; -1 when it isn't there."""
-        if not self.holds(offset, size) or size < commitlog.MIN_RECORD_LENGTH:
-            return -1
-        segment = self._segment(offset)
-        if segment is None:
+        segment = self._segment(offset) if size >= commitlog.MIN_RECORD_LENGTH else None
+        if segment is None or not self._is_in(segment, offset, size):
             return -1
         position = offset - segment.base
         return commitlog.store_timestamp(self._frame(segment, position).data, position)

@@ -20,6 +20,7 @@ from reput.broker.queue import UNIT, QueueFile, QueueModel
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import names
+from reput.format.consumequeue import UNIT as UNITS
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
 from reput.store.reading import reading, unreadable
@@ -88,7 +89,8 @@ class QueueView:
 
     def _recovered(self, log_start: int) -> QueueModel:
         settings, rules = self._of[0], self._of[0].dialect.recovery
-        listing = listed([self._directory], self.file_size, rules, "mappedFileSizeConsumeQueue")
+        place = names.queue_place(os.fspath(settings.root), self._of[1], self._of[2])
+        listing = listed([place], self.file_size, rules, "mappedFileSizeConsumeQueue")
         check_listing(listing)
         try:
             return recovered(settings, listing, log_start)
@@ -136,15 +138,24 @@ class QueueView:
         Raises:
             StoreError: the file can't be read.
         """
+        head = self._in_head(file, position, count)
+        if head is not None:
+            return np.frombuffer(head, UNIT)
         count = min(count, (file.wrote - position) // UNIT_LENGTH)
-        if count <= 0 or file.path is None:
+        if count <= 0 or file.place is None:
             return np.empty(0, UNIT)
-        if file.head is not None and position + count * UNIT_LENGTH <= len(file.head):
-            return np.frombuffer(file.head, UNIT, count, position)
         try:
-            return records_of(file.path, UNIT, count, position)
+            return records_of(file.place, UNIT, count, position)
         except OSError as error:
             raise unreadable(WHAT, self._directory, error) from error
+
+    @staticmethod
+    def _in_head(file: QueueFile, position: int, count: int) -> bytes | None:
+        """The bytes of :meth:`units`, where all of them are known; else None."""
+        stop = position + min(count, (file.wrote - position) // UNIT_LENGTH) * UNIT_LENGTH
+        if file.head is None or not position < stop <= len(file.head):
+            return None
+        return file.head[position:stop]
 
     def unit(self, file: QueueFile, position: int) -> tuple[int, int, int]:
         """Physical offset, size and tagsCode of the unit at a byte position of a file, which counts it.
@@ -173,20 +184,25 @@ class QueueView:
         file = self.file_at(queue_offset)
         if file is None:
             return None
-        found = self.units(file, queue_offset * UNIT_LENGTH - file.base, span)
-        return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(found.tolist())]
+        at = queue_offset * UNIT_LENGTH - file.base
+        head = self._in_head(file, at, span)  # numpy would take longer than the reading
+        units = self.units(file, at, span).tolist() if head is None else UNITS.iter_unpack(head)
+        return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(units)]
 
 
-def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> QueueModel:
+def recovered(
+    settings: StoreSettings, listing: Listing, log_start: int, heads: dict[str, bytes] | None = None
+) -> QueueModel:
     """A queue as a broker has it once it has loaded its files.
 
     Args:
         log_start: physical offset where the log begins.
+        heads: see :class:`reput.broker.queue.QueueModel`.
 
     Raises:
         OSError: a file can't be read.
     """
-    model = QueueModel(listing.files, settings.consume_queue_file_size)
+    model = QueueModel(listing.files, settings.consume_queue_file_size, heads=heads)
     model.recover()
     model.correct_min(log_start, searches=settings.dialect.recovery.searches_min_offset)
     return model

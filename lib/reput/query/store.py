@@ -6,6 +6,7 @@ Queries are answered from the files as they are. A broker that starts on a damag
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -69,6 +70,7 @@ class QueryStore:
         check_store(settings.root)
         self._settings = settings
         self._queues: dict[tuple[str, int], View] = {}
+        self._listed: dict[str, dict[str, set[int]]] = {}
         self._index: RocksIndexReader | None = None
         self._topics = TopicsNow(settings.config)
         self.log = LogReader(settings)
@@ -110,7 +112,10 @@ class QueryStore:
         # Half of a surrogate pair, which JSON may hold, isn't a name either.
         if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is None:
             for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
-                numbers = filter(names.is_queue_id, names_in(self.root / kind / topic))
+                if kind in self._listed:
+                    found |= self._listed[kind].get(topic, set())
+                    continue
+                numbers = filter(names.is_queue_id, names_in(f"{self.root}/{kind}/{topic}"))
                 found |= {int(name) for name in numbers if not name.startswith("-")}
             if self.in_rocksdb is not None and is_read_from(self._settings, topic):
                 found |= {number for number in self.in_rocksdb.ids(topic) if number >= 0}
@@ -148,6 +153,14 @@ class QueryStore:
             if (topic, queue_id) not in self._queues:
                 self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, start)
         return {queue_id: self._queues[topic, queue_id] for queue_id in ids}
+
+    def know_listed(self, directory: str, queues: Iterable[tuple[str, int]]) -> None:
+        """Take the queues in one of the store's directories of queues as somebody else has listed them."""
+        found: dict[str, set[int]] = {}
+        for topic, queue_id in queues:
+            if queue_id >= 0:
+                found.setdefault(topic, set()).add(queue_id)
+        self._listed[directory] = found
 
     def know(self, topic: str, queue_id: int, model: QueueModel) -> None:
         """Take a plain queue as somebody else has just looked at it."""

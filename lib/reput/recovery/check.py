@@ -131,13 +131,16 @@ class Check:
         }
 
 
-def check_snapshot(snapshot: Snapshot) -> Check:
+def check_snapshot(snapshot: Snapshot, heads: dict[str, bytes] | None = None) -> Check:
     """Look at what a broker loads.
+
+    Args:
+        heads: gets what was read of queues, see :func:`reput.broker.last_place.last_place`.
 
     Raises:
         ReputError: a file can't be read, or the segments contradict each other.
     """
-    found = [*snapshot.problems, *not_derived(snapshot), *past_end(snapshot)]
+    found = [*snapshot.problems, *not_derived(snapshot), *past_end(snapshot, heads)]
     unread: list[str] = []
     for name, problems in (
         (snapshot.settings.rocksdb.queues, rocksdb_problems(snapshot)),
@@ -235,8 +238,11 @@ def _unsafe_index_files(snapshot: Snapshot) -> Iterator[Problem]:
             )
 
 
-def past_end(snapshot: Snapshot) -> Iterator[Problem]:
+def past_end(snapshot: Snapshot, heads: dict[str, bytes] | None = None) -> Iterator[Problem]:
     """What leads past the log's end; nothing while somebody uses the store, who may add to it meanwhile.
+
+    Args:
+        heads: gets what was read of queues, see :func:`reput.broker.last_place.last_place`.
 
     Raises:
         ReputError: a file can't be read, or the segments contradict each other.
@@ -244,7 +250,7 @@ def past_end(snapshot: Snapshot) -> Iterator[Problem]:
     files = snapshot.log.files
     if not files or snapshot.log.unloadable is not None or snapshot.holder is not None:
         return
-    ends = list(_ends(snapshot))
+    ends = list(_ends(snapshot, heads))
     keys = [entry.header.end_physical_offset for entry in keys_past(snapshot.index, 0)]
     furthest = max([last_unit(snapshot), *keys, *(one.place for one in ends)])
     if furthest < files[0].base or _stands_at(snapshot, furthest):
@@ -295,12 +301,13 @@ def _problem(snapshot: Snapshot, kind: str, path: Path, expected: str, found: st
     )
 
 
-def _ends(snapshot: Snapshot) -> Iterator[_QueueEnd]:
+def _ends(snapshot: Snapshot, heads: dict[str, bytes] | None) -> Iterator[_QueueEnd]:
     """The last unit of each queue that a broker can load."""
     settings = snapshot.settings
+    size = settings.consume_queue_file_size
     for queue, listing in snapshot.queues.items():
         if listing.unloadable is None:
-            place = last_place(listing.files, settings.consume_queue_file_size, consumequeue.UNIT_LENGTH)
+            place = last_place(listing.files, size, consumequeue.UNIT_LENGTH, heads)
             yield _QueueEnd(queue, listing, False, place)
     size = settings.recovery.batch_queue_file_size
     for queue, listing in snapshot.batch_queues.items():

@@ -45,13 +45,15 @@ def units_past(model: QueueModel | BatchModel, end: int, *, after_cut: bool) -> 
     Raises:
         OSError: a file can't be read.
     """
+    if isinstance(model, QueueModel) and model.ends_before(end):
+        return 0
     files = _batch_units(model, end) if isinstance(model, BatchModel) else _units(model, end)
     return _count_past(files, after_cut=after_cut)
 
 
 def _units(model: QueueModel, end: int) -> Iterator[NDArray[np.bool_]]:
     for file in reversed(model.files):
-        if file.path is not None:
+        if file.place is not None:
             units = model.counting(file)
             # The blanks before a queue's first unit lead nowhere.
             past = _leads_past(units["position"].astype(np.int64), units["size"].astype(np.int64), end)

@@ -24,8 +24,10 @@ _MILD = frozenset(
 )
 
 
-def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
-    """What ``reput check`` says.
+def checked(
+    snapshot: Snapshot, asks: str, heads: dict[str, bytes] | None = None
+) -> tuple[Check, list[Found]]:
+    """What ``reput check`` says; ``heads`` as for :func:`reput.recovery.check.check_snapshot`.
 
     Raises:
         ReputError: a file can't be read, or the segments contradict each other.
@@ -42,7 +44,7 @@ def checked(snapshot: Snapshot, asks: str) -> tuple[Check, list[Found]]:
             outcome=problem.outcome,
             next=problem.next_step,
         )
-        for problem in check_snapshot(snapshot).problems
+        for problem in check_snapshot(snapshot, heads).problems
     ]
     stops = sum(problem.stops for problem in snapshot.problems)
     if stops:

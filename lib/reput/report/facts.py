@@ -6,7 +6,8 @@ the epoch, ranges are half open, offsets of the log are physical offsets.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
+from operator import attrgetter
 from typing import Any
 
 from reput.config.evidence import Basis
@@ -450,7 +451,8 @@ class Facts:
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
-        facts = _named(asdict(replace(self, basis=Basis())))
+        facts = _named(asdict(replace(self, basis=Basis(), queues=[])))
+        facts["queues"] = [dict(zip(_QUEUE_NAMES, _of_queue(row), strict=True)) for row in self.queues]
         verdict = self.verdict
         return {
             "verdict": verdict.sort,
@@ -462,6 +464,11 @@ class Facts:
             "findings": [finding.to_dict() for finding in self.findings],
             "next_steps": list(verdict.next),
         }
+
+
+#: What JSON has of a queue, of which there may be 100,000.
+_QUEUE_NAMES = tuple(_NAMES.get(one.name, one.name) for one in fields(QueueFacts))
+_of_queue = attrgetter(*(one.name for one in fields(QueueFacts)))
 
 
 def _named(value: Any) -> Any:

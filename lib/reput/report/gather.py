@@ -24,6 +24,7 @@ from reput.log.end import LogEnd
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.next_command import next_command
 from reput.query import QueryStore
+from reput.replay.state import collector_paused
 from reput.report import shown
 from reput.report.checks import (
     CHECK,
@@ -155,26 +156,31 @@ class _Gathering:
 
     def run(self, verify: Callable[[], Report] | None) -> None:
         facts, settings = self._facts, self._settings
-        snapshot, is_whole = self._snapshot()
+        with collector_paused():
+            snapshot, is_whole = self._snapshot()
         facts.clean = snapshot.clean
         facts.in_use_by = None if snapshot.holder is None else snapshot.holder.what
+        # Of a store in use the queues are read after what was committed of them.
+        heads: dict[str, bytes] | None = None if self._running else {}
         if is_whole:
-            self._check(snapshot)
+            with collector_paused():
+                self._check(snapshot, heads)
         log, end = self._attempt("the commit log", self._log) or (None, 0)
         scan = None
         if log is not None and self._options.read_log:
             what = "messages, traffic and damage of the commit log"
             scan = self._attempt(what, lambda: self._scan(log, end, snapshot))
         seen = None
-        # Of a store in use the queues are read after what was committed of them.
         store = (
             None if self._running or log is None else self._attempt("the log", lambda: QueryStore(settings))
         )
         if is_whole:
             self._say("looking at the queues")
-            seen = self._attempt(
-                "the queues", lambda: queue_facts(snapshot, log, scan, running=self._running, store=store)
-            )
+            with collector_paused():
+                seen = self._attempt(
+                    "the queues",
+                    lambda: queue_facts(snapshot, log, scan, running=self._running, store=store, heads=heads),
+                )
         looked, seen = seen is not None, seen or QueuesSeen()
         facts.queues, facts.queue_totals = seen.rows, seen.totals
         room = settings.max_index_num - 1
@@ -258,12 +264,12 @@ class _Gathering:
     def _not_run(self, name: str, asks: str, why: str) -> None:
         self._facts.checks.append(Check(name, asks, False, None, why))
 
-    def _check(self, snapshot: Snapshot) -> None:
+    def _check(self, snapshot: Snapshot, heads: dict[str, bytes] | None) -> None:
         if self._settings.dledger is not None:
             self._not_run(CHECK, _STARTS, "it doesn't know commit logs that DLedger writes")
             return
         try:
-            check, found = checked(snapshot, _STARTS)
+            check, found = checked(snapshot, _STARTS, heads)
         except RemoteStoreError:
             raise
         except ReputError as error:

@@ -14,7 +14,7 @@ from reput.broker.batch_queue import BatchModel
 from reput.broker.files import Listing, in_order
 from reput.broker.problem import StartFailsError
 from reput.broker.queue import QueueModel
-from reput.broker.snapshot import Queue, Snapshot
+from reput.broker.snapshot import Queue, Snapshot, queue_directories
 from reput.config.topics import batch_queue_topics
 from reput.errors import RemoteStoreError, ReputError, SettingsError
 from reput.format import rocksdbqueue
@@ -59,6 +59,7 @@ def queue_facts(
     *,
     running: bool,
     store: QueryStore | None = None,
+    heads: dict[str, bytes] | None = None,
 ) -> QueuesSeen:
     """Look at every queue.
 
@@ -66,13 +67,18 @@ def queue_facts(
         log: None where it can't be read: then nothing has expired, as far as that can be told.
         scan: None where the log wasn't read.
         running: a broker may add to log and queues meanwhile, so that none is called behind or ahead.
-        store: gets to know the plain queues.
+        store: gets to know the queues in files.
+        heads: see :class:`reput.broker.queue.QueueModel`.
 
     Raises:
         StoreError: their RocksDB can't be read.
         UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
-    looking = _Looking(snapshot, log, scan, None if scan is None or running else _log_end(scan), store)
+    if store is not None:
+        for name in queue_directories(snapshot.settings):
+            store.know_listed(name, snapshot.all_queues[name])
+    past = None if scan is None or running else _log_end(scan)
+    looking = _Looking(snapshot, log, scan, past, store, heads)
     rows = sorted(looking.rows(), key=lambda row: (row.topic, row.queue_id))
     seen = QueuesSeen(rows, _totals(rows), looking.end)
     if looking.in_rocksdb is not None:
@@ -107,8 +113,10 @@ class _Looking:
         scan: LogScan | None,
         past: int | None,
         store: QueryStore | None,
+        heads: dict[str, bytes] | None,
     ) -> None:
         self._store = store
+        self._heads = heads
         self._snapshot = snapshot
         self._log_start = 0 if log is None else log.start
         self._scan = scan
@@ -147,8 +155,11 @@ class _Looking:
             problem = f"files of {size} bytes hold no whole number of units"
         if problem is None and listing.files:
             try:
-                load = batch.recovered if is_batch else queue.recovered
-                model: QueueModel | BatchModel = load(settings, listing, self._log_start)
+                model: QueueModel | BatchModel
+                if is_batch:
+                    model = batch.recovered(settings, listing, self._log_start)
+                else:
+                    model = queue.recovered(settings, listing, self._log_start, self._heads)
                 least, most = model.min_offset, model.max_offset
                 if is_batch:
                     least = max(least, 0)
@@ -243,10 +254,10 @@ class _Looking:
             full = next((file for file in reversed(model.files) if len(file.counting)), None)
             return None if full is None else int(full.counting[-1]["timestamp"])
         file = next((file for file in reversed(model.files) if file.wrote), None)
-        if file is None or file.path is None or self._reader is None:
+        if file is None or file.place is None or self._reader is None:
             return None
-        with reading(file.path, by_ranges=True) as descriptor:
-            unit = pread(file.path, descriptor, UNIT_LENGTH, file.wrote - UNIT_LENGTH)
+        with reading(file.place, by_ranges=True) as descriptor:
+            unit = pread(file.place, descriptor, UNIT_LENGTH, file.wrote - UNIT_LENGTH)
         if len(unit) < UNIT_LENGTH:
             return None
         offset, length, _tags = UNIT.unpack(unit)

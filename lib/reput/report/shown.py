@@ -22,7 +22,8 @@ def traffic(scan: LogScan) -> tuple[list[TopicFacts], Traffic | None, Sizes | No
     queues: dict[str, int] = {}
     for topic, _queue_id in scan.queues:
         queues[topic] = queues.get(topic, 0) + 1
-    order = sorted(range(len(names)), key=lambda number: (-int(sums[number, MESSAGES]), names[number]))
+    of_each = sums[:, MESSAGES].tolist()
+    order = sorted(range(len(names)), key=lambda number: (-of_each[number], names[number]))
     topics = []
     for number in order:
         name = names[number].decode()

@@ -175,7 +175,8 @@ class Jvm:
 
 
 _begun: Jvm | None = None
-_is_command = False
+#: Whether this process is one of reput's commands, and nothing else.
+is_command = False
 
 
 def begin(words: Sequence[str]) -> None:
@@ -184,11 +185,10 @@ def begin(words: Sequence[str]) -> None:
     Args:
         words: the command line behind ``reput``.
     """
-    global _begun, _is_command
+    global _begun
     if _begun is None and _needs_one(words):
         with suppress(Exception):  # whatever it is, the session's own start meets it again, and says it
             _begun = Jvm()
-            _is_command = True
 
 
 def begun() -> Jvm | None:
@@ -211,12 +211,13 @@ def drop() -> None:
 
 
 def leave(code: int) -> None:
-    """End the process of a command that has begun a JVM, once all is said; return if it hasn't.
+    """End the process of a command, once all is said; return if this process is more than that.
 
-    Python would first take all its modules apart, which takes a tenth of a second and gives nothing back.
+    Python would first take apart all its modules, and what is known of 100,000 queues, which takes a tenth of
+    a second and more and gives nothing back.
     """
     others = [one for one in threading.enumerate() if one is not threading.main_thread() and not one.daemon]
-    if not _is_command or others:
+    if not is_command or others:
         return
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
+from operator import attrgetter
 
 from reput.format import names
 
@@ -21,9 +22,12 @@ def entries_in(directory: str | os.PathLike[str], most: int | None = None) -> li
     """
     try:
         with os.scandir(os.fspath(directory)) as found:
-            return sorted(islice(found, most), key=lambda entry: entry.name)
+            entries = list(islice(found, most))
     except (FileNotFoundError, NotADirectoryError):
         return []
+    if len(entries) > 1:  # of many queues each has one file
+        entries.sort(key=attrgetter("name"))
+    return entries
 
 
 def names_in(directory: str | os.PathLike[str], most: int | None = None) -> list[str]:

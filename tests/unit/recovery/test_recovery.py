@@ -37,6 +37,7 @@ from reput.query import QueryStore
 from reput.recovery import check
 from reput.recovery.check import check_snapshot, past_end
 from reput.recovery.losses import messages_in
+from reput.recovery.past_end import units_past
 from reput.recovery.plan import Plan, plan
 from reput.recovery.verdict import Sort
 from reput.scan import reference
@@ -567,7 +568,7 @@ def test_a_queue_that_cannot_be_read_is_an_error(
 
 
 def test_the_last_unit_is_that_of_the_recovery(tmp_path: Path) -> None:
-    random = Random(11)
+    random, kept = Random(11), 0
     for n in range(60):
         count, blanks = random.randrange(40), random.randrange(4)
         units = [PRE_BLANK] * blanks + [unit(at * 100, 100, 0) for at in range(1, count + 1)]
@@ -582,7 +583,21 @@ def test_the_last_unit_is_that_of_the_recovery(tmp_path: Path) -> None:
             os.truncate(last, size)
         queue.recover()
         expected = queue.max_physical - 100 if count else -1
-        assert last_place(files, queue.file_size, UNIT_LENGTH) == expected
+        heads: dict[str, bytes] = {}
+        assert last_place(files, queue.file_size, UNIT_LENGTH, heads) == expected
+        kept += len(heads)
+        shared = QueueModel(files, queue.file_size, heads=heads)
+        assert not heads
+        shared.recover()
+        for end in (0, expected, expected + 100, 1 << 40):
+            assert units_past(shared, end, after_cut=False) == units_past(queue, end, after_cut=False)
+        for physical in (0, 100, expected, expected + 100):
+            shared.correct_min(physical, searches=True)
+            queue.correct_min(physical, searches=True)
+            assert (shared.max_physical, shared.min_logic, shared.end) == (
+                *(queue.max_physical, queue.min_logic, queue.end),
+            )
+    assert kept
 
 
 # --- What is read -----------------------------------------------------------------------------------------
@@ -727,7 +742,7 @@ def test_placing_is_the_same_without_numba() -> None:
 def test_the_end_of_a_queue_is_the_same_in_chunks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, head: int
 ) -> None:
-    monkeypatch.setattr(queue_module, "_HEAD", head * UNIT_LENGTH)
+    monkeypatch.setattr(queue_module, "HEAD", head * UNIT_LENGTH)
     rng = np.random.default_rng(11)
     for turn in range(40):
         made = [unit(int(o), int(s), 0) for o, s in rng.integers([-2, -1], [500, 40], (30, 2))]

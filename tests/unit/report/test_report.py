@@ -236,7 +236,7 @@ def test_a_check_that_fails_leaves_the_rest_of_the_page(
     root = tmp_path / "store"
     _log(root)
 
-    def fails(_snapshot: object) -> Iterator[Problem]:
+    def fails(_snapshot: object, _heads: object) -> Iterator[Problem]:
         raise StoreError("this queue file can't be read", path=root / "consumequeue/T/0/0")
 
     monkeypatch.setattr("reput.report.checks.check_snapshot", fails)
