@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import random
+import shutil
+import signal
 import socket
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -284,13 +286,27 @@ class Broker:
         found = result.getMsgFoundList() if str(result.getPullStatus()) == "FOUND" else []
         return [_received(message) for message in found], int(result.getNextBeginOffset())
 
-    def poll_all(self, topic: str, least: int, quiet: float = 3.0) -> list[Received]:
-        """What a new consumer group's member gets of a topic, from the first offset until nothing more comes.
+    def poll_all(self, least: Mapping[str, int], quiet: float = 3.0) -> dict[str, list[Received]]:
+        """What new consumer groups, one for each topic, get from the first offset until nothing more comes.
 
         Args:
-            least: how many messages are waited for, at most two minutes for the next one.
-            quiet: how long nothing has to come after these, s.
+            least: by topic, how many messages are waited for, at most two minutes for the next one.
+            quiet: how long nothing has to come of any topic after these, s.
         """
+        received: dict[str, list[Received]] = {topic: [] for topic in least}
+        with ExitStack() as stack:
+            consumers = {topic: self._polling(topic, stack) for topic in least}
+            deadline = time.monotonic() + _READY_TIMEOUT
+            while time.monotonic() < deadline:
+                for topic, consumer in consumers.items():
+                    found = consumer.poll(50)
+                    if len(found):
+                        received[topic] += map(_received, found)
+                        is_all = all(len(received[one]) >= count for one, count in least.items())
+                        deadline = time.monotonic() + (quiet if is_all else _READY_TIMEOUT)
+        return received
+
+    def _polling(self, topic: str, stack: ExitStack) -> Any:
         consumer = self._clients.java.org.apache.rocketmq.client.consumer.DefaultLitePullConsumer(
             f"reput-poll-{topic}"
         )
@@ -300,17 +316,8 @@ class Broker:
         consumer.setConsumeFromWhere(first.CONSUME_FROM_FIRST_OFFSET)
         consumer.subscribe(topic, "*")
         consumer.start()
-        try:
-            received: list[Received] = []
-            deadline = time.monotonic() + _READY_TIMEOUT
-            while time.monotonic() < deadline:
-                found = consumer.poll(500)
-                if len(found):
-                    received += map(_received, found)
-                    deadline = time.monotonic() + (quiet if len(received) >= least else _READY_TIMEOUT)
-            return received
-        finally:
-            consumer.shutdown()
+        stack.callback(consumer.shutdown)
+        return consumer
 
     def listen(
         self,
@@ -334,8 +341,6 @@ class Broker:
         java = self._clients.java
         client = java.org.apache.rocketmq.client.consumer
         if self._collector is None:
-            # One that misses its first share of the queues would ask again after twenty seconds.
-            java.java.lang.System.setProperty("rocketmq.client.rebalance.waitInterval", "1000")
             self._collector = instance(self._clients, _COLLECTOR)
         collector = self._collector.another() if refused is None else self._collector.refusing(refused)
         consumer = client.DefaultMQPushConsumer(group)
@@ -408,6 +413,15 @@ class Broker:
         self._controller = None
         self._broker.kill()
 
+    def copy_as_killed(self, target: Path) -> None:
+        """Copy the store as a kill at this moment leaves it; the broker goes on."""
+        process = self._broker.process
+        process.send_signal(signal.SIGSTOP)
+        try:
+            shutil.copytree(self.root, target)
+        finally:
+            process.send_signal(signal.SIGCONT)
+
     def _jvm(self, heap: str = "512m") -> Jvm:
         jvm = Jvm(self.version, heap=heap)
         conf = jvm.home / "conf"
@@ -415,7 +429,11 @@ class Broker:
         # 4.9 insists on finding its log settings here.
         for name in ("logback_broker.xml", "logback_namesrv.xml"):
             (conf / name).write_bytes((jvm.home / "logback.configurationFile.xml").read_bytes())
-        jvm.java.java.lang.System.setProperty("rocketmq.home.dir", str(jvm.home))
+        properties = jvm.java.java.lang.System
+        properties.setProperty("rocketmq.home.dir", str(jvm.home))
+        # A consumer that misses its first share of the queues would ask again after twenty seconds. Read when
+        # the first client starts, whichever that is.
+        properties.setProperty("rocketmq.client.rebalance.waitInterval", "1000")
         return jvm
 
     def _start_name_server(self, port: int) -> None:

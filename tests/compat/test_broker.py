@@ -66,6 +66,7 @@ def test_a_broker_listens_on_the_loopback_only(version: str, tmp_path: Path) -> 
         listening = _listening(broker)
         assert {address.port for address in listening} >= {broker.port, broker.port - 2}
         assert {address.ip.removeprefix("::ffff:") for address in listening} <= _LOOPBACK
+        broker.kill()  # a stop takes ten seconds, and nothing is looked at after it
 
 
 def test_a_cluster_with_a_slave_and_a_consumer_that_fails(tmp_path: Path) -> None:
@@ -90,6 +91,10 @@ def test_a_cluster_with_a_slave_and_a_consumer_that_fails(tmp_path: Path) -> Non
             end = int(first.store.getMaxPhyOffset())
             assert end > 0
             _wait(lambda: int(slave.store.getMaxPhyOffset()) == end)
+            # A stop takes ten seconds each, and their files are what they are.
+            for broker in (slave, second, first):
+                broker.stop_clients()
+                broker.kill()
     logs = [(tmp_path / name / "commitlog" / f"{0:020}").read_bytes()[:end] for name in ("a", "slave")]
     assert logs[0] == logs[1]
 

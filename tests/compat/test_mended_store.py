@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.compat, pytest.mark.spark]
 
+CONFIG = {**SMALL_FILES, "timerWheelEnable": False}
+TOPICS = ("Orders", "Payments")
 #: A damage, and how the last broker ended: the kinds that are mended in different ways.
 CASES = (
     (damage.torn_last_message, "killed"),
@@ -90,28 +93,49 @@ def test_the_real_store_loses_nothing_of_a_mended_store(
         bench.close()
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
-def test_a_broker_serves_all_that_survived(version: str, tmp_path: Path, spark: SparkSession) -> None:
-    root, config = tmp_path / "store", {**SMALL_FILES, "timerWheelEnable": False}
-    topics = ("Orders", "Payments")
-    with Broker(version, root, config) as broker:
-        for topic in topics:
+@dataclass(frozen=True, slots=True)
+class Killed:
+    """A store of a broker that was killed.
+
+    Attributes:
+        version: its release.
+        root: the store, which tests copy.
+        conf: its broker.conf.
+        before: what a consumer had got of it.
+    """
+
+    version: str
+    root: Path
+    conf: Path
+    before: list[Received]
+
+
+@pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
+def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Killed:
+    place = tmp_path_factory.mktemp("killed")
+    with Broker(request.param, place / "store", CONFIG) as broker:
+        for topic in TOPICS:
             broker.create_topic(topic, 2)
         broker.produce(
             Message(topic, n % 2, f"{topic} {n}".encode(), keys=f"key{n}", uniq_key=f"{topic}{n}")
             for n in range(200)
-            for topic in topics
+            for topic in TOPICS
         )
         broker.wait_dispatched()
-        before = [message for topic in topics for message in broker.consume_all(topic)]
+        before = [message for topic in TOPICS for message in broker.consume_all(topic)]
         broker.kill()
     assert len(before) == 400
+    conf = place / "broker.conf"
+    conf.write_text(conf_text(CONFIG), encoding="utf-8")
+    return Killed(request.param, place / "store", conf, before)
 
+
+def test_a_broker_serves_all_that_survived(killed: Killed, tmp_path: Path, spark: SparkSession) -> None:
+    version, conf, before = killed.version, killed.conf, killed.before
+    root = shutil.copytree(killed.root, tmp_path / "store")
     # A message in the middle and one near the end are destroyed, the last one is torn, a topic has lost its
     # queues, and the index is gone.
-    conf = tmp_path / "broker.conf"
-    conf.write_text(conf_text(config), encoding="utf-8")
-    copy = Copy(root, int(str(config["mappedFileSizeCommitLog"])), 0)
+    copy = Copy(root, int(str(CONFIG["mappedFileSizeCommitLog"])), 0)
     by_place = {message.physical_offset: message for message in before}
     records = [record for record in copy.records() if record.offset in by_place]
     damage.torn_in_the_body(copy)
@@ -125,9 +149,9 @@ def test_a_broker_serves_all_that_survived(version: str, tmp_path: Path, spark: 
     assert {change.kind for change in mended.changes} == {"stand-in", "torn-end"}
     foretold = predict(take(StoreSettings.load(root, conf, version)))
 
-    with Broker(version, root, config) as broker:
+    with Broker(version, root, CONFIG) as broker:
         assert int(broker.store.getMaxPhyOffset()) >= foretold.log_end
-        after = [message for topic in topics for message in broker.consume_all(topic)]
+        after = [message for topic in TOPICS for message in broker.consume_all(topic)]
         times = Counter(message.physical_offset for message in after)
         assert set(times) == set(by_place) - lost
         # A hole in a queue is filled with the message behind it; else none comes twice.
@@ -144,25 +168,13 @@ def test_a_broker_serves_all_that_survived(version: str, tmp_path: Path, spark: 
         broker.kill()
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_a_consumer_gets_every_message_of_a_log_mended_from_its_replica(
-    version: str, tmp_path: Path, spark: SparkSession
+    killed: Killed, tmp_path: Path, spark: SparkSession
 ) -> None:
-    root, replica = tmp_path / "store", tmp_path / "replica"
-    config = {**SMALL_FILES, "timerWheelEnable": False}
-    with Broker(version, root, config) as broker:
-        broker.create_topic("Orders", 2)
-        broker.produce(
-            Message("Orders", n % 2, f"order {n}".encode(), keys=f"key{n}", uniq_key=f"order{n}")
-            for n in range(300)
-        )
-        broker.wait_dispatched()
-        before = broker.consume_all("Orders")
-        broker.kill()
+    version, conf, before = killed.version, killed.conf, killed.before
+    root, replica = shutil.copytree(killed.root, tmp_path / "store"), tmp_path / "replica"
     shutil.copytree(root / names.COMMIT_LOG, replica / names.COMMIT_LOG)
-    conf = tmp_path / "broker.conf"
-    conf.write_text(conf_text(config), encoding="utf-8")
-    copy = Copy(root, int(str(config["mappedFileSizeCommitLog"])), 0)
+    copy = Copy(root, int(str(CONFIG["mappedFileSizeCommitLog"])), 0)
     by_place = {message.physical_offset: message for message in before}
     records = [record for record in copy.records() if record.offset in by_place]
     for record in (records[40], records[41], records[200]):
@@ -175,13 +187,13 @@ def test_a_consumer_gets_every_message_of_a_log_mended_from_its_replica(
     assert mended.replica.left == []
     assert len(mended.replica.taken) >= 3
 
-    with Broker(version, root, config) as broker:
-        after = broker.consume_all("Orders")
+    with Broker(version, root, CONFIG) as broker:
+        after = [message for topic in TOPICS for message in broker.consume_all(topic)]
         assert [(one.physical_offset, one.queue_offset, one.body) for one in after] == [
             (one.physical_offset, one.queue_offset, one.body) for one in before
         ]
         message = by_place[records[41].offset]
-        found = broker.query_by_key("Orders", message.keys or "")
+        found = broker.query_by_key(message.topic, message.keys or "")
         assert message.unique_key in {one.unique_key for one in found}
         broker.kill()
 

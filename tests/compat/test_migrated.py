@@ -104,6 +104,7 @@ def test_a_broker_goes_on_in_files_and_in_rocksdb_again(
         assert broker.committed("%LMQ%one", "%LMQ%device-0", 0) == 6
         broker.commit_offset("%LMQ%one", "%LMQ%device-0", 0, 5)
         check(broker, 1)
+        broker.kill()  # a stop takes ten seconds, and nothing is looked at after it
 
 
 @pytest.fixture(scope="module", params=["5.3.3", "5.5.0"])

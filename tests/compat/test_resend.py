@@ -105,6 +105,7 @@ def test_every_message_arrives_however_often_the_sending_is_killed(tmp_path: Pat
         broker.wait_dispatched()
         got = [*broker.consume_all("Orders"), *broker.consume_all("Fewer")]
         assert {one.body for one in broker.consume_all("Again")} == {b"half", body_of(lines[-1])}
+        broker.kill()  # a stop takes ten seconds, and nothing is looked at after it
 
     expected = Counter(
         (line["uniq_key"], body_of(line), line["tags"], f"key{n} all") for n, line in enumerate(lines)

@@ -230,6 +230,7 @@ def test_a_broker_starts_on_it(gateway: Gateway, tmp_path: Path) -> None:
         assert [one.unique_key for one in broker.query_by_key("Orders", "after")] == ["another"]
         queue = [message for message in broker.consume_all("Orders") if message.queue_id == 0]
         assert queue[-1].queue_offset == sent.queue_offset == len(queue) - 1
+        broker.kill()  # a stop takes ten seconds, and nothing is looked at after it
 
 
 def test_what_is_refused(

@@ -9,10 +9,13 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -45,15 +48,15 @@ writer._INLINE_BYTES = 0
 main(["tail", *sys.argv[1:]])
 """
 
-PROBE = """
-import json, os, sys
+#: One application, since each costs three JVMs: scripts of jobs/ one after the other, a look at its executors
+#: and a rebuild, whose exit code is its own.
+APPLICATION = """
+import contextlib, io, json, os, runpy, sys, time
 from pathlib import Path
-from reput.cli import main
 from reput.spark.runner import SparkRunner
 from reput.spark.sessions import session
 
 def look(_):
-    import time
     time.sleep(0.3)  # so that no executor does it all
     return {
         "daemon": sys.modules["__main__"].__spec__.name,
@@ -61,32 +64,28 @@ def look(_):
         "directory": os.getcwd(),
     }
 
+asked = json.loads(Path(sys.argv[1]).read_text())
+told, began = {}, time.time()
+for name, (job, words) in asked["jobs"].items():
+    began, said = time.time(), io.StringIO()
+    sys.argv = [job, *words]
+    try:
+        with contextlib.redirect_stdout(said):
+            runpy.run_path(job, run_name="__main__")
+    except SystemExit as ended:
+        told[name] = {"code": ended.code, "json": said.getvalue(), "seconds": [began, time.time()]}
 spark = session("probe")
 runner = SparkRunner(spark.sparkContext)
-conf = dict(spark.sparkContext.getConf().getAll())
-seen = runner.map(look, list(range(4)))
-Path(sys.argv[1]).write_text(json.dumps({
-    "seen": seen,
+told["probe"] = {
+    "seen": runner.map(look, list(range(4))),
     "slots": runner.slots,
     "is_local": runner.is_local,
-    "conf": {key: value for key, value in conf.items() if "secret" not in key},
-}))
-main(["rebuild", *sys.argv[2:]])
-"""
-
-
-#: jobs/verify.py and then jobs/recover.py, as one application.
-VERIFY_AND_MEND = """
-import runpy, sys
-
-jobs, *words = sys.argv[1:]
-try:
-    sys.argv = ["verify.py", *words]
-    runpy.run_path(f"{jobs}/verify.py", run_name="__main__")
-except SystemExit as ended:
-    print(f"ended with {ended.code}")
-sys.argv = ["recover.py", *words, "--apply"]
-runpy.run_path(f"{jobs}/recover.py", run_name="__main__")
+    "conf": {key: value for key, value in spark.sparkContext.getConf().getAll() if "secret" not in key},
+}
+Path(asked["told"]).write_text(json.dumps(told))
+job, words = asked["last"]
+sys.argv = [job, *words]
+runpy.run_path(job, run_name="__main__")
 """
 
 
@@ -163,38 +162,91 @@ def arguments(golden: GoldenStore, store: Path, out: Path) -> list[str]:
     return [*where, "--rocketmq-version", golden.version, "--json"]
 
 
-def test_two_workers_write_the_brokers_bytes(
-    cluster: Cluster, work: Path, golden: GoldenStore, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    done = cluster.submit(entry_point(work), arguments(golden, golden.root, out))
-    assert done.exit_code == 0, done.stdout
-    found = compare(golden.root, out)
+@dataclass(frozen=True)
+class Done:
+    """What an application did.
+
+    Attributes:
+        submitted: its end, which is its last job's.
+        told: by job what it printed, and how it ended; what was seen of the executors.
+        tasks: by job, finished tasks by executor.
+        place: a directory with ``out`` of the first job, and ``mended``, the store of the next ones.
+        lost: the directory of a queue that this store had lost.
+    """
+
+    submitted: Submitted
+    told: dict[str, Any]
+    tasks: dict[str, Counter[str]]
+    place: Path
+    lost: str
+
+
+@pytest.fixture(scope="module")
+def done(cluster: Cluster, work: Path, golden: GoldenStore, tmp_path_factory: pytest.TempPathFactory) -> Done:
+    place = tmp_path_factory.mktemp("applied")
+    mended, damaged = place / "mended", place / "damaged"
+    shutil.copytree(golden.root, mended)
+    lost = max((mended / names.CONSUME_QUEUE / "Orders").iterdir())
+    shutil.rmtree(lost)
+    conf = place / "broker.conf"
+    text = golden.root.with_name("broker.conf").read_text(encoding="utf-8")
+    conf.write_text(text.replace(str(golden.root), str(mended)), encoding="utf-8")
+    words = [str(mended), "--broker-conf", str(conf), "--rocketmq-version", golden.version, "--json"]
+    shutil.copytree(golden.root / names.COMMIT_LOG, damaged / names.COMMIT_LOG)
+    segment = min((damaged / names.COMMIT_LOG).iterdir())
+    with segment.open("r+b") as file:
+        file.seek(4)
+        file.write(b"\0\0\0\0")  # the first record's magic
+
+    jobs, rebuild = LIB.parent / "jobs", str(entry_point(work))
+    asked = {
+        "jobs": {
+            "rebuild": [rebuild, arguments(golden, golden.root, place / "out")],
+            "verify": [str(jobs / "verify.py"), words],
+            "recover": [str(jobs / "recover.py"), [*words, "--apply"]],
+        },
+        "told": str(place / "told.json"),
+        "last": [rebuild, arguments(golden, damaged, place / "of damaged")],
+    }
+    script = work / "application.py"
+    script.write_text(APPLICATION, encoding="utf-8")
+    (place / "asked.json").write_text(json.dumps(asked), encoding="utf-8")
+    before = set((work / "events").iterdir())
+    submitted = cluster.submit(
+        script, [str(place / "asked.json")], settings={"spark.sql.shuffle.partitions": "3"}
+    )
+    told = json.loads((place / "told.json").read_bytes())
+    (log,) = set((work / "events").iterdir()) - before
+    events = [json.loads(line) for line in log.read_text(encoding="utf-8").splitlines()]
+    ended = [event["Task Info"] for event in events if event["Event"] == "SparkListenerTaskEnd"]
+    tasks = {
+        name: Counter(
+            task["Executor ID"]
+            for task in ended
+            if told[name]["seconds"][0] <= task["Launch Time"] / 1000 <= told[name]["seconds"][1]
+        )
+        for name in asked["jobs"]
+    }
+    return Done(submitted, told, tasks, place, lost.name)
+
+
+def test_two_workers_write_the_brokers_bytes(done: Done, golden: GoldenStore) -> None:
+    told = done.told["rebuild"]
+    assert told["code"] == 0, told
+    found = compare(golden.root, done.place / "out")
     assert found.differences == ()
     assert found.differing_bytes == 0
     assert found.queue_bytes > 0
     assert found.index_bytes > 0
-    assert json.loads(done.stdout)["findings"] == []
-    assert len(done.tasks) == 2, "both workers' executors had tasks"
-    assert min(done.tasks.values()) >= 1
+    assert json.loads(told["json"])["findings"] == []
+    assert len(done.tasks["rebuild"]) == 2, "both workers' executors had tasks"
 
 
-def test_settings_count_on_executors_and_findings_are_exit_code_1(
-    cluster: Cluster, work: Path, golden: GoldenStore, tmp_path: Path
-) -> None:
-    store = tmp_path / "store"
-    shutil.copytree(golden.root / names.COMMIT_LOG, store / names.COMMIT_LOG)
-    segment = min((store / names.COMMIT_LOG).iterdir())
-    with segment.open("r+b") as file:
-        file.seek(4)
-        file.write(b"\0\0\0\0")  # the first record's magic
-    script, facts = work / "probe.py", tmp_path / "facts.json"
-    script.write_text(PROBE, encoding="utf-8")
-    words = [str(facts), *arguments(golden, store, tmp_path / "out")]
-    done = cluster.submit(script, words, settings={"spark.sql.shuffle.partitions": "3"})
-    assert done.exit_code == 1, done.stdout
-    assert json.loads(done.stdout)["findings"]
-    told = json.loads(facts.read_bytes())
+def test_settings_count_on_executors_and_findings_are_exit_code_1(cluster: Cluster, done: Done) -> None:
+    assert done.submitted.exit_code == 1, done.submitted.stdout
+    assert json.loads(done.submitted.stdout)["findings"]
+    assert len(done.submitted.tasks) == 2
+    told = done.told["probe"]
     assert told["is_local"] is False
     assert told["slots"] == 2
     for seen in told["seen"]:
@@ -271,44 +323,32 @@ def reach(out: Path, holds: Callable[[State], bool], submitted: Future[Submitted
         time.sleep(0.05)
 
 
-def test_a_store_is_verified_and_mended(
-    cluster: Cluster, work: Path, golden: GoldenStore, tmp_path: Path
-) -> None:
-    store = tmp_path / "store"
-    shutil.copytree(golden.root, store)
-    lost = max((store / names.CONSUME_QUEUE / "Orders").iterdir())
-    shutil.rmtree(lost)
-    conf = tmp_path / "broker.conf"
-    text = golden.root.with_name("broker.conf").read_text(encoding="utf-8")
-    conf.write_text(text.replace(str(golden.root), str(store)), encoding="utf-8")
-    words = [str(store), "--broker-conf", str(conf), "--rocketmq-version", golden.version, "--json"]
-
-    script = work / "mend.py"
-    script.write_text(VERIFY_AND_MEND, encoding="utf-8")
-    done = cluster.submit(script, [str(LIB.parent / "jobs"), *words])
-    assert done.exit_code == 0, done.stdout
-    assert len(done.tasks) == 2, "both workers' executors had tasks"
-    verified, mended = done.stdout.split("ended with 1\n")
-    wrong = json.loads(verified)["findings"]
+def test_a_store_is_verified_and_mended(done: Done, golden: GoldenStore) -> None:
+    verified, mended = done.told["verify"], done.told["recover"]
+    assert (verified["code"], mended["code"]) == (1, 0), (verified, mended)
+    for name in ("verify", "recover"):
+        assert done.tasks[name], "on the executors"
+    assert len(done.tasks["verify"] + done.tasks["recover"]) == 2, "both workers' executors had tasks"
+    wrong = json.loads(verified["json"])["findings"]
     assert {(one["kind"], f"{one['topic']}/{one['queue_id']}") for one in wrong} == {
-        ("missing-unit", f"Orders/{lost.name}")
+        ("missing-unit", f"Orders/{done.lost}")
     }
-    assert json.loads(mended)["rebuilt"]["findings"] == []
+    assert json.loads(mended["json"])["rebuilt"]["findings"] == []
 
-    assert compare(golden.root, store).differences == ()
+    assert compare(golden.root, done.place / "mended").differences == ()
 
 
 def test_a_refusal_is_exit_code_2_and_stdout_holds_json_alone(
     cluster: Cluster, work: Path, golden: GoldenStore
 ) -> None:
-    done = cluster.submit(
+    ended = cluster.submit(
         entry_point(work), arguments(golden, golden.root, golden.root), stderr=subprocess.PIPE
     )
-    assert done.exit_code == 2
-    assert json.loads(done.stdout)["exit_code"] == 2
-    assert "reput: " in done.stderr
-    assert "the output is the store itself" in done.stderr
-    assert done.tasks == {}
+    assert ended.exit_code == 2
+    assert json.loads(ended.stdout)["exit_code"] == 2
+    assert "reput: " in ended.stderr
+    assert "the output is the store itself" in ended.stderr
+    assert ended.tasks == {}
 
 
 @pytest.mark.parametrize(

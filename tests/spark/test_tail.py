@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from copy import copy
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -131,18 +132,31 @@ def test_the_log_is_followed_to_the_stores_own_bytes(live: Live, spark: SparkSes
     assert_equal(live, running.out)
 
 
+@pytest.fixture(scope="module")
+def halfway(spark: SparkSession, tmp_path_factory: pytest.TempPathFactory) -> Live:
+    """A store that two tails followed to its half; Spark's checkpoint of the first is in ``behind``."""
+    place = tmp_path_factory.mktemp("halfway")
+    live = live_store("5.5.0-mixed", place)
+    for part in (0.2, 0.5):
+        live.grow(live.share(part))
+        with tailing(live.options, spark) as running:
+            running.reach(live.share(part))
+        if part < 0.5:
+            shutil.copytree(running.out / names.REPUT / names.SPARK_CHECKPOINT, place / "behind")
+    shutil.copytree(live.root, place / "kept" / "live")
+    shutil.copytree(running.out, place / "kept" / "out")
+    return live
+
+
 @pytest.mark.parametrize("checkpoint", ["kept", "lost", "torn", "ahead", "behind"])
 def test_it_goes_on_whatever_became_of_sparks_checkpoint(
-    checkpoint: str, live: Live, spark: SparkSession, tmp_path: Path
+    checkpoint: str, halfway: Live, spark: SparkSession
 ) -> None:
-    live.grow(live.share(0.2))
-    with tailing(live.options, spark) as running:
-        running.reach(live.share(0.2))
-    own = running.out / names.REPUT / names.SPARK_CHECKPOINT
-    shutil.copytree(own, tmp_path / "behind")
-    live.grow(live.share(0.5))
-    with tailing(live.options, spark) as running:
-        running.reach(live.share(0.5))
+    live, place = copy(halfway), halfway.root.parent
+    for name in ("live", "out"):
+        shutil.rmtree(place / name)
+        shutil.copytree(place / "kept" / name, place / name)
+    own = place / "out" / names.REPUT / names.SPARK_CHECKPOINT
     newest = max((own / "offsets").iterdir(), key=lambda path: (path.name.isdecimal(), path.name.zfill(9)))
     if checkpoint == "lost":
         shutil.rmtree(own)
@@ -154,7 +168,7 @@ def test_it_goes_on_whatever_became_of_sparks_checkpoint(
         assert newest.read_text() != text
     elif checkpoint == "behind":
         shutil.rmtree(own)
-        shutil.move(tmp_path / "behind", own)
+        shutil.copytree(place / "behind", own)
     live.finish()
     with tailing(live.options, spark) as running:
         running.wait(lambda: running.state.messages == len(live.starts))

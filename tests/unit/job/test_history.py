@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 import sys
+from collections import Counter
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -17,14 +20,17 @@ from reput.job import history as histories
 from reput.job.history import History, Row
 from reput.job.place import Place
 from reput.verify.proofs import Proofs
+from tests.memory import scratch
 from tests.rebuilds import environment
 
 PLACES = [Place(Path(f"/fleet/it's {name}/store")) for name in "abc"]
 
-#: Does a run over three stores, and says at each step where it is.
-RUN = """
-import sys
+#: For each directory that it is told, a child that does a run over three stores, and says at each step where
+#: it is. What they need is imported once: the table's package starts no thread before it is used.
+RUNS = """
+import os, sys
 from pathlib import Path
+import deltalake, pyarrow
 from reput.job import history as histories
 from reput.job.history import History
 from reput.verify.proofs import Proofs
@@ -41,17 +47,25 @@ def said(owner, name):
         return found
     setattr(owner, name, told)
 
-for name in ("write_atomically", "fsync_path", "remove_files"):
-    said(histories.files, name)
-for name in ("_flush", "begin", "_sweep"):
-    said(History, name)
-with History(Path(sys.argv[1])) as history:
-    history.begin()
-    for place in PLACES:
-        if history.done(place) is None:
-            before = history.last(place)
-            history.add(place, row(3), Proofs(verified=history.run), before and before["proofs"])
-    history.end()
+def run(directory):
+    print(os.getpid(), flush=True)
+    for name in ("write_atomically", "fsync_path", "remove_files"):
+        said(histories.files, name)
+    for name in ("_flush", "begin", "_sweep"):
+        said(History, name)
+    with History(Path(directory)) as history:
+        history.begin()
+        for place in PLACES:
+            if history.done(place) is None:
+                before = history.last(place)
+                history.add(place, row(3), Proofs(verified=history.run), before and before["proofs"])
+        history.end()
+
+for line in iter(sys.stdin.readline, ""):
+    if (child := os.fork()) == 0:
+        run(line.rstrip("\\n"))
+        os._exit(0)
+    print("ended", os.waitpid(child, 0)[1], flush=True)
 """
 
 
@@ -111,45 +125,71 @@ def test_rows_and_proofs_belong_together(tmp_path: Path) -> None:
         assert len(list((tmp_path / "h" / "proofs").iterdir())) == len(PLACES)
 
 
+@pytest.fixture
+def in_memory() -> Iterator[Path]:
+    with scratch() as place:
+        yield place
+
+
 @pytest.mark.slow
-def test_killed_at_any_step(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("nights", "stride"), [(0, 5), (2, 1)], ids=["the first run", "a later run"])
+def test_killed_at_any_step(in_memory: Path, nights: int, stride: int) -> None:
     """Each kill is followed by the same command: a row per store and run, and no more, in the end."""
-    directory, step, continued = tmp_path / "h", 0, 0
-    while True:
-        known = set() if not directory.exists() else {one["run"] for one in rows(directory)}
-        process = subprocess.Popen(
-            [sys.executable, "-c", RUN, directory],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-            env=environment(PYTHONPATH=f"{environment()['PYTHONPATH']}:{Path(__file__).parents[3]}"),
-        )
-        assert process.stdin is not None
-        assert process.stdout is not None
-        ended = True
-        for number, _line in enumerate(process.stdout):
-            if number == step:
-                process.send_signal(signal.SIGKILL)
-                ended = False
-                break
-            process.stdin.write("\n")
-            process.stdin.flush()
-        process.communicate()
-        run = night(directory)  # goes on with it, or is a new one
-        found = [(one["run"], one["place"]) for one in rows(directory)]
-        assert len(set(found)) == len(found)
-        assert sum(one == run for one, _ in found) == len(PLACES)
-        continued += run not in known and not ended
-        for one in rows(directory)[-len(PLACES) :]:
+    step = continued = 0
+    known = [night(in_memory / "before") for _ in range(nights)]
+    process = subprocess.Popen(
+        [sys.executable, "-c", RUNS],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env=environment(PYTHONPATH=f"{environment()['PYTHONPATH']}:{Path(__file__).parents[3]}"),
+    )
+    with process:
+        while True:
+            directory = in_memory / f"h{step}"
+            if nights:
+                shutil.copytree(in_memory / "before", directory)
+            ended = not _killed(process, directory, step)
+            began = Counter(one["run"] for one in rows(directory))
+            partly = [run for run, count in began.items() if count < len(PLACES)]
+            continued += len(partly)
+            run = night(directory)  # goes on with it, or is a new one
+            assert partly in ([], [run])
             with History(directory) as history:
-                assert history.proofs(one) is not None
-        if ended:
-            break
-        step += 7
+                found = history.rows(PLACES, 1000)
+                assert {one["run"] for one in found} == {*known, *began, run}
+                assert Counter((one["run"], one["place"]) for one in found) == Counter(
+                    (one, str(place)) for one in {*known, *began, run} for place in PLACES
+                )
+                for one in found[-len(PLACES) :]:
+                    assert history.proofs(one) is not None
+            shutil.rmtree(directory)
+            if ended:
+                break
+            step += stride
+    assert process.returncode == 0
     assert step > 30
     assert continued > 3
-    runs = {run for run, _ in found}
-    assert len(found) == len(runs) * len(PLACES)
+
+
+def _killed(runs: subprocess.Popen[str], directory: Path, step: int) -> bool:
+    """Whether a run over a directory was killed at a step; it has ended before, if it wasn't."""
+    assert runs.stdin is not None
+    assert runs.stdout is not None
+    runs.stdin.write(f"{directory}\n")
+    runs.stdin.flush()
+    child = int(runs.stdout.readline())
+    for number, line in enumerate(runs.stdout):
+        if line.startswith("ended "):
+            assert line.split() == ["ended", "0"]
+            return False
+        if number == step:
+            os.kill(child, signal.SIGKILL)
+            assert runs.stdout.readline().split() == ["ended", str(int(signal.SIGKILL))]
+            return True
+        runs.stdin.write("\n")
+        runs.stdin.flush()
+    raise AssertionError("the process that starts runs has ended")
 
 
 def test_a_run_that_began_long_ago_is_not_continued(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
