@@ -163,6 +163,18 @@ def test_queues_whose_messages_have_expired_go_on_where_they_were(
     assert data[5 * UNIT_LENGTH :] == bytes(size - 5 * UNIT_LENGTH)
 
 
+def test_light_queues_that_rocksdb_does_not_have_are_no_finding(
+    tmp_path: Path, system: Callable[[System], None]
+) -> None:
+    system(System())
+    store = unpack("5.5.0-lmq-own-ids", tmp_path / "store")
+    assert any(path.name.startswith("%LMQ%") for path in (store.root / names.CONSUME_QUEUE).iterdir())
+    done = moved(store, "rocksdb")
+    assert done.rebuilt is not None
+    assert done.rebuilt.findings == []
+    assert any(line.startswith("light message queues: there are none") for line in done.plan.lacking)
+
+
 def test_a_plan_changes_nothing(tmp_path: Path) -> None:
     store = unpack("5.5.0-rocksdb-separate-path", tmp_path / "store")
     asked = options(store)
