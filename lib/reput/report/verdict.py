@@ -9,7 +9,7 @@ from reput.recovery.losses import LOG_GONE
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.recovery.verdict import MAY_BE_MADE
 from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, worst
-from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
+from reput.report.facts import ATTENTION, BROKEN, NOTHING_FOUND, SOUND, Check, Facts, Verdict
 from reput.words import counted
 
 #: Findings that show a log has lost its end. A checkpoint alone, one number in one file, shows no such thing.
@@ -32,7 +32,7 @@ def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str
     level = worst(facts.findings) or (ATTENTION if facts.log is None else SOUND)
     return Verdict(
         level,
-        "nothing-found" if level == SOUND and not checks[VERIFY].ran else level,
+        NOTHING_FOUND if level == SOUND and not checks[VERIFY].ran else level,
         _headline(facts, checks, level),
         tuple(_sentences(facts, checks)),
         tuple(_next(facts, checks, command, verify_next)),
@@ -70,8 +70,11 @@ def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
     if VERIFY in looked:
         return "This store is sound: all that was derived from the log is as the log says."
     if LOG in looked:
-        return "Nothing wrong was found. Units and index entries weren't compared one by one."
-    return "Nothing wrong was found by its files alone; the messages weren't read."
+        return "Nothing wrong was found; not compared entry by entry: reput verify does that."
+    return (
+        "Nothing wrong was found by its files alone; the messages weren't read, and nothing was compared "
+        "entry by entry: reput verify does that."
+    )
 
 
 def _is_of_index(kind: str) -> bool:

@@ -104,6 +104,10 @@ def test_a_sound_store_of_a_broker(tmp_path: Path) -> None:
     assert [one.kind for one in facts.log.stretches] == [WRITTEN] * 8 + [UNWRITTEN]
     assert any("committed offsets" in note for note in facts.not_seen)
     assert tree_of(store.root) == before
+    for language, said in (("en", "nothing found"), ("zh", "未发现问题")):
+        shown = Elements(render(facts, language=language))
+        assert "".join(shown.texts["title"]).startswith(f"{said}: "), "as --json has it, not sound"
+        assert shown.texts["span"].count(said) == 1, "the badge"
     told = json.loads(json.dumps(facts.to_dict()))
     assert (told["verdict"], told["rocketmq_version"]) == ("nothing-found", "5.5.0"), "no unit was compared"
 
