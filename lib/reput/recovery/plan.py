@@ -75,7 +75,8 @@ class Plan:
         unrepaired: what it leaves broken.
         deleted: messages that the walk met by topic, of queues without files whose topic config/topics.json
             doesn't name: it was deleted.
-        next_steps: what to do before a start, one step a line; nothing where it loses nothing.
+        next_steps: what to do before a start, one step a line; where it loses nothing, what it makes of
+            queues and index files that aren't there.
         seconds: roughly how long the broker reads, with ``rate`` bytes a second.
         rate: bytes a second that this is reckoned with.
     """
@@ -285,8 +286,32 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
         result.seconds = read / result.rate
     steps = [problem.next_step for problem in result.lost_config]
     steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
+    if not result.loses and not result.lost_config:
+        steps += _makes(prediction)
     result.next_steps += list(dict.fromkeys(steps))
     return result
+
+
+def _makes(prediction: Prediction) -> Iterator[str]:
+    """What a start that loses nothing makes of queues and index files that aren't there."""
+    snapshot = prediction.snapshot
+    listings = {**snapshot.queues, **snapshot.batch_queues}
+    queues = sum(
+        bool(model.files) and not (queue in listings and listings[queue].files)
+        for queue, model in prediction.all_queues.items()
+    )
+    if prediction.rocksdb is not None:
+        queues += sum(not _is_kept(snapshot, queue) for queue in prediction.rocksdb.queues)
+    index = sum(file.path is None for file in prediction.index.files) if prediction.index.added else 0
+    made = [counted(queues, "queue")] if queues else []
+    made += [counted(index, "index file")] if index else []
+    if not made or snapshot.holder is not None:
+        return
+    step = f"Start the broker, and it makes {' and '.join(made)}"
+    if are_its_own(snapshot.settings):
+        in_place = snapshot.settings.command("rebuild", "--in-place")
+        step += f"; or make all queues and the index before: `{in_place}`"
+    yield f"{step}."
 
 
 def _deleted(snapshot: Snapshot, found: Iterable[Loss]) -> tuple[list[Loss], dict[str, int]]:

@@ -17,6 +17,8 @@ _PAST = frozenset({PAST_LOG_END, INDEX_AHEAD})
 #: Findings of which only a start, or a file that isn't there, tells whether they are a loss.
 _MAY_BE_LOST = frozenset({"queue-without-files", "queue-behind-log", PAST_LOG_END, *MAY_BE_MADE})
 
+#: Steps of findings that the verdict has; `reput check` has all.
+_MOST_STEPS = 5
 #: Findings of the index alone that don't say so in the first word.
 _OF_INDEX = frozenset({"no-index", "missing-entry", "dangling-entry", "uncommitted-entries"})
 
@@ -107,12 +109,15 @@ def _next(
 ) -> list[str]:
     check, log, queues = checks[CHECK], checks[LOG], checks[QUEUES]
     steps = []
-    if check.level in (BROKEN, ATTENTION):
-        steps.append(f"See to what `{command('check')}` found: each of its findings says how.")
+    told = list(dict.fromkeys(one.next for one in facts.findings if one.next))
+    steps += told[:_MOST_STEPS]
+    if len(told) > _MOST_STEPS or (check.level in (BROKEN, ATTENTION) and not told):
+        steps.append(command("check"))
     plan = facts.log is not None and check.ran and facts.in_use_by is None
     past = any(one.kind in _PAST for one in facts.findings)
     if plan and (log.level == BROKEN or facts.clean is False or past):
-        steps.append(command("recover", "--plan"))
+        planned = command("recover", "--plan")
+        steps += [] if any(f"`{planned}`" in step for step in steps) else [planned]
     if checks[VERIFY].ran:
         steps += verify_next
     elif facts.log is not None and (not facts.findings or queues.level or log.level):
