@@ -59,6 +59,8 @@ _REBUILT = DERIVED_GONE | {
     "index-torn",
     "checkpoint-ahead",
 }
+#: Where the log ends at damage, or before it.
+_CUTS = frozenset({"log-cut", "segment-deleted"})
 #: Topics that are named in a sentence.
 _MOST_TOPICS = 5
 #: The log is elsewhere: what is made without it has to be made again.
@@ -385,24 +387,23 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
     steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
     replica = prediction.snapshot.settings.command("recover", "--from", "REPLICA", "--plan")
     says = f"`{replica}` says what a slave or a backup has of"
-    by_hand = _by_hand(prediction, found, kinds)
+    others = _others(prediction, found, kinds)
     if "missing-segments" in kinds:
         steps.append(f"{says} them.")
-    if (
-        "queue-cut" in kinds
-        and not kinds & {"log-cut", "segment-deleted", *LOG_GONE}
-        and _lost_end(prediction)
-    ):
-        steps.append(f"Look for the log's end first: {says} it.")
-    if (kinds or prediction.problems) and is_mended(
-        prediction, cuts=bool(kinds & {"log-cut", "segment-deleted"})
-    ):
+    if any(loss.count for loss in found if loss.kind in _CUTS):
+        steps.append(f"Look for what is damaged first: {says} it.")
+    elif "queue-cut" in kinds and not kinds & {*_CUTS, *LOG_GONE}:
+        if _lost_end(prediction):
+            steps.append(f"Look for the log's end first: {says} it.")
+        elif not prediction.snapshot.clean:
+            steps.append(f"Look for the log's end first, unless it was never flushed: {says} it.")
+    if (kinds or prediction.problems) and is_mended(prediction, cuts=bool(kinds & _CUTS)):
         apply = prediction.snapshot.settings.command("recover", "--apply")
         steps.append(
             f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."
-            + (" Or by hand:" if by_hand else "")
+            + (" Or:" if others else "")
         )
-    steps += by_hand
+    steps += others
     if found and not are_its_own(prediction.snapshot.settings):
         steps += [one.next_step for one in prediction.snapshot.settings.basis.contradictions]
     # A cut of half a message takes none; what lies before a queue's begin isn't counted.
@@ -415,11 +416,11 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
     return steps
 
 
-def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[str]:
+def _others(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[str]:
     steps: list[str] = []
     if kinds & _NOT_MOUNTED:
         return steps
-    cut = sum(loss.count for loss in found if loss.kind in ("log-cut", "segment-deleted"))
+    cut = sum(loss.count for loss in found if loss.kind in _CUTS)
     if cut:
         out = prediction.snapshot.settings.command("rebuild", "--out", "DIR")
         steps.append(

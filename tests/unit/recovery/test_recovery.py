@@ -140,8 +140,10 @@ def test_each_step_is_there_once_and_the_last_one_announces_nothing(
     assert steps[len(steps) - len(saving) :] == saving, "they come last"
     steps = steps[: len(steps) - len(saving)]
     (number,) = [number for number, step in enumerate(steps) if "--apply" in step]
-    assert steps[number].endswith("Or by hand:") is (number < len(steps) - 1)
+    assert steps[number].endswith(" Or:") is (number < len(steps) - 1)
     assert (harm is half_a_message) is (number == len(steps) - 1)
+    first = "Look for what is damaged first: `reput recover " if harm is damage.bad_magic else steps[number]
+    assert steps[0].startswith(first), "a replica may have the message that damage took"
 
 
 @pytest.mark.parametrize("version", [None, "5.5", "5.5.0"])
