@@ -94,7 +94,7 @@ def test_what_needs_spark_says_so(without: Path, store: GoldenStore, tmp_path: P
     assert done.code == 2
     (said,) = [line for line in done.stderr.splitlines() if "Spark" in line]
     assert said.startswith("reput: this needs Spark, and reput was installed without it")
-    assert "pip install 'reput[spark]'" in said
+    assert "pip install '.[spark]'" in said
     assert not (tmp_path / "out").exists(), "nothing was begun"
 
 
@@ -121,7 +121,7 @@ def test_what_needs_rocksdb_says_so_and_nothing_else_does(
         done = light(without, *_filled(words, in_rocksdb, tmp_path))
         assert done.code == 2
         assert "this needs RocksDB, and reput was installed without it" in done.stderr
-        assert "pip install 'reput[rocksdb]'" in done.stderr
+        assert "pip install '.[rocksdb]'" in done.stderr
 
 
 def _filled(words: str, store: GoldenStore, directory: Path) -> list[str]:
