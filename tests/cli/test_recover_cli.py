@@ -219,7 +219,7 @@ def test_a_log_that_is_not_mounted_is_said_first(reput: Command, store: GoldenSt
     checked = reput("check", *words)
     assert checked.code == 1
     assert checked.stdout.startswith(
-        f"Don't start RocketMQ 5.3.3 with {store.root}: it would start, and lose "
+        f"Don't start RocketMQ 5.3.3 with {store.root}: it starts, but loses data ("
     )
     assert "\n  next       " in checked.stdout
 

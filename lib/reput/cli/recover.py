@@ -267,7 +267,8 @@ def _check_lines(check: Check) -> Iterator[str]:
     snapshot = check.snapshot
     settings = snapshot.settings
     yield check.verdict.text
-    yield from step_lines(check.not_read, check.next_steps)
+    yield from step_lines((), check.next_steps)
+    yield from step_lines(check.not_read, ())
     yield from _state_lines(snapshot)
     sizes = f"{snapshot.segment_size:,} bytes each"
     yield f"  log        {counted(len(snapshot.log.files), 'segment')} of {sizes}{_assumed(snapshot)}"

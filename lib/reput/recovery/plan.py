@@ -34,7 +34,7 @@ from reput.recovery.verdict import Verdict, of_plan
 from reput.replay.selection import is_known
 from reput.replay.stranded import save_steps
 from reput.store.space import human
-from reput.words import counted
+from reput.words import counted, utc
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
 _RATE_4_9 = 600_000_000
@@ -365,7 +365,7 @@ def _ahead(prediction: Prediction) -> Iterator[Loss]:
     late, offset = max(times), checkpoint.logics_physical_offset
     path = str(prediction.snapshot.settings.root / names.CHECKPOINT)
     if last and late > last + SAFETY_MS:
-        text = f"the checkpoint says {late}, the last message was stored at {last}"
+        text = f"the checkpoint says {utc(late)}, the last message was stored at {utc(last)}"
     elif offset > prediction.log_end:
         text = f"the checkpoint says offset {offset}, the log ends at {prediction.log_end}"
     else:
