@@ -236,7 +236,7 @@ def look(trial: Trial, store: GoldenStore) -> None:
             raise TrialError(f"`reput doctor` doesn't name {wanted}: {shown[check]}")
     if not trial.whole:
         refused = trial("reput", "rebuild", store.root, "--out", trial.work / "no", *given, code=2)
-        if "pip install 'reput[spark]'" not in refused:
+        if "pip install '.[spark]'" not in refused:
             raise TrialError(refused)
 
 

@@ -36,6 +36,15 @@ def next_command(
     return shlex.join([*words, *last])
 
 
+def install_step(extra: str) -> str:
+    """How to install what a command lacks: no package registry is asked for a package of this name.
+
+    Args:
+        extra: of pyproject.toml, or several with commas between.
+    """
+    return f"In a clone of reput, run: python3 -m pip install '.[{extra}]' (docs/install.md)"
+
+
 def _path(path: str | PathLike[str]) -> str:
     """A path that is never taken for an option."""
     text = fspath(path)

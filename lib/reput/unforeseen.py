@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from reput.errors import ReputError, SparkError
+from reput.next_command import install_step
 from reput.rocksdb.installed import PACKAGE, not_installed
 from reput.store.system_errors import shortage
 
@@ -59,7 +60,7 @@ def without_spark(module: str) -> ReputError:
         "this needs Spark, and reput was installed without it",
         expected="reput[spark]",
         found=f"no module {module}",
-        next_step="Run: pip install 'reput[spark]' (docs/install.md)",
+        next_step=install_step("spark"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from datetime import UTC, datetime
 from functools import cache
 
 #: Categories of Unicode that steer, begin a line, or can't be seen and make two names look like one: control
@@ -25,6 +26,15 @@ def snake_case(name: str) -> str:
 def counted(number: int, one: str, several: str | None = None) -> str:
     """``1 file``, ``2,000 files``."""
     return f"{number:,} {one if number == 1 else several or one + 's'}"
+
+
+def utc(ms: int) -> str:
+    """``2026-11-21T11:06:10.676Z``; as it is, where that is no time that a clock may have had."""
+    try:
+        text = datetime.fromtimestamp(ms / 1000, UTC).isoformat(timespec="milliseconds")
+    except (OverflowError, ValueError, OSError):
+        return str(ms)
+    return text.removesuffix("+00:00") + "Z" if ms > 0 else str(ms)
 
 
 @cache

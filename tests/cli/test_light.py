@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -13,7 +14,7 @@ import pytest
 from reput.rocksdb.installed import PACKAGE
 from reput.unforeseen import _OF_SPARK
 from tests.golden.store import GoldenStore
-from tests.rebuilds import Outcome, broker_conf, environment, golden
+from tests.rebuilds import Outcome, broker_conf, environment, golden, tree
 
 ROOT = Path(__file__).parents[2]
 #: What Python loads before anything else: the packages of the extra aren't there.
@@ -93,8 +94,19 @@ def test_what_needs_spark_says_so(without: Path, store: GoldenStore, tmp_path: P
     assert done.code == 2
     (said,) = [line for line in done.stderr.splitlines() if "Spark" in line]
     assert said.startswith("reput: this needs Spark, and reput was installed without it")
-    assert "pip install 'reput[spark]'" in said
+    assert "pip install '.[spark]'" in said
     assert not (tmp_path / "out").exists(), "nothing was begun"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", ["recover STORE --apply", "migrate STORE --to rocksdb --apply"])
+def test_without_spark_nothing_is_begun_in_a_store(without: Path, tmp_path: Path, words: str) -> None:
+    store = golden("5.3.3-restart", tmp_path)
+    shutil.rmtree(store.root / "index")
+    before = tree(store.root)
+    done = light(without, *_filled(words, store, tmp_path))
+    assert (done.code, "this needs Spark" in done.stderr) == (2, True), done.stderr
+    assert tree(store.root) == before
 
 
 @pytest.mark.slow
@@ -109,7 +121,7 @@ def test_what_needs_rocksdb_says_so_and_nothing_else_does(
         done = light(without, *_filled(words, in_rocksdb, tmp_path))
         assert done.code == 2
         assert "this needs RocksDB, and reput was installed without it" in done.stderr
-        assert "pip install 'reput[rocksdb]'" in done.stderr
+        assert "pip install '.[rocksdb]'" in done.stderr
 
 
 def _filled(words: str, store: GoldenStore, directory: Path) -> list[str]:

@@ -182,7 +182,11 @@ def test_a_log_that_lost_its_end_is_told_alike_by_check_and_plan(reput: Command,
         "after a crash they may never have been flushed"
     )
     assert planned.stdout.startswith("A start of RocketMQ 5.3.3 with ")
-    assert "--from REPLICA" not in planned.stdout
+    assert (
+        "next       Look for the log's end first, unless it was never flushed: `reput recover "
+        in planned.stdout
+    )
+    assert "--from REPLICA" in planned.stdout
 
 
 @pytest.mark.parametrize("name", ["4.9.7-crash", "5.3.3-crash", "5.5.0-crash"])
@@ -215,7 +219,7 @@ def test_a_log_that_is_not_mounted_is_said_first(reput: Command, store: GoldenSt
     checked = reput("check", *words)
     assert checked.code == 1
     assert checked.stdout.startswith(
-        f"Don't start RocketMQ 5.3.3 with {store.root}: it would start, and lose "
+        f"Don't start RocketMQ 5.3.3 with {store.root}: it starts, but loses data ("
     )
     assert "\n  next       " in checked.stdout
 

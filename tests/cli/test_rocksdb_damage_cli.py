@@ -125,7 +125,7 @@ def test_without_what_reads_it(
     monkeypatch.setitem(sys.modules, PACKAGE, None)
     line = refused(reput, store, tmp_path, words, "")
     assert "this needs RocksDB, and reput was installed without it" in line
-    assert "pip install 'reput[rocksdb]'" in line
+    assert "pip install '.[rocksdb]'" in line
 
 
 @pytest.mark.parametrize("words", READS)

@@ -131,7 +131,9 @@ def test_a_file_nearby_is_offered_and_not_taken(
     beside.write_text("mappedFileSizeConsumeQueue=5000\n")
     checked = reput("check", store.root)
     assert checked.code == 0
-    assert f"{SHOWN}; not read: {beside} (-c)\n" in checked.stdout
+    assert (
+        f"{SHOWN}; a broker.conf lies at {beside}: give it with -c if it is this broker's\n" in checked.stdout
+    )
     assert str(beside) not in reput("check", store.root, "-c", conf).stdout
 
 

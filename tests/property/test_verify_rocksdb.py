@@ -274,7 +274,7 @@ def test_errors_name_the_store(store: Store, tmp_path: Path) -> None:
 
 def test_without_rocksdict_nothing_is_started(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'reput\[rocksdb\]'"):
+    with pytest.raises(UnsupportedError, match=r"pip install '.\[rocksdb\]'"):
         prepare(store.plan.options)
 
 

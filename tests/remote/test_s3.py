@@ -431,7 +431,7 @@ def test_what_reads_it_is_not_installed(command: Command, monkeypatch: pytest.Mo
     for url, package in ((f"s3://{BUCKET}/store", "obstore"), ("hdfs://127.0.0.1:9/store", "hdfs-native")):
         told = said(command("stats", url))
         assert f"expected the package {package}" in told
-        assert "pip install 'reput[remote]'" in told
+        assert "pip install '.[remote]'" in told
 
 
 @pytest.mark.spark

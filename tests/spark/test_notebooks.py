@@ -109,7 +109,7 @@ def test_pages_show_the_notebook_s_own_picture(name: str) -> None:
 
 def test_without_jupyter(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "nbclient", None)
-    told = r"notebooks can't be run here.*pip install 'reput\[spark,notebook\]'"
+    told = r"notebooks can't be run here.*pip install '.\[spark,notebook\]'"
     with pytest.raises(ReputError, match=told):
         Kernel()
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import mmap
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -32,6 +32,8 @@ _NUMBER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
 _LONG_MAX = 2**63 - 1
 #: The problem of a file that isn't the broker's; one that stops no start is taken for a file all the same.
 STRAY = "stray-file"
+#: The problem of a file of the broker's that is cut, or otherwise not as long as all others.
+WRONG_LENGTH = "wrong-length"
 #: Files of a queue that a recovery looks at, the last ones (``ConsumeQueue.recover``, and that of batches).
 LAST_FILES = 3
 
@@ -139,7 +141,13 @@ def number(name: str) -> int | None:
     return value if -_LONG_MAX - 1 <= value <= _LONG_MAX else None
 
 
-def listed(directories: Iterable[str | Path], file_size: int, rules: Recovery, setting: str) -> Listing:
+def listed(
+    directories: Iterable[str | Path],
+    file_size: int,
+    rules: Recovery,
+    setting: str,
+    mends: str | None = None,
+) -> Listing:
     """Load directories.
 
     Args:
@@ -147,6 +155,7 @@ def listed(directories: Iterable[str | Path], file_size: int, rules: Recovery, s
         file_size: bytes that each file must have.
         rules: the release's.
         setting: the setting that says so, for the messages.
+        mends: the command that makes a file of another length anew, where one does.
 
     Raises:
         StoreError: a directory can't be read.
@@ -166,7 +175,7 @@ def listed(directories: Iterable[str | Path], file_size: int, rules: Recovery, s
             dropped.append(entry.path)
             problems.append(_empty(entry))
         elif entry.length != file_size:
-            problems.append(_wrong_length(entry, file_size, setting))
+            problems.append(_wrong_length(entry, file_size, setting, mends))
         else:
             base = number(entry.name)
             if base is None or base < 0 or base % file_size or base > _LONG_MAX - file_size:
@@ -176,20 +185,27 @@ def listed(directories: Iterable[str | Path], file_size: int, rules: Recovery, s
     return Listing(tuple(files), tuple(dropped), tuple(problems))
 
 
-def gaps(files: tuple[StoreFile, ...], file_size: int, kind: str) -> list[Problem]:
-    """Files whose names don't follow one another: a broker logs them and goes on."""
-    return [
-        Problem(
-            kind=kind,
-            path=str(file.path),
-            expected=f"a name of {before.base + file_size:020d} after {before.path.name}",
-            found=file.path.name,
-            outcome="the broker starts, and what lies between is missing",
-            next_step="Bring the missing files back from a copy, if there is one.",
-        )
-        for before, file in pairwise(files)
-        if file.base != before.base + file_size
-    ]
+def gaps(
+    files: tuple[StoreFile, ...], file_size: int, kind: str, there: Container[int] = frozenset()
+) -> Iterator[Problem]:
+    """Files whose names don't follow one another: a broker logs them and goes on.
+
+    Args:
+        there: bases of files that lie between, and have a problem of their own.
+    """
+    for before, file in pairwise(files):
+        following = before.base + file_size
+        while following in there and following < file.base:
+            following += file_size
+        if file.base != following:
+            yield Problem(
+                kind=kind,
+                path=str(file.path),
+                expected=f"a name of {following:020d} after {before.path.name}",
+                found=file.path.name,
+                outcome="the broker starts, and what lies between is missing",
+                next_step="Bring the missing files back from a copy, if there is one.",
+            )
 
 
 def _stray(entry: Entry, outcome: str, *, stops: bool) -> Problem:
@@ -215,16 +231,18 @@ def _empty(entry: Entry) -> Problem:
     )
 
 
-def _wrong_length(entry: Entry, file_size: int, setting: str) -> Problem:
+def _wrong_length(entry: Entry, file_size: int, setting: str, mends: str | None) -> Problem:
     named = number(entry.path.name) is not None
-    step = (
-        f"If {setting} in the broker.conf given here is the broker's, bring the file back from a copy, "
-        "or move it elsewhere."
-        if named
-        else "Move it elsewhere: it is no file of the store."
-    )
+    given = f"If {setting} in the broker.conf given here is the broker's"
+    if not named:
+        step = "Move it elsewhere: it is no file of the store."
+    elif mends is None:
+        step = f"{given}, bring the file back from a copy, or move it elsewhere."
+    else:
+        step = f"{given}, `{mends}` makes the queues anew from the log, with the broker stopped. "
+        step += "Or bring the file back from a copy."
     return Problem(
-        kind="wrong-length" if named else STRAY,
+        kind=WRONG_LENGTH if named else STRAY,
         path=str(entry.path),
         expected=f"{file_size} bytes ({setting})",
         found=f"{entry.length} bytes",

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.broker.config_files import config_problems
-from reput.broker.files import Entry, Listing, gaps, in_order, listed, number
+from reput.broker.files import WRONG_LENGTH, Entry, Listing, gaps, in_order, listed, number
 from reput.broker.index import read_header
 from reput.broker.problem import Problem
 from reput.broker.rocksdb_queues import KeptQueues, read
@@ -31,7 +31,7 @@ from reput.store.reading import check_store
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
 #: Problems that every file of a kind has where the settings are another store's.
-_OF_LENGTHS = frozenset({"wrong-length", "index-length"})
+_OF_LENGTHS = frozenset({WRONG_LENGTH, "index-length"})
 
 #: ``ConsumeQueue.putMessagePositionInfoWrapper`` tries thirty times, then marks the store not writable.
 _REFUSES = "once it has tried for 30 s, it takes no message any more"
@@ -376,9 +376,9 @@ def _topics(directory: Path) -> Topics:
 def _queues(settings: StoreSettings, directory: str, topics: Topics) -> dict[Queue, Listing]:
     """The files of the queues in one of the store's three directories of queues."""
     setting, file_size = settings.queue_file_sizes[directory]
-    rules = settings.dialect.recovery
+    rules, mends = settings.dialect.recovery, settings.command("recover", "--apply")
     return {
-        (topic.name, int(queue.name)): listed([queue.place], file_size, rules, setting)
+        (topic.name, int(queue.name)): listed([queue.place], file_size, rules, setting, mends)
         for topic, inside in topics
         for queue in inside
         if names.is_queue_id(queue.name)
@@ -389,7 +389,8 @@ def _queue_problems(snapshot: Snapshot, directory: str) -> Iterator[Problem]:
     _, file_size = snapshot.settings.queue_file_sizes[directory]
     for listing in snapshot.all_queues[directory].values():
         yield from listing.problems
-        yield from gaps(listing.files, file_size, "missing-queue-files")
+        there = {number(Path(one.path).name) for one in listing.problems if one.kind == WRONG_LENGTH}
+        yield from gaps(listing.files, file_size, "missing-queue-files", there)
 
 
 def type_problems(snapshot: Snapshot) -> Iterator[Problem]:

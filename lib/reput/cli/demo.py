@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shlex
+import shutil
+import sys
 import tempfile
 from pathlib import Path
 from typing import Annotated
@@ -68,7 +70,7 @@ def demo_command(
         f"  {comparison.index_files} index files, {comparison.index_bytes:,} bytes",
         f"  {comparison.differing_bytes:,} bytes differ",
         *(f"    {difference}" for difference in comparison.differences),
-        f"Try next: reput report {shlex.quote(str(summary.store))} -o report.html",
+        f"Try next: {_command()} report {shlex.quote(str(summary.store))} -o report.html",
         f"Remove it all: rm -r {shlex.quote(str(directory))}",
     ]
     facts = {
@@ -77,3 +79,11 @@ def demo_command(
         "differences": comparison.differences,
     }
     output.end(1 if comparison.differing_bytes else 0, facts, lines)
+
+
+def _command() -> str:
+    """``reput`` as this shell finds it: from a clone it isn't on PATH, and called by its path."""
+    called, found = sys.argv[0], shutil.which("reput")
+    if Path(called).name != "reput" or (found is not None and Path(found).samefile(called)):
+        return "reput"
+    return shlex.quote(called)

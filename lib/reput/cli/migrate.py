@@ -19,8 +19,6 @@ from reput.store.space import human
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from reput.job.migrate import Migrated, Migration
 
 _EXAMPLES = """**Examples**
@@ -96,17 +94,13 @@ def migrate_command(
             migration, _ = plan_migration(options, to.value)
         else:
             with ProgressDisplay() as display:
-
-                def start() -> SparkSession:
-                    check_spark()
-                    return commands.start_spark("reput migrate", master, display)
-
                 done = migrate(
                     options,
                     to.value,
-                    start,
+                    lambda: commands.start_spark("reput migrate", master, display),
                     lambda found: None if as_json else printed(*_plan_lines(found, applying=True)),
                     lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+                    check_spark=check_spark,
                 )
     if plan:
         output.end(0, migration.to_dict(), _plan_lines(migration))

@@ -31,8 +31,6 @@ from reput.store.space import human
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from reput.broker.snapshot import Snapshot
     from reput.job.options import RebuildOptions
     from reput.recovery.check import Check
@@ -225,19 +223,15 @@ def _mended(options: RebuildOptions, master: str | None, replica: Path | None, *
     from reput.recovery.mending import mend
 
     with ProgressDisplay() as display:
-
-        def start() -> SparkSession:
-            check_spark()
-            return commands.start_spark("reput recover", master, display)
-
         return mend(
             options,
-            start,
+            lambda: commands.start_spark("reput recover", master, display),
             lambda result: None if as_json else printed(*_plan_lines(result, applying=True)),
             lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
             replica,
             lambda done, total: display.update(done, 0, total),
             lambda found: None if as_json else printed(*_comparison_lines(found, applying=True)),
+            check_spark,
         )
 
 
@@ -273,7 +267,8 @@ def _check_lines(check: Check) -> Iterator[str]:
     snapshot = check.snapshot
     settings = snapshot.settings
     yield check.verdict.text
-    yield from step_lines(check.not_read, check.next_steps)
+    yield from step_lines((), check.next_steps)
+    yield from step_lines(check.not_read, ())
     yield from _state_lines(snapshot)
     sizes = f"{snapshot.segment_size:,} bytes each"
     yield f"  log        {counted(len(snapshot.log.files), 'segment')} of {sizes}{_assumed(snapshot)}"

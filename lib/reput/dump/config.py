@@ -83,7 +83,7 @@ def databases(path: Path) -> list[Path]:
             path=config,
             expected=f"a store, {names.CONFIG}/, or one of {', '.join(known)} in it, with CURRENT",
             found="none of these" if config.exists() else "no such directory",
-            next_step="Check PATH. Without storeType=defaultRocksDB and configManagerVersion=v2 a broker "
+            next_step="Check the path. Without storeType=defaultRocksDB and configManagerVersion=v2 a broker "
             "keeps them in JSON files there",
         )
     return found

@@ -99,8 +99,8 @@ def log_place(
             path=path,
             expected=f"a store with {names.COMMIT_LOG}/, a directory of segments, or a segment",
             found="none of these",
-            next_step="Check PATH. Where the log is elsewhere, or DLedger writes it, give broker.conf, too, "
-            "or the directory with the segments",
+            next_step="Check the path. Where the log is elsewhere, or DLedger writes it, give broker.conf, "
+            "too, or the directory with the segments",
         )
     return LogPlace(settings, _discovered(settings, may_be_empty=may_be_empty), can_grow=True)
 
@@ -131,7 +131,7 @@ def _looked_at(path: Path, asked: str, broker_conf: Path | None = None, version:
             path=path,
             expected=_SORTS[asked][1],
             found="no such file or directory",
-            next_step="Check PATH",
+            next_step="Check the path",
         ) from error
     except OSError as error:
         raise unreadable("this", path, error) from error
@@ -205,7 +205,11 @@ def _one_segment(path: Path, settings: StoreSettings) -> CommitLog:
         raise unreadable("the segment", path, error) from error
     if not length:
         raise StoreError(
-            "the segment is empty", path=path, expected="records", found="0 bytes", next_step="Check PATH"
+            "the segment is empty",
+            path=path,
+            expected="records",
+            found="0 bytes",
+            next_step="Check the path",
         )
     base = names.parse_offset_name(path.name)
     base = None if base is None or base > MAX_BASE else base
@@ -289,7 +293,7 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
             path=path,
             expected="a store, consumequeue/, a topic in it, or a queue with files of 20 digits",
             found="none of these",
-            next_step="Check PATH",
+            next_step="Check the path",
         )
 
 
@@ -370,7 +374,7 @@ def index_files(path: Path) -> list[Path]:
             path=directory,
             expected="files named by a time of 17 digits",
             found="none",
-            next_step="Check PATH; a broker with messageIndexEnable=false writes none",
+            next_step="Check the path; a broker with messageIndexEnable=false writes none",
         )
     return found
 
@@ -397,7 +401,11 @@ def checkpoint_file(path: Path) -> Path:
     file = _looked_at(inner, "checkpoint")
     if not file.is_file():
         raise StoreError(
-            "this is no checkpoint", path=file, expected="a file", found="none", next_step="Check PATH"
+            "this is no checkpoint",
+            path=file,
+            expected="a file",
+            found="none",
+            next_step="Check the path",
         )
     return file
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.errors import ReputError
+from reput.next_command import install_step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -190,7 +191,7 @@ def of_notebook_extra(name: str, problem: str, expected: str) -> Any:
         return import_module(name)
     except ImportError as error:
         raise ReputError(
-            problem, expected=expected, found=str(error), next_step="pip install 'reput[spark,notebook]'"
+            problem, expected=expected, found=str(error), next_step=install_step("spark,notebook")
         ) from error
 
 

@@ -216,6 +216,7 @@ def migrate(
     shown: Callable[[Migration], None] = lambda _plan: None,
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
     announce: Callable[[str], None] = lambda _text: None,
+    check_spark: Callable[[], None] = lambda: None,
 ) -> Migrated:
     """Migrate a store.
 
@@ -223,6 +224,7 @@ def migrate(
         start_spark: gives the session; only called when nothing speaks against the run.
         shown: is told the plan before anything is done.
         listener: gets the rebuild's progress and the bytes that there are in all.
+        check_spark: raises where no session can start; called before anything is written.
 
     Raises:
         ReputError: refused or failed. What was there before is unchanged, or a swap is pending that the same
@@ -242,6 +244,7 @@ def migrate(
     if migration.already:
         migration.lacking += [*findings, *differs]
         return Migrated(migration, finished, None, str(root), findings, differs)
+    check_spark()
     with prepare(options) as plan:
         plan.selection = replace(plan.selection, batch=migration.config.batch)
         before = replace(plan.journal.state)

@@ -12,6 +12,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from reput.errors import PackError
+from reput.next_command import install_step
 
 #: What only those who change a package need.
 _TESTS, _COMPILED = "tests", "__pycache__"
@@ -61,7 +62,7 @@ def _lacking(requirement: Requirement, by: str, found: str) -> PackError:
         "the environment lacks a package" + (f" that {by} needs" if by else ""),
         expected=str(requirement),
         found=found,
-        next_step="Run: pip install 'reput[spark]' (docs/install.md)",
+        next_step=install_step("spark"),
     )
 
 

@@ -44,7 +44,7 @@ from reput.rocksdb.installed import is_installed
 from reput.scan.reference import Frame, frame
 from reput.store.ignored_features import ignored_features
 from reput.store.reading import unreadable
-from reput.words import counted
+from reput.words import counted, utc
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class Check:
         """What a check doesn't look at, and which command does."""
         settings = self.snapshot.settings
         plan, verify = settings.command("recover", "--plan"), settings.command("verify")
-        reads = f"`{plan}` reads what a start reads, `{verify}` everything"
+        reads = f"`{plan}` reads what a start reads, `reput verify` with the same options everything"
         found = [f"the log, and all units but each queue's last: {reads}"]
         if settings.rocksdb.queues is not None and settings.rocksdb.files:
             found.append(f"what is in {settings.rocksdb.queues}/ beside the files, but that it opens")
@@ -231,8 +231,8 @@ def _unsafe_index_files(snapshot: Snapshot) -> Iterator[Problem]:
             yield Problem(
                 kind="index-unsafe",
                 path=str(entry.path),
-                expected=f"an endTimestamp up to indexMsgTimestamp, {late}, after a crash",
-                found=str(entry.header.end_timestamp),
+                expected=f"an endTimestamp up to indexMsgTimestamp, {utc(late)}, after a crash",
+                found=utc(entry.header.end_timestamp),
                 outcome="the broker deletes it, and makes it again as far as its walk reads",
                 next_step=f"`{snapshot.settings.command('recover', '--plan')}` says whether keys stay away.",
             )
@@ -287,7 +287,11 @@ def _queues_past(snapshot: Snapshot, ends: list[_QueueEnd], end: LastMessage) ->
 
 
 def _problem(snapshot: Snapshot, kind: str, path: Path, expected: str, found: str) -> Problem:
-    lost = "the broker starts without the messages that were there, and cuts the queues"
+    lost = "the broker starts without the messages that were there"
+    if kind == PAST_LOG_END:
+        lost += ", and cuts the queues"
+    elif kind == INDEX_AHEAD:
+        lost += ", to which keys still lead"
     if not snapshot.clean:
         lost = f"after a crash, these may be messages that were never flushed: {lost}"
     return Problem(

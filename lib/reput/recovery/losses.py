@@ -254,7 +254,8 @@ def index_losses(prediction: Prediction) -> Iterator[Loss]:
             offset=header.begin_physical_offset,
             end=end,
             count=0,
-            text=f"the index file is deleted, for it may be unsafe; keys of messages before {end} stay away",
+            text="the index file is deleted, for not all of its keys may have been flushed before the crash; "
+            f"keys of messages before {end} stay away",
         )
 
 

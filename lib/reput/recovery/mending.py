@@ -101,6 +101,7 @@ def mend(
     replica: Path | None = None,
     comparing: Callable[[int, int], None] = lambda _done, _total: None,
     compared: Callable[[Comparison], None] = lambda _comparison: None,
+    check_spark: Callable[[], None] = lambda: None,
 ) -> Mended:
     """Mend what a start of the broker would lose or leave broken, as far as it can be.
 
@@ -114,6 +115,7 @@ def mend(
         replica: a copy of the log that damaged and missing ranges are taken from first.
         comparing: gets bytes of the log that were compared, and how many there are.
         compared: is told what came of that before anything is done.
+        check_spark: raises where no session can start; called before anything is written for a rebuild.
 
     Raises:
         ReputError: refused or failed. What was there before is unchanged, or a swap is pending that the same
@@ -136,6 +138,7 @@ def mend(
         snapshot = take(settings)
     mended = Mended(plan(snapshot), finished=finished)
     if replica is not None:
+        check_spark()
         with _locked(settings) as owner:
             _clear(settings)
             mended.replica = compare_logs(settings, replica, comparing)
@@ -151,6 +154,7 @@ def mend(
     refuse_without_log(snapshot)
     current = plan(_without_strays(snapshot)) if _strays(snapshot) else mended.plan
     if _is_derived_broken(snapshot, current):
+        check_spark()
         _with_rebuild(mended, options, start_spark, listener)
     else:
         _log_alone(mended, settings)

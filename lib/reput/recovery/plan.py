@@ -34,7 +34,7 @@ from reput.recovery.verdict import Verdict, of_plan
 from reput.replay.selection import is_known
 from reput.replay.stranded import save_steps
 from reput.store.space import human
-from reput.words import counted
+from reput.words import counted, utc
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
 _RATE_4_9 = 600_000_000
@@ -59,6 +59,8 @@ _REBUILT = DERIVED_GONE | {
     "index-torn",
     "checkpoint-ahead",
 }
+#: Where the log ends at damage, or before it.
+_CUTS = frozenset({"log-cut", "segment-deleted"})
 #: Topics that are named in a sentence.
 _MOST_TOPICS = 5
 #: The log is elsewhere: what is made without it has to be made again.
@@ -75,7 +77,8 @@ class Plan:
         unrepaired: what it leaves broken.
         deleted: messages that the walk met by topic, of queues without files whose topic config/topics.json
             doesn't name: it was deleted.
-        next_steps: what to do before a start, one step a line; nothing where it loses nothing.
+        next_steps: what to do before a start, one step a line; where it loses nothing, what it makes of
+            queues and index files that aren't there.
         seconds: roughly how long the broker reads, with ``rate`` bytes a second.
         rate: bytes a second that this is reckoned with.
     """
@@ -285,8 +288,32 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
         result.seconds = read / result.rate
     steps = [problem.next_step for problem in result.lost_config]
     steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
+    if not result.loses and not result.lost_config:
+        steps += _makes(prediction)
     result.next_steps += list(dict.fromkeys(steps))
     return result
+
+
+def _makes(prediction: Prediction) -> Iterator[str]:
+    """What a start that loses nothing makes of queues and index files that aren't there."""
+    snapshot = prediction.snapshot
+    listings = {**snapshot.queues, **snapshot.batch_queues}
+    queues = sum(
+        bool(model.files) and not (queue in listings and listings[queue].files)
+        for queue, model in prediction.all_queues.items()
+    )
+    if prediction.rocksdb is not None:
+        queues += sum(not _is_kept(snapshot, queue) for queue in prediction.rocksdb.queues)
+    index = sum(file.path is None for file in prediction.index.files) if prediction.index.added else 0
+    made = [counted(queues, "queue")] if queues else []
+    made += [counted(index, "index file")] if index else []
+    if not made or snapshot.holder is not None:
+        return
+    step = f"Start the broker, and it makes {' and '.join(made)}"
+    if are_its_own(snapshot.settings):
+        in_place = snapshot.settings.command("rebuild", "--in-place")
+        step += f"; or make all queues and the index before: `{in_place}`"
+    yield f"{step}."
 
 
 def _deleted(snapshot: Snapshot, found: Iterable[Loss]) -> tuple[list[Loss], dict[str, int]]:
@@ -338,7 +365,7 @@ def _ahead(prediction: Prediction) -> Iterator[Loss]:
     late, offset = max(times), checkpoint.logics_physical_offset
     path = str(prediction.snapshot.settings.root / names.CHECKPOINT)
     if last and late > last + SAFETY_MS:
-        text = f"the checkpoint says {late}, the last message was stored at {last}"
+        text = f"the checkpoint says {utc(late)}, the last message was stored at {utc(last)}"
     elif offset > prediction.log_end:
         text = f"the checkpoint says offset {offset}, the log ends at {prediction.log_end}"
     else:
@@ -360,24 +387,23 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
     steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
     replica = prediction.snapshot.settings.command("recover", "--from", "REPLICA", "--plan")
     says = f"`{replica}` says what a slave or a backup has of"
-    by_hand = _by_hand(prediction, found, kinds)
+    others = _others(prediction, found, kinds)
     if "missing-segments" in kinds:
         steps.append(f"{says} them.")
-    if (
-        "queue-cut" in kinds
-        and not kinds & {"log-cut", "segment-deleted", *LOG_GONE}
-        and _lost_end(prediction)
-    ):
-        steps.append(f"Look for the log's end first: {says} it.")
-    if (kinds or prediction.problems) and is_mended(
-        prediction, cuts=bool(kinds & {"log-cut", "segment-deleted"})
-    ):
+    if any(loss.count for loss in found if loss.kind in _CUTS):
+        steps.append(f"Look for what is damaged first: {says} it.")
+    elif "queue-cut" in kinds and not kinds & {*_CUTS, *LOG_GONE}:
+        if _lost_end(prediction):
+            steps.append(f"Look for the log's end first: {says} it.")
+        elif not prediction.snapshot.clean:
+            steps.append(f"Look for the log's end first, unless it was never flushed: {says} it.")
+    if (kinds or prediction.problems) and is_mended(prediction, cuts=bool(kinds & _CUTS)):
         apply = prediction.snapshot.settings.command("recover", "--apply")
         steps.append(
             f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."
-            + (" Or by hand:" if by_hand else "")
+            + (" Or:" if others else "")
         )
-    steps += by_hand
+    steps += others
     if found and not are_its_own(prediction.snapshot.settings):
         steps += [one.next_step for one in prediction.snapshot.settings.basis.contradictions]
     # A cut of half a message takes none; what lies before a queue's begin isn't counted.
@@ -390,11 +416,11 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
     return steps
 
 
-def _by_hand(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[str]:
+def _others(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[str]:
     steps: list[str] = []
     if kinds & _NOT_MOUNTED:
         return steps
-    cut = sum(loss.count for loss in found if loss.kind in ("log-cut", "segment-deleted"))
+    cut = sum(loss.count for loss in found if loss.kind in _CUTS)
     if cut:
         out = prediction.snapshot.settings.command("rebuild", "--out", "DIR")
         steps.append(

@@ -77,7 +77,7 @@ def of_check(release: str, store: str, problems: Sequence[Problem], *, clean: bo
         return Verdict(Sort.DOES_NOT_START, _does_not_start(release, store, stops))
     bad = [problem for problem in problems if problem.kind not in _HARMLESS]
     if any(loses(problem, clean=clean) for problem in bad):
-        text = f"Don't start RocketMQ {release} with {store}: it would start, and lose data or not find it"
+        text = f"Don't start RocketMQ {release} with {store}: it starts, but loses data"
         return Verdict(Sort.LOSES, f"{text} ({_kinds(bad)})")
     if bad:
         text = f"Not known what a start of RocketMQ {release} does to {store}: it may lose data, or not make"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from reput.errors import RemoteStoreError, ReputError, SettingsError
+from reput.next_command import install_step
 from reput.remote import tally
 from reput.remote.place import HDFS
 
@@ -325,5 +326,5 @@ def _not_installed(url: str, package: str) -> SettingsError:
         "what reads such stores isn't installed",
         path=url,
         expected=f"the package {package}",
-        next_step="Install it: pip install 'reput[remote]'",
+        next_step=install_step("remote"),
     )

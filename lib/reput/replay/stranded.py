@@ -27,6 +27,8 @@ BY_RANGE = frozenset({"log-cut", "segment-deleted"})
 KINDS = (*BY_UNIT, *sorted(BY_RANGE))
 #: No rebuild has a place for these.
 _UNPLACEABLE = frozenset({"repeated-queue-offset", "queue-restarted", "unproven-message"})
+#: These name files or directories, and no messages.
+_OF_FILES = frozenset({"no-queues", "missing-queue-files"})
 
 
 def save_steps(kinds: Iterable[str], command: Callable[..., str]) -> list[str]:
@@ -39,6 +41,10 @@ def save_steps(kinds: Iterable[str], command: Callable[..., str]) -> list[str]:
     steps = []
     for kind in sorted({*kinds} & {*KINDS}):
         saves = command("export", "--finding", kind, "-o", f"{kind}.jsonl")
-        what = "the messages that no rebuild has a place for" if kind in _UNPLACEABLE else ""
-        steps.append(f"To save {what or 'these messages before that'}: `{saves}`")
+        what = "these messages before that"
+        if kind in _UNPLACEABLE:
+            what = "the messages that no rebuild has a place for"
+        elif kind in _OF_FILES:
+            what = "the messages that no queue leads to before that"
+        steps.append(f"To save {what}: `{saves}`")
     return steps

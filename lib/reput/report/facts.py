@@ -29,6 +29,8 @@ _NAMES = {
 }
 
 SOUND, ATTENTION, BROKEN = "sound", "attention", "broken"
+#: The sort of a verdict that is sound as far as it goes.
+NOTHING_FOUND = "nothing-found"
 
 WRITTEN, UNWRITTEN, CORRUPT, MISSING, EXPIRED = "written", "unwritten", "corrupt", "missing", "expired"
 UNREAD = "unread"

@@ -30,6 +30,7 @@ from reput.report.facts import (
     EXPIRED,
     IN_ROCKSDB,
     MISSING,
+    NOTHING_FOUND,
     SOUND,
     UNREAD,
     UNWRITTEN,
@@ -45,7 +46,13 @@ ROWS = 1000
 #: What a page of reput's says of itself, near its beginning.
 GENERATOR = "reput report"
 
-_LEVELS = {SOUND: "sound", ATTENTION: "look at this", BROKEN: "broken", None: "not run"}
+_LEVELS = {
+    SOUND: "sound",
+    NOTHING_FOUND: "nothing found",
+    ATTENTION: "look at this",
+    BROKEN: "broken",
+    None: "not run",
+}
 _STRETCHES = {
     WRITTEN: "messages",
     UNREAD: "written, not read",

@@ -48,7 +48,7 @@ def answer(rows: Sequence[QueueFacts], findings: Sequence[Found]) -> str:
         said += "; the index leads past the log's end"
     rest = [_why_not(row) for row in rows if not is_compared(row) and not _differs(row)]
     whys = ", ".join(f"{rest.count(why):,} {why}" for why in dict.fromkeys(rest))
-    return f"{said}; not compared: {whys}" if whys else said
+    return f"{said}; queues not compared: {whys}" if whys else said
 
 
 def _why_not(row: QueueFacts) -> str:

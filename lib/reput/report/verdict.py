@@ -9,7 +9,7 @@ from reput.recovery.losses import LOG_GONE
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.recovery.verdict import MAY_BE_MADE
 from reput.report.checks import CHECK, LOG, QUEUES, VERIFY, worst
-from reput.report.facts import ATTENTION, BROKEN, SOUND, Check, Facts, Verdict
+from reput.report.facts import ATTENTION, BROKEN, NOTHING_FOUND, SOUND, Check, Facts, Verdict
 from reput.words import counted
 
 #: Findings that show a log has lost its end. A checkpoint alone, one number in one file, shows no such thing.
@@ -17,6 +17,8 @@ _PAST = frozenset({PAST_LOG_END, INDEX_AHEAD})
 #: Findings of which only a start, or a file that isn't there, tells whether they are a loss.
 _MAY_BE_LOST = frozenset({"queue-without-files", "queue-behind-log", PAST_LOG_END, *MAY_BE_MADE})
 
+#: Steps of findings that the verdict has; `reput check` has all.
+_MOST_STEPS = 5
 #: Findings of the index alone that don't say so in the first word.
 _OF_INDEX = frozenset({"no-index", "missing-entry", "dangling-entry", "uncommitted-entries"})
 
@@ -32,7 +34,7 @@ def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str
     level = worst(facts.findings) or (ATTENTION if facts.log is None else SOUND)
     return Verdict(
         level,
-        "nothing-found" if level == SOUND and not checks[VERIFY].ran else level,
+        NOTHING_FOUND if level == SOUND and not checks[VERIFY].ran else level,
         _headline(facts, checks, level),
         tuple(_sentences(facts, checks)),
         tuple(_next(facts, checks, command, verify_next)),
@@ -70,8 +72,11 @@ def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
     if VERIFY in looked:
         return "This store is sound: all that was derived from the log is as the log says."
     if LOG in looked:
-        return "Nothing wrong was found. Units and index entries weren't compared one by one."
-    return "Nothing wrong was found by its files alone; the messages weren't read."
+        return "Nothing wrong was found; not compared entry by entry: reput verify does that."
+    return (
+        "Nothing wrong was found by its files alone; the messages weren't read, and nothing was compared "
+        "entry by entry: reput verify does that."
+    )
 
 
 def _is_of_index(kind: str) -> bool:
@@ -104,12 +109,15 @@ def _next(
 ) -> list[str]:
     check, log, queues = checks[CHECK], checks[LOG], checks[QUEUES]
     steps = []
-    if check.level in (BROKEN, ATTENTION):
-        steps.append(f"See to what `{command('check')}` found: each of its findings says how.")
+    told = list(dict.fromkeys(one.next for one in facts.findings if one.next))
+    steps += told[:_MOST_STEPS]
+    if len(told) > _MOST_STEPS or (check.level in (BROKEN, ATTENTION) and not told):
+        steps.append(command("check"))
     plan = facts.log is not None and check.ran and facts.in_use_by is None
     past = any(one.kind in _PAST for one in facts.findings)
     if plan and (log.level == BROKEN or facts.clean is False or past):
-        steps.append(command("recover", "--plan"))
+        planned = command("recover", "--plan")
+        steps += [] if any(f"`{planned}`" in step for step in steps) else [planned]
     if checks[VERIFY].ran:
         steps += verify_next
     elif facts.log is not None and (not facts.findings or queues.level or log.level):

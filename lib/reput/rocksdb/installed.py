@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.errors import UnsupportedError
+from reput.next_command import install_step
 
 PACKAGE = "rocksdict"
 
@@ -42,5 +43,5 @@ def not_installed(directory: Path | None = None) -> UnsupportedError:
         path=directory,
         expected="reput[rocksdb]",
         found=f"no module {PACKAGE}",
-        next_step="Run: pip install 'reput[rocksdb]' (docs/install.md)",
+        next_step=install_step("rocksdb"),
     )

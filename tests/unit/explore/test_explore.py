@@ -269,7 +269,7 @@ def test_names_leave_room() -> None:
 
 def test_without_matplotlib(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "matplotlib", None)
-    with pytest.raises(ReputError, match=r"charts need matplotlib.*pip install 'reput\[spark,notebook\]'"):
+    with pytest.raises(ReputError, match=r"charts need matplotlib.*pip install '.\[spark,notebook\]'"):
         Chart("a finding")
 
 

@@ -49,7 +49,7 @@ def test_chosen_queues(golden: GoldenStore) -> None:
 
 def test_without_rocksdict(golden: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'reput\[rocksdb\]'"):
+    with pytest.raises(UnsupportedError, match=r"pip install '.\[rocksdb\]'"):
         intended(options(golden))
 
 

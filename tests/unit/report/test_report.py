@@ -104,6 +104,10 @@ def test_a_sound_store_of_a_broker(tmp_path: Path) -> None:
     assert [one.kind for one in facts.log.stretches] == [WRITTEN] * 8 + [UNWRITTEN]
     assert any("committed offsets" in note for note in facts.not_seen)
     assert tree_of(store.root) == before
+    for language, said in (("en", "nothing found"), ("zh", "未发现问题")):
+        shown = Elements(render(facts, language=language))
+        assert "".join(shown.texts["title"]).startswith(f"{said}: "), "as --json has it, not sound"
+        assert shown.texts["span"].count(said) == 1, "the badge"
     told = json.loads(json.dumps(facts.to_dict()))
     assert (told["verdict"], told["rocketmq_version"]) == ("nothing-found", "5.5.0"), "no unit was compared"
 
@@ -176,7 +180,8 @@ def test_queues_and_index_past_the_logs_end(tmp_path: Path, name: str, level: st
     assert "past the log<" not in render(sound).decode()
     tail = f"{store.root} --broker-conf {conf} --rocketmq-version {store.version}"
     if "dledger" in name:
-        assert facts.verdict.next == (f"reput verify {tail}",)
+        *steps, last = facts.verdict.next
+        assert (steps, last) == ([found[one].next for one in found], f"reput verify {tail}")
         return
     plan_command = tail.replace(" --broker-conf", " --plan --broker-conf")
     assert f"reput recover {plan_command}" in facts.verdict.next
@@ -260,7 +265,8 @@ def test_what_couldnt_be_compared_is_said(tmp_path: Path, monkeypatch: pytest.Mo
         (check,) = (one for one in facts.checks if one.name == "queues beside the log")
         return check
 
-    said = "14 of 16 queues compared: none ends before the log does, or leads past its end; not compared: 2 "
+    said = "14 of 16 queues compared: none ends before the log does, or leads past its end; "
+    said += "queues not compared: 2 "
     assert answered().answer == said + "whose units are of batches"
     (queue,) = (store.root / "consumequeue/Orders/0").iterdir()
     queue.write_bytes(b"short")
@@ -276,11 +282,12 @@ def test_answers_about_queues() -> None:
     assert answer([], []) == "there are no queues, and the log has no message of one"
     assert answer([queue, replace(queue, past=2)], []) == "1 of 2 queues doesn't match the log"
     assert answer([repeats], []) == (
-        "1 queue, none of which could be compared; not compared: 1 whose queueOffsets repeat in the log"
+        "1 queue, none of which could be compared; "
+        "queues not compared: 1 whose queueOffsets repeat in the log"
     )
     without = replace(queue, files=0, past=None, log_messages=3)
     assert answer([without, repeats], []) == (
-        "1 of 2 queues doesn't match the log; not compared: 1 whose queueOffsets repeat in the log"
+        "1 of 2 queues doesn't match the log; queues not compared: 1 whose queueOffsets repeat in the log"
     )
 
 

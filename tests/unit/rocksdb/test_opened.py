@@ -302,7 +302,7 @@ def test_a_file_that_can_not_be_read_is_named(copy: Path) -> None:
 
 def test_without_rocksdict_it_says_what_to_install(copy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    with pytest.raises(UnsupportedError, match=r"pip install 'reput\[rocksdb\]'"), opened(copy):
+    with pytest.raises(UnsupportedError, match=r"pip install '.\[rocksdb\]'"), opened(copy):
         pass
 
 

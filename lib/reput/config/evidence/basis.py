@@ -137,7 +137,7 @@ class Basis:
         said += self.kept if files else ()
         said += [f"BUT {one}" for one in self.contradictions if files or not one.by_conf]
         if self.offered is not None and said:
-            said.append(f"not read: {self.offered} (-c)")
+            said.append(f"a broker.conf lies at {self.offered}: give it with -c if it is this broker's")
         return "; ".join(said) or None
 
     @property
