@@ -56,6 +56,7 @@ def rebuilds(
         began = time.perf_counter()
         options = RebuildOptions(store=store, out=out, broker_conf=conf, rocketmq_version=version)
         with prepare(options) as plan:
+            options = options.for_slots(runner.slots, plan.log.end - plan.log.start)
             before = replace(plan.journal.state)
             target = plan.target(flush_in_tasks=False)
             writer = BatchWriter(target, plan.journal, plan.log, runner, announce=lambda _: None)

@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
@@ -91,6 +92,7 @@ def opened(
     """
     url = url_of(place)
     tally.begin(url)
+    listed_at = time.time()
     files = sorted(file for file in client_of(url).list() if _is_plain(file.name))
     _check_is_store(url, files)
     try:
@@ -98,7 +100,7 @@ def opened(
         if not shared:
             home = Path(tempfile.mkdtemp(prefix=PREFIX))
             _hold(home)
-            return _made(url, files, home, home, derived=derived, known=known)
+            return _made(url, files, listed_at, home, home, derived=derived, known=known)
         key = json.dumps([url, derived, os.getuid(), files]).encode()
         home = Path(tempfile.gettempdir(), PREFIX + hashlib.sha256(key).hexdigest()[:32])
         if home.is_dir() and home.lstat().st_uid == os.getuid():
@@ -106,7 +108,7 @@ def opened(
             return left_in(home)
         making = Path(tempfile.mkdtemp(prefix=PREFIX))
         try:
-            made = _made(url, files, making, home, derived=derived, known=_NOTHING)
+            made = _made(url, files, listed_at, making, home, derived=derived, known=_NOTHING)
             with suppress(OSError):  # another process was faster
                 making.rename(home)
             return made
@@ -143,6 +145,7 @@ def _check_is_store(url: str, files: list[RemoteFile]) -> None:
 def _made(
     url: str,
     files: list[RemoteFile],
+    listed_at: float,
     making: Path,
     home: Path,
     *,
@@ -174,7 +177,7 @@ def _made(
         for entry in root.iterdir():
             (evidence / entry.name).symlink_to(Path("..", STORE, entry.name))
         _copy(url, [(file, evidence / file.name) for file in sample])
-    store = RemoteStore(url, home / STORE, tuple(sorted(left - set(copied))))
+    store = RemoteStore(url, home / STORE, tuple(sorted(left - set(copied))), listed_at=listed_at)
     store.leave(making)
     return store.register()
 

@@ -360,7 +360,7 @@ class BatchWriter:
         """
         retention.begin(self._target, self._journal.state)
         if self._target.in_rocksdb and not are_made(self._target):
-            tidy_runs(self._target, self._journal.state.cursor)
+            tidy_runs(self._target, self._journal.opening.start, self._journal.state.cursor)
         check_all(self._target, self._journal.state)
         self._retain(at_start=True)
 

@@ -69,10 +69,10 @@ class RemoteFile(NamedTuple):
     changed_at: float = 0.0
 
     def is_settled(self, at: float) -> bool:
-        """Whether the pin of a file that was listed at or before ``at`` will tell each later change.
+        """Whether the pin will tell each change after the listing that it is from.
 
         Args:
-            at: seconds since 1970, by this host's clock.
+            at: when that was begun, or before; seconds since 1970, by this host's clock.
         """
         return not self.pin.startswith(_BY_TIME) or self.changed_at < at - _RACY_SECONDS
 

@@ -36,16 +36,18 @@ class RemoteStore:
         root: the local directory that stands for it; its name is this run's own.
         files: those of the commit log, and all others of which ``root`` has no copy.
         copies: the store here that gets a copy of each segment; None if none does.
+        listed_at: when its listing was begun, seconds since 1970, by this host's clock; 0: not known.
     """
 
     url: str
     root: Path
     files: tuple[RemoteFile, ...]
     copies: Path | None = None
+    listed_at: float = 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:
         copies = None if self.copies is None else str(self.copies)
-        return _restored, (self.url, str(self.root), tuple(map(tuple, self.files)), copies)
+        return _restored, (self.url, str(self.root), tuple(map(tuple, self.files)), copies, self.listed_at)
 
     def register(self) -> RemoteStore:
         """Make this process read paths below :attr:`root` from here; returns what it reads by.
@@ -63,7 +65,8 @@ class RemoteStore:
 
     def leave(self, home: Path) -> None:
         """Leave in the directory above :attr:`root` what it stands for, for other processes of this host."""
-        (home / MANIFEST).write_text(json.dumps([self.url, str(self.root), self.files]), encoding="utf-8")
+        left = [self.url, str(self.root), self.files, None, self.listed_at]
+        (home / MANIFEST).write_text(json.dumps(left), encoding="utf-8")
 
     @property
     def evidence_root(self) -> Path:
@@ -199,9 +202,12 @@ def client_of(url: str) -> client.Client:
     return _clients[pid, url]
 
 
-def _restored(url: str, root: str, files: Iterable[Iterable[Any]], copies: str | None = None) -> RemoteStore:
+def _restored(
+    url: str, root: str, files: Iterable[Iterable[Any]], copies: str | None, listed_at: float
+) -> RemoteStore:
     found = tuple(RemoteFile(*one) for one in files)
-    return RemoteStore(url, Path(root), found, None if copies is None else Path(copies)).register()
+    copied = None if copies is None else Path(copies)
+    return RemoteStore(url, Path(root), found, copied, listed_at).register()
 
 
 @lru_cache(maxsize=8)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reput.broker.problem import Problem
@@ -26,12 +27,15 @@ _MILD = frozenset(
 
 def checked(
     snapshot: Snapshot, asks: str, heads: dict[str, bytes] | None = None
-) -> tuple[Check, list[Found]]:
-    """What ``reput check`` says; ``heads`` as for :func:`reput.recovery.check.check_snapshot`.
+) -> tuple[Check, list[Found], tuple[str, ...]]:
+    """What ``reput check`` says, and what it couldn't look at.
+
+    ``heads`` is as for :func:`reput.recovery.check.check_snapshot`.
 
     Raises:
         ReputError: a file can't be read, or the segments contradict each other.
     """
+    checked = check_snapshot(snapshot, heads)
     found = [
         Found(
             source=CHECK,
@@ -44,15 +48,19 @@ def checked(
             outcome=problem.outcome,
             next=problem.next_step,
         )
-        for problem in check_snapshot(snapshot, heads).problems
+        for problem in checked.problems
     ]
     stops = sum(problem.stops for problem in snapshot.problems)
     if stops:
         answer = f"no: {counted(stops, 'thing')} to see to first"
     else:
-        odd = f"with {counted(len(found), 'finding')}" if found else "and finds nothing odd"
+        odd = "and finds nothing odd in what it could read" if checked.unread else "and finds nothing odd"
+        odd = f"with {counted(len(found), 'finding')}" if found else odd
         answer = f"it starts, {odd}"
-    return told(CHECK, asks, answer, found), found
+    check = told(CHECK, asks, answer, found)
+    if checked.unread:
+        check = replace(check, level=worst(found) or ATTENTION)
+    return check, found, checked.unread
 
 
 def told(name: str, asks: str, answer: str, found: Sequence[Found]) -> Check:

@@ -269,7 +269,7 @@ class _Gathering:
             self._not_run(CHECK, _STARTS, "it doesn't know commit logs that DLedger writes")
             return
         try:
-            check, found = checked(snapshot, _STARTS, heads)
+            check, found, unread = checked(snapshot, _STARTS, heads)
         except RemoteStoreError:
             raise
         except ReputError as error:
@@ -277,6 +277,7 @@ class _Gathering:
             return
         self._facts.checks.append(check)
         self._facts.findings += found
+        self._facts.not_seen += unread
 
     def _check_failed(self, error: ReputError) -> None:
         self._facts.checks.append(Check(CHECK, _STARTS, False, ATTENTION, f"it failed: {error}", 1))

@@ -221,8 +221,9 @@ def leave(code: int) -> None:
         return
     atexit._run_exitfuncs()
     for stream in (sys.stdout, sys.stderr):
-        with suppress(OSError, ValueError):
-            stream.flush()
+        if stream is not None:  # closed by who started the command
+            with suppress(OSError, ValueError):
+                stream.flush()
     os._exit(code)
 
 

@@ -552,7 +552,8 @@ class Remembering:
         if was is None:
             return None
         if elsewhere is not None:
-            return was if elsewhere.is_settled(self._started / 1e9) else None
+            store = remote_store(path)
+            return was if store is not None and elsewhere.is_settled(store.listed_at) else None
         is_racy = max(int(one) for one in was[1:3]) > self._started - RACY_NS
         return was if was == _of_file(path) and not is_racy else None
 

@@ -410,3 +410,14 @@ def test_nothing_is_proven_by_the_hash_alone() -> None:
         indexfile.key_hash(javastring.hash_code(b"Topic#T#a"))
     )
     assert INDEX_LENGTH == 8_440
+
+
+@pytest.mark.parametrize("name", ["5.3.3-lmq", "4.9.7-queue-ext"])
+def test_units_are_seen_in_files_of_the_default_size(name: str, tmp_path: Path) -> None:
+    store = unpack(name, tmp_path)
+    for path in (tmp_path / names.CONSUME_QUEUE).rglob("*"):
+        if path.is_file():
+            os.truncate(path, 6_000_000)
+    found = shown_by(tmp_path).switches
+    assert found.queue_ext == (store.config.get("enableConsumeQueueExt") or None)
+    assert found.multi_dispatch == (store.config.get("enableMultiDispatch") or None)

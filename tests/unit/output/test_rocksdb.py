@@ -88,6 +88,16 @@ def test_batches_and_parts_leave_no_trace(store: Store, place: Path) -> None:
     assert all(finding.path for finding in state.findings)
 
 
+def test_a_database_is_made_of_all_that_was_put_aside(store: Store, place: Path) -> None:
+    out = place / "out"
+    rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS)
+    (out / names.CONSUME_QUEUE).rename(place / "elsewhere")
+    with pytest.raises(OutputError, match="what was put aside for a database isn't all there") as raised:
+        rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS)
+    assert raised.value.found == "up to 0"
+    assert not (out / names.CONSUME_QUEUE).exists()
+
+
 def test_files_and_database_beside_each_other(store: Store, place: Path) -> None:
     rebuild_locally(store, place / "alone")
     both = in_rocksdb(store, files_too=True)

@@ -113,8 +113,9 @@ def _last_of_file(path: Path, descriptor: int) -> tuple[int, int, int] | None:
     end = os.fstat(descriptor).st_size // UNIT_LENGTH * UNIT_LENGTH
     chunk = _CHUNK // UNIT_LENGTH * UNIT_LENGTH
     blank = bytes(chunk)
-    for start in range(max(end - chunk, 0), max(end - _MOST_READ, -chunk), -chunk):
-        data = pread(path, descriptor, min(chunk, end - start), start)
+    for stop in range(end, max(end - _MOST_READ, 0), -chunk):
+        start = max(stop - chunk, 0)
+        data = pread(path, descriptor, stop - start, start)
         if blank.startswith(data):  # as most are; rstrip takes thirty times as long
             continue
         written = len(data.rstrip(b"\0"))

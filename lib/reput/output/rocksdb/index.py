@@ -51,7 +51,7 @@ def make(target: Target, journal: Journal, tasks: Tasks, slots: int) -> None:
     for left in (scratch, made):
         files.remove_tree(left)
     files.make_dirs(scratch, target.owner)
-    runs = committed(target, journal.state.cursor).keys
+    runs = committed(target, journal.opening.start, journal.state.cursor).keys
     samples: list[bytes] = []
     last_timestamp = last_position = -1
     for path in runs:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput.build.placement import Breaks
 from reput.errors import OutputError
@@ -48,6 +48,7 @@ def keep_runs(target: Target, start: int, scan: BatchScan, breaks: Breaks) -> No
         OutputError: it can't be written.
     """
     found = {
+        "end": scan.end,
         "runs": [Path(run).name for result in scan.accepted for run in result.runs],
         "keys": [Path(run).name for result in scan.accepted for run in result.key_runs],
         "breaks": breaks.places,
@@ -59,22 +60,34 @@ def keep_runs(target: Target, start: int, scan: BatchScan, breaks: Breaks) -> No
     files.write_atomically(target.runs / f"{start:020d}{_SUFFIX}", json.dumps(found).encode())
 
 
-def committed(target: Target, cursor: int) -> Committed:
-    """The runs of all batches before ``cursor``.
+def committed(target: Target, start: int, cursor: int) -> Committed:
+    """The runs of all batches of [start, cursor), physical offsets.
 
     Raises:
-        OutputError: a file can't be read.
+        OutputError: a file can't be read, or they aren't all there.
     """
     runs: list[str] = []
     keys: list[str] = []
     places: set[int] = set()
     unproven: set[tuple[int, int]] = set()
+    reached = start
     for path in _batches(target, cursor):
         found = _read(path)
+        if int(path.stem) != reached:
+            break
+        reached = found.get("end", start)
         runs += [str(target.runs / name) for name in found["runs"]]
         keys += [str(target.runs / name) for name in found["keys"]]
         places.update(found["breaks"])
         unproven.update((start, end) for start, end in found["unproven"])
+    if reached != cursor:
+        raise OutputError(
+            "what was put aside for a database isn't all there",
+            path=target.runs,
+            expected=f"batches from {start} to {cursor}",
+            found=f"up to {reached}",
+            next_step="Remove the output and run the same command again",
+        )
     return Committed(runs, keys, Breaks(sorted(places), sorted(unproven)))
 
 
@@ -87,14 +100,17 @@ def segment_of(target: Target, cursor: int, position: int) -> str:
     return ""
 
 
-def tidy_runs(target: Target, cursor: int) -> None:
+def tidy_runs(target: Target, start: int, cursor: int) -> None:
     """Make the directory of runs, and remove from it what no committed batch names.
+
+    Args:
+        start, cursor: as of :func:`committed`.
 
     Raises:
         OutputError: it can't be done.
     """
     files.make_dirs(target.runs, target.owner)
-    found = committed(target, cursor)
+    found = committed(target, start, cursor)
     known = {Path(run).name for run in (*found.runs, *found.keys)}
     known.update(path.name for path in _batches(target, cursor))
     for name in names_in(target.runs):
@@ -107,7 +123,7 @@ def _batches(target: Target, cursor: int) -> list[Path]:
     return [target.runs / name for name in names if int(name.removesuffix(_SUFFIX)) < cursor]
 
 
-def _read(path: Path) -> dict[str, list]:  # type: ignore[type-arg]
+def _read(path: Path) -> dict[str, Any]:
     with files.reporting("the list of a batch's units can't be read back", path):
         data = path.read_bytes()
     try:

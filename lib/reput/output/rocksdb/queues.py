@@ -69,7 +69,7 @@ def make(
     for left in (scratch, made):
         files.remove_tree(left)
     files.make_dirs(scratch, target.owner)
-    found = committed(target, state.cursor)
+    found = committed(target, journal.opening.start, state.cursor)
     shares = shares_of(totals_of(found.runs, found.breaks), slots)
     written: list[Written] = tasks.run(
         partial(write, runs=found.runs, breaks=found.breaks, from_zero=state.log_start == 0, scratch=scratch),
