@@ -186,7 +186,7 @@ def listed(
 
 
 def gaps(
-    files: tuple[StoreFile, ...], file_size: int, kind: str, there: Container[int] = frozenset()
+    files: tuple[StoreFile, ...], file_size: int, kind: str, there: Container[int | None] = frozenset()
 ) -> Iterator[Problem]:
     """Files whose names don't follow one another: a broker logs them and goes on.
 

@@ -5,7 +5,7 @@ Source: ``IndexFile.selectPhyOffset``, ``IndexHeader`` (rocketmq-all-4.9.7, 5.3.
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.dump.damage import Damage
 from reput.dump.reading import read, read_bytes
-from reput.errors import StoreError
+from reput.errors import ReputError, StoreError
 from reput.format import indexfile, javastring
+from reput.log.segments import discover
 from reput.store.reading import unreadable
 
 _ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
@@ -172,13 +173,27 @@ def places(paths: list[Path], settings: StoreSettings) -> list[IndexPlace]:
     return found
 
 
-def dump(place: IndexPlace, since: int | None = None, until: int | None = None) -> Iterator[Event]:
+def log_end(settings: StoreSettings) -> int | None:
+    """Physical offset after the last segment's last byte; None where there is no log that tells it."""
+    try:
+        return None if settings.dledger is not None else discover(settings).end
+    except ReputError:
+        return None
+
+
+def dump(
+    place: IndexPlace,
+    since: int | None = None,
+    until: int | None = None,
+    log_end: Callable[[], int | None] = lambda: None,
+) -> Iterator[Event]:
     """What a file holds.
 
     Args:
         place: the file.
         since, until: ms, half open. An entry's time is kept in whole seconds: it counts where its
             message may be of that time.
+        log_end: where the log ends; asked once all entries were read, for a broker may write both.
 
     Raises:
         SegmentGoneError, StoreError: it can't be read.
@@ -186,10 +201,13 @@ def dump(place: IndexPlace, since: int | None = None, until: int | None = None) 
     head = yield from _head(place)
     count = min(max(head.index_count, 0), place.entries)
     ordinal = indexfile.FIRST_ORDINAL
+    furthest = (-1, 0)
     while ordinal < count:
         entries = _entries(place, ordinal, min(_CHUNK, count - ordinal))
         if not len(entries):
-            return  # a short file: that was said
+            break  # a short file: that was said
+        row = int(entries["position"].argmax())
+        furthest = max(furthest, (int(entries["position"][row]), ordinal + row))
         times = head.begin_timestamp + entries["seconds"].astype(np.int64) * 1000
         mask = np.ones(len(entries), np.bool_)
         if since is not None:
@@ -206,6 +224,18 @@ def dump(place: IndexPlace, since: int | None = None, until: int | None = None) 
             if mask[row]:
                 yield entry
         ordinal += len(entries)
+    end = log_end() if furthest[1] else None
+    if end is not None and furthest[0] >= end:
+        at = indexfile.file_length(place.slots, furthest[1])
+        yield Damage(
+            kind="entry-past-log",
+            path=str(place.path),
+            offset=at,
+            end=at + indexfile.ENTRY_LENGTH,
+            expected=f"physical offsets below {end}, where the last segment ends",
+            found=f"{furthest[0]} in entry {furthest[1]}, the furthest",
+            outcome="a search by key finds no message there",
+        )
 
 
 def walk(place: IndexPlace, key: str, since: int | None = None, until: int | None = None) -> Iterator[Event]:

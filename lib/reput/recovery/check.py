@@ -87,8 +87,8 @@ class Check:
     def not_read(self) -> list[str]:
         """What a check doesn't look at, and which command does."""
         settings = self.snapshot.settings
-        plan, verify = settings.command("recover", "--plan"), settings.command("verify")
-        reads = f"`{plan}` reads what a start reads, `reput verify` with the same options everything"
+        plan = settings.command("recover", "--plan")
+        reads = f"`{plan}` reads what a start reads, reput verify with the same options everything"
         found = [f"the log, and all units but each queue's last: {reads}"]
         if settings.rocksdb.queues is not None and settings.rocksdb.files:
             found.append(f"what is in {settings.rocksdb.queues}/ beside the files, but that it opens")
@@ -96,6 +96,7 @@ class Check:
         of_index = any(line.startswith(f"{names.ROCKSDB_STORE}/") for line in self.unread)
         if traces(settings.root / names.ROCKSDB_STORE) and not of_index:
             opens = "but that it opens" if is_installed() else "for reput[rocksdb] isn't installed"
+            verify = settings.command("verify")
             found.append(f"what is in {names.ROCKSDB_STORE}/, {opens}: `{verify}` compares an index in it")
         if missing := missing_config(settings):
             found.append(f"{', '.join(missing)}: not there; a start makes new ones, without what was in them")

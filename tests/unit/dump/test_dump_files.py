@@ -380,6 +380,16 @@ def test_damage_in_an_index_file_is_told_and_no_chain_is_endless(tmp_path: Path)
     slot = 40 + 4 * (indexfile.key_hash(javastring.hash_code(b"t#a")) % 5)
     assert changed(slot, 99, "t#a") == ["bad-slot"]
     assert changed(36, 99)[0] == "bad-header"
+    path.write_bytes(whole)
+    assert not [one for one in index.dump(place, log_end=lambda: 301) if isinstance(one, Damage)]
+    *entries, past = index.dump(place, log_end=lambda: 300)
+    assert isinstance(past, Damage)
+    assert (past.kind, past.offset, past.found) == (
+        "entry-past-log",
+        indexfile.file_length(5, 3),
+        "300 in entry 3, the furthest",
+    )
+    assert len(entries) == 4
     path.write_bytes(whole[:-1])
     with pytest.raises(StoreError, match=r"another length.*--broker-conf"):
         index.places([path], index_settings(tmp_path))

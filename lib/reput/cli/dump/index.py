@@ -80,8 +80,9 @@ def index_command(
         path = here(path, derived=True)
         root = absolute(path)
         alone = root if root.is_dir() else root.parent
+        store = places.store_of(root)
         settings = StoreSettings.load(
-            places.store_of(root) or alone, broker_conf, rocketmq_version, dledger=True, rocksdb=True
+            store or alone, broker_conf, rocketmq_version, dledger=True, rocksdb=True
         )
         settings_told(settings.basis)
         shown = 0
@@ -92,7 +93,9 @@ def index_command(
         if files and not settings.rocksdb.index:
             database = None  # a broker makes it unused as well
         sources: list[Iterator[index.Event | rocksdbindex.Event]] = [
-            index.dump(place, begin, stop) if key is None else index.walk(place, key, begin, stop)
+            index.dump(place, begin, stop, lambda: None if store is None else index.log_end(settings))
+            if key is None
+            else index.walk(place, key, begin, stop)
             for place in files
         ]
         if database is not None:
