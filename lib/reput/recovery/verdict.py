@@ -108,7 +108,7 @@ def loses(problem: Problem, *, clean: bool) -> bool:
 def config_name(path: str) -> str:
     """A path of :data:`CONFIG_GONE` as a sentence has it."""
     name = Path(path).name
-    all_of_it = f"{names.CONFIG}/ (topics, groups, committed offsets)"
+    all_of_it = f"its settings and committed offsets in {names.CONFIG}/"
     return all_of_it if name == names.CONFIG else f"{names.CONFIG}/{name}"
 
 
