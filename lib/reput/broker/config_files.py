@@ -133,7 +133,7 @@ def missing_config(settings: StoreSettings) -> list[Missing]:
             left = True
             if kind not in place.imports:
                 gone.append(
-                    Missing(path, f"{name} alone, which a start doesn't read", without, is_sure=False)
+                    Missing(path, "JSON files alone, which a start doesn't read", without, is_sure=not others)
                 )
         elif kind is None and (path.exists() or spare.exists()):
             gone.append(Missing(path, "an empty file", without, is_sure=not others, is_empty=True))

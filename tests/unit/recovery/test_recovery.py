@@ -495,6 +495,7 @@ def test_where_nothing_shows_that_a_broker_had_settings_that_is_no_finding(
         ("5.3.3-rocksdb-settings-v1", ("topics", "topics.json"), {"topics"}),
         ("5.3.3-rocksdb-settings-v1", ("topics",), set()),  # the file is taken over
         ("5.5.0-rocksdb-settings-v2", ("delayOffset.json",), {"delayOffset.json"}),
+        ("5.5.0-rocksdb-settings-v2", ("rdb",), {"rdb"}),  # which takes over no file
         ("5.5.0-rocksdb-settings-v1", None, {"config"}),
     ],
 )
