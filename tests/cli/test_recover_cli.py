@@ -53,13 +53,13 @@ def test_files_of_config_that_are_gone_are_said(reput: Command, store: GoldenSto
     words = options(store)
     config = store.root / names.CONFIG
     config.mkdir(exist_ok=True)
-    for name in ("topics.json", "consumerOffset.json"):
+    for name in ("topics.json", "consumerOffset.json", "delayOffset.json"):
         (config / name).write_text("{}")
     assert "config/" not in reput("check", *words).stdout
     (config / "topics.json").rename(config / "topics.json.bak")
     assert "config/" not in reput("check", *words).stdout, "the broker takes its .bak"
     (config / "topics.json.bak").unlink()
-    assert "\n             config/topics.json: not there; " in reput("check", *words).stdout
+    assert "\n             config/topics.json: found nothing; " in reput("check", *words).stdout
 
 
 def test_what_no_log_tells_is_named(reput: Command, store: GoldenStore) -> None:

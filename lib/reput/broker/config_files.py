@@ -4,21 +4,34 @@ Source: ``ConfigManager.load``, ``BrokerController`` (rocketmq-all-4.9.7, 5.3.3)
 can't be read, is missing or empty is tried. When the backup can't be read either, the broker doesn't start; a
 missing or empty one is no trouble. Of a RocksDB there is no backup: a broker whose database doesn't open, or
 holds what isn't its own, doesn't start.
+
+A start doesn't mind missing files, and begins with nothing. A broker that has taken a message has written its
+topics when it made the first one (``TopicConfigManager``); committed offsets and its place in delayed
+messages 10 s after its start, whether or not there are any (``BrokerController``, ``ScheduleMessageService``;
+a slave has them from its master, ``SlaveSynchronize``); databases when it opened them. It writes groups only
+when there are any: that file alone may be missing. No file is ever empty: ``MixAll.string2File`` writes
+beside it, and renames.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 from reput.broker.problem import Problem
 from reput.config.fastjson import parse
-from reput.config.kept import Form, Kind, kept
+from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import names
+from reput.format.rocksdbconfig import SEPARATE, SINGLE, V2
 from reput.rocksdb import is_database
 
+#: Of settings that a broker must have had.
+MISSING_CONFIG = "missing-config"
+#: Committed offsets where ``enableLmq`` is set, in place of consumerOffset.json.
+_LMQ_OFFSETS = "lmqConsumerOffset.json"
 #: What a broker loads before or after its store, the same in 4.9.7 and 5.3.3.
 FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
 #: Of a broken file with nothing in its ``.bak``.
@@ -30,6 +43,34 @@ _WITHOUT = {
     "subscriptionGroup.json": "without its subscription groups and their settings",
     "delayOffset.json": "without its place in delayed messages: all in their queues are delivered again",
 }
+
+_WITHOUT_ALL = (
+    "without its settings: groups have no offsets, and begin where consumeFromWhere says; topics are unknown "
+    "until they are created again; delayed messages in their queues are all delivered again"
+)
+#: Of a database that holds all three.
+_WITHOUT_ONE = "without its topics, groups and committed offsets"
+#: Written when the first group is.
+_MAY_BE_UNWRITTEN = "subscriptionGroup.json"
+
+
+@dataclass(frozen=True, slots=True)
+class Missing:
+    """Settings that aren't there.
+
+    Attributes:
+        path: the file, the database, or ``config/`` where nothing is left of them.
+        found: what is there instead.
+        without: what a start does then, "without …".
+        is_sure: no other form of them is there.
+        is_empty: a file without a byte is, as no broker writes one.
+    """
+
+    path: Path
+    found: str
+    without: str
+    is_sure: bool = True
+    is_empty: bool = False
 
 
 def config_problems(settings: StoreSettings) -> Iterator[Problem]:
@@ -74,23 +115,65 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
         )
 
 
-def missing_config(settings: StoreSettings) -> list[str]:
-    """Files with topics and committed offsets that aren't there, nor their backups, relative to the store.
+def missing_config(settings: StoreSettings) -> list[Missing]:
+    """What isn't there of what each broker has written that has taken a message; right for a new one."""
+    directory, place = settings.root / names.CONFIG, settings.config
+    gone: list[Missing] = []
+    left = others = any(is_database(directory / name) for name in _other_databases(place))
+    for name in FILES:
+        kind = None if place.form is Form.FILES else place.file_kind(name)
+        path = directory / name if kind is None else place.database(kind)
+        spare = path.with_name(name + ".bak")
+        shared = kind is not None and place.form is not Form.SEPARATE
+        without = _WITHOUT_ONE if shared else _WITHOUT[name]
+        written = any(map(_is_written, (directory / name, spare))) or _is_lmq(directory, name)
+        if (written and kind is None) or (kind is not None and is_database(path)):
+            left = True
+        elif written:
+            left = True
+            if kind not in place.imports:
+                gone.append(
+                    Missing(path, "JSON files alone, which a start doesn't read", without, is_sure=not others)
+                )
+        elif kind is None and (path.exists() or spare.exists()):
+            gone.append(Missing(path, "an empty file", without, is_sure=not others, is_empty=True))
+        elif kind is not None or name != _MAY_BE_UNWRITTEN:
+            gone.append(Missing(path, "nothing", without, is_sure=not others))
+    if left:
+        return list({one.path: one for one in gone}.values())
+    if any(one.is_empty for one in gone):
+        return [Missing(directory, "empty files alone", _WITHOUT_ALL, is_empty=True)]
+    return [Missing(directory, "none" if directory.is_dir() else "no such directory", _WITHOUT_ALL)]
 
-    That is no problem of a start, and right for a new broker.
-    """
-    config, place = settings.root / names.CONFIG, settings.config
-    if place.form is not Form.FILES:
-        return [
-            f"{names.CONFIG}/{place.database(kind).name}"
-            for kind in (Kind.TOPICS, Kind.OFFSETS)
-            if not is_database(place.database(kind))
-        ]
-    return [
-        f"{names.CONFIG}/{name}"
-        for name in FILES[:2]
-        if not _look(config / name)[0] and not _look(config / f"{name}.bak")[0]
-    ]
+
+def missing_config_problem(missing: Missing) -> Problem:
+    """Settings that were there once, in a store of a broker that has taken messages."""
+    return Problem(
+        kind=MISSING_CONFIG,
+        path=str(missing.path),
+        expected="settings, for a broker has taken the log's messages",
+        found=missing.found,
+        outcome=f"the broker starts {missing.without}",
+        next_step="Before the broker starts, copy what is missing of config/ from a backup of it or from its "
+        "slave. Other brokers of the cluster have the same topics and groups, but not its offsets.",
+    )
+
+
+def _other_databases(place: ConfigPlace) -> set[str]:
+    """Databases of settings in forms that aren't in force."""
+    used = set() if place.form is Form.FILES else {place.database(kind).name for kind in Kind}
+    return {*SEPARATE.values(), SINGLE, V2} - used
+
+
+def _is_lmq(directory: Path, name: str) -> bool:
+    """Whether committed offsets are where ``enableLmq`` has them."""
+    files = (directory / f"{_LMQ_OFFSETS}{end}" for end in ("", ".bak"))
+    return name == "consumerOffset.json" and any(map(_is_written, files))
+
+
+def _is_written(path: Path) -> bool:
+    is_there, broken = _look(path)
+    return is_there or broken is not None
 
 
 def _outcome(name: str, broken: str | None, spare_broken: str | None) -> str:

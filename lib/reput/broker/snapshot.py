@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reput.broker.config_files import config_problems
+from reput.broker.config_files import config_problems, missing_config, missing_config_problem
 from reput.broker.files import WRONG_LENGTH, Entry, Listing, gaps, in_order, listed, number
 from reput.broker.index import read_header
 from reput.broker.problem import Problem
@@ -20,11 +20,13 @@ from reput.broker.rocksdb_queues import KeptQueues, read
 from reput.config.kept import Kind
 from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics
-from reput.errors import SettingsError, StoreError
-from reput.format import names
+from reput.errors import ReputError, SettingsError, StoreError
+from reput.format import names, properties
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
+from reput.log.segments import map_segment
 from reput.rocksdb import CURRENT, is_database, traces
+from reput.scan.reference import Frame, frame
 from reput.store.lock import Holder, store_holder
 from reput.store.reading import check_store
 
@@ -32,6 +34,11 @@ _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
 #: Problems that every file of a kind has where the settings are another store's.
 _OF_LENGTHS = frozenset({WRONG_LENGTH, "index-length"})
+
+#: Of a checkpoint that isn't there.
+NO_CHECKPOINT = "no-checkpoint"
+#: Messages of a segment, to see whether clients have sent any.
+_MOST_LOOKED_AT = 64
 
 #: ``ConsumeQueue.putMessagePositionInfoWrapper`` tries thirty times, then marks the store not writable.
 _REFUSES = "once it has tried for 30 s, it takes no message any more"
@@ -164,8 +171,9 @@ def take(settings: StoreSettings) -> Snapshot:
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
         *index_problems,
-        *_checkpoint_problems(checkpoint, checkpoint_length, settings.command("recover", "--plan")),
+        *_checkpoint_problems(snapshot, checkpoint_length),
         *config_problems(settings),
+        *_lost_settings(snapshot),
     ]
     snapshot.problems += _one_for_one_cause(met, settings)
     return snapshot
@@ -435,20 +443,82 @@ def read_checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
         raise StoreError("the checkpoint can't be read", path=path, found=error.strerror) from error
 
 
-def _checkpoint_problems(path: Path, length: int | None, plan: str) -> Iterator[Problem]:
-    """``StoreCheckpoint`` maps a page, which makes a shorter file that long."""
-    if length is None or length == LENGTH:
-        return
-    yield Problem(
-        kind="checkpoint-length",
-        path=str(path),
-        expected=f"{LENGTH} bytes",
-        found=f"{length} bytes",
-        outcome="the broker fills it up with zeros, and takes those for times and offsets"
-        if length < LENGTH
-        else "the broker reads its start",
-        next_step=f"Before a start after a crash see with `{plan}` how far that goes back.",
+def _checkpoint_problems(snapshot: Snapshot, length: int | None) -> Iterator[Problem]:
+    """``StoreCheckpoint`` maps a page, which makes a missing or shorter file that long."""
+    path = snapshot.settings.root / names.CHECKPOINT
+    plan = snapshot.settings.command("recover", "--plan")
+    if length is None and snapshot.log.files and (snapshot.queues or snapshot.batch_queues):
+        yield Problem(
+            kind=NO_CHECKPOINT,
+            path=str(path),
+            expected="a checkpoint, for there are queues",
+            found="no such file",
+            outcome="the broker makes a new one" if snapshot.clean else _without_checkpoint(snapshot),
+            next_step=f"None before a start after a clean stop; `{plan}` says what it does."
+            if snapshot.clean
+            else f"See with `{plan}` how far that goes, and whether keys stay away.",
+        )
+    elif length is not None and length != LENGTH:
+        yield Problem(
+            kind="checkpoint-length",
+            path=str(path),
+            expected=f"{LENGTH} bytes",
+            found=f"{length} bytes",
+            outcome="the broker fills it up with zeros, and takes those for times and offsets"
+            if length < LENGTH
+            else "the broker reads its start",
+            next_step=f"Before a start after a crash see with `{plan}` how far that goes back.",
+        )
+
+
+def _without_checkpoint(snapshot: Snapshot) -> str:
+    """What a start after a crash does: no segment is from before the times of a new checkpoint, all zero."""
+    settings, begin = snapshot.settings, "from its first segment on"
+    most = settings.recovery.most_segments
+    if settings.dialect.recovery.limits_segments and most < len(snapshot.log.files):
+        begin = f"from the {most:,} last segments on (commitLogRecoverMaxNum)"
+    return (
+        f"after a crash the broker reads the log {begin}, deletes the index files, and makes them anew as "
+        "far as it reads"
     )
+
+
+def _lost_settings(snapshot: Snapshot) -> Iterator[Problem]:
+    """Settings that aren't there of a broker that must have had some.
+
+    Nothing of a log that somebody has copied alone, of a store that no broker has written, or while a broker
+    uses the store, which may have started this moment.
+    """
+    derived = snapshot.queues or snapshot.batch_queues or snapshot.index or snapshot.checkpoint_exists
+    kept = snapshot.kept is not None and snapshot.kept.exists
+    if not (derived or kept) or not snapshot.log.files or snapshot.holder is not None:
+        return
+    missing = [one for one in missing_config(snapshot.settings) if one.is_sure]
+    if missing and (any(one.is_empty for one in missing) or _is_of_a_broker(snapshot)):
+        yield from map(missing_config_problem, missing)
+
+
+def _is_of_a_broker(snapshot: Snapshot) -> bool:
+    """Whether one of the first messages of the log, or of its last segment, came through a broker.
+
+    Source: ``AbstractSendMessageProcessor.buildMsgContext`` puts MSG_REGION into what clients send, and
+    nothing in the store does (rocketmq-all-4.9.0, 4.9.7, 5.0.0, 5.1.0, 5.3.3; 5.5.0 by what it wrote).
+    """
+    files, rules = snapshot.log.files, snapshot.settings.dialect
+    for entry in (files[0], files[-1])[: len(files)]:
+        try:
+            data = map_segment(entry.path, snapshot.segment_size).data
+        except ReputError:
+            continue  # whoever reads the log says so
+        position = 0
+        for _ in range(_MOST_LOOKED_AT):
+            found = frame(data, entry.base, position, rules.topic_length_v2)
+            if not isinstance(found, Frame):
+                break
+            if properties.MSG_REGION in properties.parse(bytes(data[slice(*found.properties)])):
+                return True
+            position = found.position + found.size
+    return False
 
 
 def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Problem]]:

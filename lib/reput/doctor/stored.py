@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
-from reput.broker.config_files import config_problems
+from reput.broker.config_files import config_problems, missing_config
 from reput.config.evidence.basis import DEFAULT
 from reput.config.settings import StoreSettings
 from reput.doctor.machine import Check, maps, ok, open_files, warning, wrong
@@ -168,6 +168,10 @@ def config(settings: StoreSettings) -> Check:
         problems = list(config_problems(settings))
     except ReputError as error:
         return _from("config", error)
+    if not problems and (missing := missing_config(settings)):
+        found = "; ".join(f"{one.path}: {one.found}" for one in missing)
+        step = "Copy what is missing from a backup of the broker or from its slave before it starts."
+        return warning("config", f"{found}: a broker starts {missing[0].without}", step)
     if not problems:
         kept = "; ".join(settings.basis.kept)
         return ok("config", f"{settings.root / names.CONFIG}{'; ' if kept else ''}{kept}")

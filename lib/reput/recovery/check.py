@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 from reput.broker.batch_queue import BatchModel
-from reput.broker.config_files import missing_config
 from reput.broker.files import Listing, segment_at
 from reput.broker.last_place import last_place
 from reput.broker.problem import Problem
@@ -38,7 +37,7 @@ from reput.recovery.past_end import (
     units_past,
 )
 from reput.recovery.rocksdb_check import index_database_problems, rocksdb_problems
-from reput.recovery.verdict import Verdict, of_check
+from reput.recovery.verdict import Verdict, of_check, settings_not_there
 from reput.rocksdb import traces
 from reput.rocksdb.installed import is_installed
 from reput.scan.reference import Frame, frame
@@ -98,8 +97,7 @@ class Check:
             opens = "but that it opens" if is_installed() else "for reput[rocksdb] isn't installed"
             verify = settings.command("verify")
             found.append(f"what is in {names.ROCKSDB_STORE}/, {opens}: `{verify}` compares an index in it")
-        if missing := missing_config(settings):
-            found.append(f"{', '.join(missing)}: not there; a start makes new ones, without what was in them")
+        found += settings_not_there(settings, self.problems)
         return found
 
     def to_dict(self) -> dict[str, object]:

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 
 from reput.broker.begin import SAFETY_MS
-from reput.broker.config_files import LOST_CONFIG
 from reput.broker.predict import Prediction, predict
 from reput.broker.problem import Problem
 from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
@@ -30,7 +28,7 @@ from reput.recovery.past_end import PAST_LOG_END, left_by_a_cut
 from reput.recovery.refusals import are_its_own, is_mended
 from reput.recovery.rocksdb_losses import broken_in_rocksdb, rocksdb_losses
 from reput.recovery.survivors import left_from
-from reput.recovery.verdict import Verdict, of_plan
+from reput.recovery.verdict import CONFIG_GONE, Verdict, config_name, of_plan, settings_not_there
 from reput.replay.selection import is_known
 from reput.replay.stranded import save_steps
 from reput.store.space import human
@@ -105,7 +103,7 @@ class Plan:
     @property
     def lost_config(self) -> list[Problem]:
         """Files below ``config/`` without which it starts; nothing mends them."""
-        return [problem for problem in self.snapshot.problems if problem.kind == LOST_CONFIG]
+        return [problem for problem in self.snapshot.problems if problem.kind in CONFIG_GONE]
 
     @property
     def exit_code(self) -> int:
@@ -138,7 +136,7 @@ class Plan:
             self.losses,
             self.unrepaired,
             self._unread,
-            config=[f"{names.CONFIG}/{Path(problem.path).name}" for problem in self.lost_config],
+            config=[config_name(problem.path) for problem in self.lost_config],
             lost_end=_lost_end(prediction),
             deleted=self._deleted_topics,
         )
@@ -159,6 +157,7 @@ class Plan:
             )
         verify = settings.command("verify")
         found += _rocksdb_not_read(prediction)
+        found += settings_not_there(settings, self.snapshot.problems)
         if any(problem.kind == "no-log" for problem in self.snapshot.problems):
             return [*found, "the log, which isn't there"]
         if prediction.began_at is None:

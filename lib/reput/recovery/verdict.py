@@ -6,8 +6,13 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from pathlib import Path
 
+from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG, missing_config
 from reput.broker.problem import Problem
+from reput.broker.snapshot import NO_CHECKPOINT
+from reput.config.settings import StoreSettings
+from reput.format import names
 from reput.recovery.losses import LOG_GONE, Loss
 from reput.recovery.past_end import CHECKPOINT_AHEAD, INDEX_AHEAD, PAST_LOG_END
 from reput.words import counted
@@ -25,7 +30,9 @@ _HARMLESS = frozenset(
     }
 )
 #: What a start may make, or make again: that depends on the release and on what its walk reads.
-MAY_BE_MADE = frozenset({"no-queues", "no-index", "index-unsafe", "checkpoint-length"})
+MAY_BE_MADE = frozenset({"no-queues", "no-index", "index-unsafe", "checkpoint-length", NO_CHECKPOINT})
+#: Files of settings without which a broker starts; no command mends them.
+CONFIG_GONE = frozenset({LOST_CONFIG, MISSING_CONFIG})
 #: After a crash the messages may never have been flushed.
 _MAY_NEVER_HAVE_BEEN = frozenset({PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD})
 _MESSAGES_GONE = frozenset({"log-cut", "segment-deleted"})
@@ -75,9 +82,14 @@ def of_check(release: str, store: str, problems: Sequence[Problem], *, clean: bo
     stops = sum(problem.stops for problem in problems)
     if stops:
         return Verdict(Sort.DOES_NOT_START, _does_not_start(release, store, stops))
-    bad = [problem for problem in problems if problem.kind not in _HARMLESS]
+    harmless = _harmless(clean=clean)
+    bad = [problem for problem in problems if problem.kind not in harmless]
     if any(loses(problem, clean=clean) for problem in bad):
-        text = f"Don't start RocketMQ {release} with {store}: it starts, but loses data"
+        without = [config_name(problem.path) for problem in bad if problem.kind in CONFIG_GONE]
+        does = f" without {' and '.join(without)}" if without else ""
+        if len(without) < len(bad):
+            does += ", but loses data"
+        text = f"Don't start RocketMQ {release} with {store}: it starts{does}"
         return Verdict(Sort.LOSES, f"{text} ({_kinds(bad)})")
     if bad:
         text = f"Not known what a start of RocketMQ {release} does to {store}: it may lose data, or not make"
@@ -89,8 +101,30 @@ def of_check(release: str, store: str, problems: Sequence[Problem], *, clean: bo
 
 def loses(problem: Problem, *, clean: bool) -> bool:
     """Whether a start with it is known to lose data, or not to come about; as for :func:`of_check`."""
-    not_sure = _HARMLESS | MAY_BE_MADE if clean else _HARMLESS | MAY_BE_MADE | _MAY_NEVER_HAVE_BEEN
-    return problem.stops or problem.kind not in not_sure
+    not_sure = _harmless(clean=clean) | MAY_BE_MADE
+    return problem.stops or problem.kind not in (not_sure if clean else not_sure | _MAY_NEVER_HAVE_BEEN)
+
+
+def config_name(path: str) -> str:
+    """A path of :data:`CONFIG_GONE` as a sentence has it."""
+    name = Path(path).name
+    all_of_it = f"its settings and committed offsets in {names.CONFIG}/"
+    return all_of_it if name == names.CONFIG else f"{names.CONFIG}/{name}"
+
+
+def settings_not_there(settings: StoreSettings, problems: Iterable[Problem]) -> list[str]:
+    """Settings that aren't there and no finding, for it isn't known that a broker had any; for people."""
+    said = {problem.path for problem in problems}
+    return [
+        f"{one.path.relative_to(settings.root)}: found {one.found}; where a broker has taken messages, it "
+        f"starts {one.without}"
+        for one in missing_config(settings)
+        if str(one.path) not in said
+    ]
+
+
+def _harmless(*, clean: bool) -> frozenset[str]:
+    return _HARMLESS | {NO_CHECKPOINT} if clean else _HARMLESS
 
 
 def of_plan(

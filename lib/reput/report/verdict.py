@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from reput.broker.config_files import LOST_CONFIG
+from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
 from reput.recovery.losses import LOG_GONE
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.recovery.verdict import MAY_BE_MADE
@@ -61,6 +61,8 @@ def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
             return "The commit log has lost its end: queues or index lead past it."
         if LOST_CONFIG in kinds:
             return "A broker starts without its topics, offsets or groups: a file of config/ is broken."
+        if MISSING_CONFIG in kinds:
+            return "A broker starts without its topics, offsets or groups: config/ or files in it are gone."
         if all(_is_of_index(one.kind) for one in facts.findings if one.level == BROKEN):
             return "Searches by key don't find what the log holds: the index is broken."
         return "Consumers don't get what the log holds: queues, index or checkpoint are broken."

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import resource
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -33,7 +34,14 @@ GIB = 1 << 30
 
 @pytest.fixture
 def store(tmp_path: Path) -> GoldenStore:
-    return golden("5.5.0-lost-head", tmp_path)
+    store = golden("5.5.0-lost-head", tmp_path)
+    config = store.root / "config"
+    config.mkdir()
+    (config / "topics.json").write_text('{"topicConfigTable":{}}')
+    (config / "consumerOffset.json").write_text('{"offsetTable":{}}')
+    version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+    (config / "delayOffset.json").write_text(json.dumps({"dataVersion": version, "offsetTable": {}}))
+    return store
 
 
 def checked(store: GoldenStore, *, conf: bool = True, version: str | None = "5.5.0") -> dict[str, Check]:
@@ -172,6 +180,15 @@ def test_a_sound_store(store: GoldenStore) -> None:
         *("settings", "version", "evidence", "log", "readable", "in-use", "config"),
         *("open-files-of-store", "maps-of-store", "room"),
     ]
+
+
+def test_settings_that_are_not_there_are_not_ok(store: GoldenStore) -> None:
+    (store.root / "config" / "topics.json").write_text("")
+    found = checked(store)["config"]
+    assert (found.status, "config/topics.json: an empty file" in found.found) == (Status.WARNING, True)
+    shutil.rmtree(store.root / "config")
+    found = checked(store)["config"]
+    assert (found.status, "config: no such directory" in found.found) == (Status.WARNING, True)
 
 
 def test_settings_and_version(store: GoldenStore, tmp_path: Path) -> None:

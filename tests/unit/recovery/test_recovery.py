@@ -28,6 +28,8 @@ from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot, take
 from reput.config.dialect import DIALECTS, dialect
 from reput.config.settings import StoreSettings
+from reput.demo import VERSION, DemoStore
+from reput.demo import unpack as unpack_demo
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
 from reput.format.checkpoint import StoreCheckpoint
@@ -35,7 +37,7 @@ from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.indexfile import IndexHeader
 from reput.query import QueryStore
 from reput.recovery import check
-from reput.recovery.check import check_snapshot, past_end
+from reput.recovery.check import Check, check_snapshot, past_end
 from reput.recovery.losses import messages_in
 from reput.recovery.past_end import units_past
 from reput.recovery.plan import Plan, plan
@@ -415,6 +417,122 @@ def test_what_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
 def test_no_store(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="no store"):
         take(StoreSettings.load(tmp_path / "nowhere", None, None))
+
+
+# --- Settings and checkpoint that aren't there --------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> DemoStore:
+    """A store of a real broker, with what it wrote below config/."""
+    return unpack_demo(tmp_path_factory.mktemp("demo"))
+
+
+def looked_at(store: DemoStore, tmp_path: Path, *, without: tuple[str, ...] = (), empty: str = "") -> Check:
+    """What a check says of a copy without some files, and with others emptied."""
+    root = tmp_path / "store"
+    shutil.copytree(store.root, root)
+    for name in without:
+        path = root / name
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in root.glob(empty) if empty else ():
+        path.write_bytes(b"")
+    return check_snapshot(take(StoreSettings.load(root, store.broker_conf, VERSION)))
+
+
+@pytest.mark.parametrize(
+    ("without", "empty", "found", "said"),
+    [
+        (["config"], "", {"config": "no such directory"}, "its settings and committed offsets in config/"),
+        ([], "config/*", {"config": "empty files alone"}, "its settings and committed offsets in config/"),
+        (
+            ["config/consumerOffset.json", "config/delayOffset.json"],
+            "",
+            {"consumerOffset.json": "nothing", "delayOffset.json": "nothing"},
+            "config/consumerOffset.json and config/delayOffset.json",
+        ),
+        ([], "config/subs*", {"subscriptionGroup.json": "an empty file"}, "config/subscriptionGroup.json"),
+        (["config", "consumequeue", "index"], "", {"config": "no such directory"}, "its settings and"),
+        (["config", "checkpoint", "index"], "", {"config": "no such directory"}, "its settings and"),
+    ],
+)
+def test_a_broker_whose_settings_are_gone_is_not_to_be_started(
+    without: list[str], empty: str, found: dict[str, str], said: str, demo: DemoStore, tmp_path: Path
+) -> None:
+    result = looked_at(demo, tmp_path, without=tuple(without), empty=empty)
+    gone = [problem for problem in result.problems if problem.kind == "missing-config"]
+    assert {Path(problem.path).name: problem.found for problem in gone} == found
+    assert (result.exit_code, result.verdict.sort) == (1, Sort.LOSES)
+    assert f"it starts without {said}" in result.verdict.text
+    assert not any(line.startswith("config") for line in result.not_read), "it is said once"
+    (step,) = {problem.next_step for problem in gone}
+    start = plan(result.snapshot)
+    assert (start.exit_code, start.verdict.sort, start.next_steps[0]) == (1, Sort.LOSES, step)
+    assert f"start without {said}" in start.verdict.text
+
+
+@pytest.mark.parametrize("name", [None, "subscriptionGroup.json", "topics.json", "consumerOffset.json"])
+def test_settings_that_no_broker_needs_to_have_written_are_not_missed(
+    name: str | None, demo: DemoStore, tmp_path: Path
+) -> None:
+    root, spare = tmp_path / "broker", {"topics.json": "topics.json.bak"}
+    store = DemoStore(shutil.copytree(demo.root, root), demo.broker_conf)
+    if name in ("topics.json", "consumerOffset.json"):  # with enableLmq that of a broker is called so
+        (root / "config" / name).rename(root / "config" / spare.get(name, "lmqConsumerOffset.json"))
+    gone = (f"config/{name}",) if name == "subscriptionGroup.json" else ()
+    result = looked_at(store, tmp_path, without=gone)
+    assert (result.problems, plan(result.snapshot).exit_code) == ([], 0)
+    assert not any(line.startswith("config") for line in result.not_read)
+
+
+def test_where_nothing_shows_that_a_broker_had_settings_that_is_no_finding(
+    demo: DemoStore, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    only_log = looked_at(demo, tmp_path, without=("config", "consumequeue", "index", "checkpoint", "lock"))
+    library = check_snapshot(taken(stores["5.5.0-restart"], tmp_path))
+    assert [problem.kind for problem in only_log.problems] == ["no-queues", "no-index"]
+    assert (library.problems, library.exit_code) == ([], 0)
+    for result in (only_log, library):
+        for not_read in (result.not_read, plan(result.snapshot).not_read):
+            (line,) = [line for line in not_read if line.startswith("config")]
+            assert line.startswith("config: found no such directory; where a broker has taken messages")
+
+
+@pytest.mark.parametrize(
+    ("name", "without", "found"),
+    [
+        ("5.3.3-rocksdb-settings-v1", ("topics", "topics.json"), {"topics"}),
+        ("5.3.3-rocksdb-settings-v1", ("topics",), set()),  # the file is taken over
+        ("5.5.0-rocksdb-settings-v2", ("delayOffset.json",), {"delayOffset.json"}),
+        ("5.5.0-rocksdb-settings-v2", ("rdb",), {"rdb"}),  # which takes over no file
+        ("5.5.0-rocksdb-settings-v1", None, {"config"}),
+    ],
+)
+def test_settings_in_rocksdb_that_are_gone(
+    name: str, without: tuple[str, ...] | None, found: set[str], tmp_path: Path
+) -> None:
+    store = unpack(name, tmp_path / "golden")
+    config = store.root / names.CONFIG
+    for path in [config] if without is None else [config / one for one in without]:
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    result = check_snapshot(take(StoreSettings.load(store.root, conf, store.version)))
+    gone = [problem for problem in result.problems if problem.kind == "missing-config"]
+    assert {Path(problem.path).name for problem in gone} == found
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_a_checkpoint_that_is_gone_is_said(crashed: bool, demo: DemoStore, tmp_path: Path) -> None:
+    root = shutil.copytree(demo.root, tmp_path / "broker")
+    if crashed:
+        (root / names.ABORT).touch()
+    result = looked_at(DemoStore(root, demo.broker_conf), tmp_path, without=("checkpoint",))
+    (gone,) = [problem for problem in result.problems if problem.kind == "no-checkpoint"]
+    assert ("reads the log from its first segment on" in gone.outcome) == crashed
+    assert result.verdict.sort == (Sort.NOT_READ if crashed else Sort.HARMLESS)
+    begins = plan(result.snapshot).prediction.began_at
+    assert begins is not None
+    assert (begins.base == 0) == crashed
 
 
 # --- What leads past the log's end ------------------------------------------------------------------------

@@ -354,6 +354,8 @@ def test_without_reading_the_log(tmp_path: Path) -> None:
         ("log", BROKEN, "The commit log isn't there."),
         ("segment", BROKEN, "A part of the commit log is missing."),
         ("config", BROKEN, "A broker starts without its topics"),
+        ("emptied", BROKEN, "A broker starts without its topics"),
+        ("no checkpoint", ATTENTION, "Nothing is broken, but something is odd."),
     ],
 )
 def test_the_page_says_no_less_than_a_check(tmp_path: Path, harm: str, level: str, headline: str) -> None:
@@ -380,6 +382,11 @@ def test_the_page_says_no_less_than_a_check(tmp_path: Path, harm: str, level: st
     if harm == "config":
         (store.root / "config").mkdir(exist_ok=True)
         (store.root / "config" / "topics.json").write_text("{")
+    if harm == "emptied":
+        (store.root / "config").mkdir(exist_ok=True)
+        (store.root / "config" / "topics.json").write_text("")
+    if harm == "no checkpoint":
+        (store.root / "checkpoint").unlink()
     facts = _facts(store.root, broker_conf=conf, rocketmq_version="5.5.0")
     assert facts.verdict.level == level
     assert facts.verdict.headline.startswith(headline)
