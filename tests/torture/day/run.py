@@ -227,6 +227,9 @@ class Day:
         def has_ended() -> bool:
             if time.monotonic() - began > 20:  # what expires makes room
                 self._disk.fill()
+                if self._feed.fed() >= self._until:  # all that was fed had room
+                    self._until = min(self._until + self._rate, self._messages)
+                    self._feed.fed(self._until)
             return tail.has_ended
 
         self._wait("the tail ends as its disk is full", has_ended)
