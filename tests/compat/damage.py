@@ -10,7 +10,7 @@ from pathlib import Path
 
 from reput.format import commitlog, names
 from reput.format.checkpoint import StoreCheckpoint
-from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.consumequeue import UNIT_LENGTH, unit
 from reput.format.indexfile import HEADER_LENGTH
 
 
@@ -290,6 +290,20 @@ def short_queue_file(copy: Copy) -> None:
     """The first file of a queue lacks its last unit."""
     path = copy.queue()[0]
     path.write_bytes(path.read_bytes()[:-20])
+
+
+def unit_of_a_cut(copy: Copy) -> None:
+    """A start has cut the log before its last message, one unit was left, and another message came there."""
+    last = copy.records()[-1]
+    for queue in sorted((copy.root / names.CONSUME_QUEUE).glob("*/*")):
+        path = sorted(queue.iterdir())[-1]
+        data = path.read_bytes()
+        used = -(-len(data.rstrip(b"\0")) // UNIT_LENGTH) * UNIT_LENGTH
+        (position,) = struct.unpack_from(">q", data, max(used - UNIT_LENGTH, 0))
+        if used and position != last.offset and used < copy.queue_file_size:
+            write(path, used, unit(last.offset, last.size + 8, 0))
+            return
+    raise AssertionError("no queue has room for a unit")
 
 
 Damage = Callable[[Copy], None]

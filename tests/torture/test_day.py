@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.torture.day.checks import Compared, check_counts, check_files, check_
 from tests.torture.day.disk import Disk, DiskError
 from tests.torture.day.plan import KINDS, plan
 from tests.torture.day.sizes import Sizes
-from tests.torture.day.stores import records
+from tests.torture.day.stores import lose_units, records
 from tests.torture.verify import WrongError
 
 _SEGMENT = 4000
@@ -67,7 +68,14 @@ def test_each_check_finds_what_is_wrong(tmp_path: Path) -> None:
     read_to(store_of(tmp_path / "whole", laid, "5.5.0"), tmp_path / "twin", laid.end)
     check_files(right, tmp_path / "twin")
     assert check_queues(right, tmp_path / "twin") > 0
-    state = read_to(store_of(tmp_path / "whole", laid, "5.5.0"), tmp_path / "twin", laid.end)
+    whole = store_of(tmp_path / "whole", laid, "5.5.0")
+    state = read_to(whole, tmp_path / "twin", laid.end)
+
+    # A cut takes the units of what it takes, and whole files of them.
+    read_to(whole, tmp_path / "shorter", laid.starts[150])
+    shutil.copytree(right, tmp_path / "cut")
+    lose_units(tmp_path / "cut", laid.starts[150])
+    assert check_queues(tmp_path / "shorter", tmp_path / "cut") > 0
     assert len(check_the_checks(right, tmp_path / "twin", state, sizes, kept)) == 3
     check_files(right, tmp_path / "twin")
 

@@ -104,6 +104,13 @@ class WalkedUnits:
             found += _unreached(queue, position[lost], offset[lost], offset[lost], displaced)
         return sorted(found, key=lambda one: one.queue)
 
+    def holds(self, queue: Queue, position: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[rows], whether a message of a plain or light queue begins at each physical offset."""
+        held = np.zeros(len(position), bool)
+        for part in self._parts.get(queue, ()):
+            held |= np.isin(position, part[1])
+        return held
+
     def unindexed(self, files: Sequence[IndexHeader], end: int) -> NDArray[np.int64]:
         """Physical offsets of messages with keys that lie in the range of no index file.
 

@@ -5,21 +5,25 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reput.broker.files import StoreFile
+import numpy as np
+
+from reput.broker.files import StoreFile, segment_at
 from reput.broker.predict import LogCut, Prediction
+from reput.broker.queue import QueueModel
 from reput.broker.record import Kind, judge
-from reput.broker.snapshot import Snapshot
+from reput.broker.snapshot import Queue, Snapshot
 from reput.broker.units import Unreached
 from reput.broker.written import first_written
 from reput.errors import Fact
 from reput.format import commitlog, names, properties
-from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.indexfile import file_length
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.log.written import written_end
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.scan.reference import Frame, frame
+from reput.words import counted
 
 #: Problems of a load that stand for messages which nobody can bring back from what is there.
 LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
@@ -27,6 +31,8 @@ LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
 DERIVED_GONE = frozenset({"missing-queue-files", "index-length", "not-a-directory"})
 _MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
 _MOST_LOOKED_AT = 10_000
+#: Units at a queue's end that are looked at: those of a cut of several megabytes.
+_MOST_UNITS = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,6 +162,7 @@ def broken_queues(prediction: Prediction) -> Iterator[Loss]:
     """What is wrong with queues after the restart, as far as its walk went through their messages."""
     yield from _unreached(prediction)
     yield from _beginning_late(prediction)
+    yield from _ending_late(prediction)
     yield from _hashed(prediction)
     yield from _without_ext(prediction)
 
@@ -188,6 +195,68 @@ def _beginning_late(prediction: Prediction) -> Iterator[Loss]:
             f"on, and messages before that may lie in {start} to {unseen} of the log, not walked"
         )
         yield _loss(prediction, queue, "queue-begins-late", (0, model.min_offset), 0, text)
+
+
+def _ending_late(prediction: Prediction) -> Iterator[Loss]:
+    """Queues with units at their end of messages that the log had before it was cut.
+
+    A start that cuts a queue moves a position back, and the units stay in the file. The next start takes
+    those again whose place the log has reached since, whatever message stands there now
+    (``ConsumeQueue.recover``, ``truncateDirtyLogicFiles``: rocketmq-all-4.9.7, 5.3.3).
+    """
+    for queue, model in sorted(prediction.queues.items()):
+        count = _left_units(prediction, queue, model)
+        if count:
+            units = "unit there is" if count == 1 else "units there are"
+            text = (
+                f"queue {queue[0]}:{queue[1]} ends {counted(count, 'place')} behind its last message: the "
+                f"{units} of what an earlier start cut off the log, consumers get other messages or none, "
+                "and new ones leave a hole"
+            )
+            places = model.max_offset - count, model.max_offset
+            yield _loss(prediction, queue, "queue-ends-late", places, count, text)
+
+
+def _left_units(prediction: Prediction, queue: Queue, model: QueueModel) -> int:
+    """How many units at a queue's end lead into the walk, and to no message of the queue."""
+    began_at = prediction.began_at
+    if began_at is None:
+        return 0
+    count = 0
+    for many in (1, _MOST_UNITS):  # most queues end with a message of theirs
+        found = [units for _, units in model.units(max(model.end - many * UNIT_LENGTH, 0))]
+        if not found:
+            return 0
+        units = np.concatenate(found)
+        position, size = units["position"].astype(np.int64), units["size"]
+        left = (position >= began_at.base) & (position < prediction.log_end)
+        left &= (size > 0) & (size != PRE_BLANK_SIZE) & ~prediction.walked.holds(queue, position)
+        others = np.flatnonzero(~left)
+        count = len(left) - (int(others[-1]) + 1 if len(others) else 0)
+        if not count:
+            return 0
+    # A broker with other settings has given a unit to a light queue, or to a message that none is due to.
+    for number, place in enumerate(position[::-1][:count].tolist()):
+        if _may_have_unit(prediction, queue, place):
+            return number
+    return count
+
+
+def _may_have_unit(prediction: Prediction, queue: Queue, physical: int) -> bool:
+    """Whether a message of this queue, or one with light queues, begins at a physical offset."""
+    snapshot = prediction.snapshot
+    segment = segment_at(prediction.segments, snapshot.segment_size, physical)
+    if segment is None:
+        return False
+    data = map_segment(segment.path, snapshot.segment_size).data
+    at = physical - segment.base
+    record = frame(data, segment.base, at, snapshot.settings.dialect.topic_length_v2)
+    if not isinstance(record, Frame):
+        return False
+    queue_id = int.from_bytes(data[at + commitlog.QUEUE_ID : at + commitlog.QUEUE_ID + 4], "big", signed=True)
+    if (bytes(data[slice(*record.topic)]).decode("utf-8", "replace"), queue_id) == queue:
+        return True
+    return properties.INNER_MULTI_DISPATCH in properties.parse(bytes(data[slice(*record.properties)]))
 
 
 def _hashed(prediction: Prediction) -> Iterator[Loss]:

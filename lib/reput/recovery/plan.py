@@ -170,7 +170,9 @@ class Plan:
                 f"`{verify}` compares everything with it"
             )
         else:
-            found.append(f"units and keys that the log has no message for: `{verify}` finds them")
+            found.append(
+                f"units within queues, and keys, that the log has no message for: `{verify}` finds them"
+            )
         return found
 
     def to_dict(self) -> dict[str, object]:

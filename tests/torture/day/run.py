@@ -31,7 +31,7 @@ from tests.torture.day.plan import (
     plan,
 )
 from tests.torture.day.sizes import Sizes
-from tests.torture.day.stores import FedStore, Slave, records
+from tests.torture.day.stores import FedStore, Slave, lose_units, records
 from tests.torture.day.watch import Results, Watch, metrics
 from tests.torture.tailing import Tailing
 from tests.torture.verify import WrongError, check_ledger, state_of
@@ -206,6 +206,7 @@ class Day:
         with (log / names.offset_name(base)).open("r+b") as file:
             file.seek(start - base)
             file.write(bytes(stop - start))
+        lose_units(self.store, first.position)
         self._books.after_kill(found, lost=len(lost))
         if self._random.random() < 0.4:
             killed = f", and the tail killed with {self._end_tail_by_kill()} processes"
@@ -226,6 +227,9 @@ class Day:
         def has_ended() -> bool:
             if time.monotonic() - began > 20:  # what expires makes room
                 self._disk.fill()
+                if self._feed.fed() >= self._until:  # all that was fed had room
+                    self._until = min(self._until + self._rate, self._messages)
+                    self._feed.fed(self._until)
             return tail.has_ended
 
         self._wait("the tail ends as its disk is full", has_ended)

@@ -10,7 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from reput.format import names
+from reput.format.consumequeue import FIELDS
 from tests.compat.cleaning import expire
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore
@@ -64,6 +67,22 @@ def _queue(data: mmap.mmap, at: int) -> Queue:
     topic_at = at + _BODY_LENGTH.size + _BODY_LENGTH.unpack_from(data, at)[0]
     topic = data[topic_at + 1 : topic_at + 1 + data[topic_at]]
     return f"{topic.decode()}/{queue_id}"
+
+
+def lose_units(root: Path, position: int) -> None:
+    """Take the units of messages at or past a physical offset out of a stopped store's consume queues.
+
+    A start that cuts queues leaves the units in their files, and the start after it takes those again whose
+    place the log has reached since (docs/recovery.md): a hole comes into the queue, and what is derived from
+    the log has other queueOffsets than the store from there on.
+    """
+    for path in sorted((root / names.CONSUME_QUEUE).glob("*/*/*")):
+        units = np.memmap(path, FIELDS, "r+")
+        lost = units["position"] >= position
+        if lost[0]:
+            path.unlink()  # of a last file of zeros, a start makes a unit of zeros
+        else:
+            units[lost] = 0
 
 
 class FedStore:

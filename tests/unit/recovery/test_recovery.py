@@ -114,6 +114,37 @@ def test_what_a_clean_start_does_not_repair(
         assert any("reput rebuild" in step for step in result.next_steps) is bool(expected)
 
 
+@pytest.mark.parametrize("crash", [False, True])
+@pytest.mark.parametrize("name", RESTARTED)
+def test_a_unit_of_a_message_that_was_cut_off_is_said(
+    name: str, crash: bool, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    def harm(copy: Copy) -> None:
+        damage.unit_of_a_cut(copy)
+        if crash:
+            (copy.root / names.ABORT).touch()
+
+    result = planned(stores[name], harm, tmp_path)
+    last = Copy(result.snapshot.settings.root, 65536, 1000).records()[-1].offset
+    (found,) = [loss for loss in result.unrepaired if loss.kind == "queue-ends-late"]
+    assert found.queue is not None
+    ((first, units),) = result.prediction.queues[found.queue].units(found.offset * UNIT_LENGTH)
+    assert (first, found.end, found.count) == (found.offset, found.offset + 1, 1)
+    assert units["position"].tolist() == [last], "the place of another queue's message"
+    assert "Don't start" in result.verdict.text
+    assert any("reput rebuild" in step for step in result.next_steps)
+
+
+def test_units_that_settings_do_not_ask_for_are_no_units_of_a_cut(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    store = stores["5.3.3-lmq"]
+    config = {name: value for name, value in store.config.items() if name != "enableMultiDispatch"}
+    assert config != store.config
+    without = replace(store, manifest={**store.manifest, "config": config})
+    assert kinds(planned(without, damage.nothing, tmp_path)) == set()
+
+
 @pytest.mark.parametrize("name", RESTARTED)
 def test_a_cut_leaves_queues_index_and_checkpoint_behind(
     name: str, stores: dict[str, GoldenStore], tmp_path: Path
