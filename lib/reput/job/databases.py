@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 _DELIVERY_MARKS = (rocksdbindex.LAST_POSITION, b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint")
 
 #: The kind of a finding: of these queues it isn't known where they ended.
-_EXPIRED = "expired-queues"
+EXPIRED_QUEUES = "expired-queues"
 
 
 def check(options: RebuildOptions, settings: StoreSettings, selection: Selection) -> None:
@@ -160,10 +160,10 @@ def carried(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
 def _tell(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> None:
     """Have the journal say, once, that queues whose messages have expired begin at 0."""
     state = plan.journal.state
-    if any(each.kind == _EXPIRED for each in state.findings):
+    if any(each.kind == EXPIRED_QUEUES for each in state.findings):
         return
     start = plan.log.start
-    finding = Finding(_EXPIRED, path, start, start, expected, found, outcome, count=count)
+    finding = Finding(EXPIRED_QUEUES, path, start, start, expected, found, outcome, count=count)
     plan.journal.append(replace(state.without_messages(), findings=[finding]))
 
 

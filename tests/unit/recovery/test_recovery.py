@@ -547,7 +547,7 @@ def test_settings_in_rocksdb_that_are_gone(
     for path in [config] if without is None else [config / one for one in without]:
         shutil.rmtree(path) if path.is_dir() else path.unlink()
     conf = store.write_broker_conf(tmp_path / "broker.conf")
-    result = check_snapshot(take(StoreSettings.load(store.root, conf, store.version)))
+    result = check_snapshot(take(StoreSettings.load(store.root, conf, store.version, rocksdb=True)))
     gone = [problem for problem in result.problems if problem.kind == "missing-config"]
     assert {Path(problem.path).name for problem in gone} == found
 
