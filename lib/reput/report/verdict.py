@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
+from reput.broker.snapshot import NO_CHECKPOINT
 from reput.recovery.losses import LOG_GONE
 from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
 from reput.recovery.verdict import MAY_BE_MADE
@@ -31,7 +32,8 @@ def verdict(facts: Facts, command: Callable[..., str], verify_next: Sequence[str
         verify_next: what a verification says is to be run next.
     """
     checks = {check.name: check for check in facts.checks}
-    level = worst(facts.findings) or (ATTENTION if facts.log is None else SOUND)
+    is_odd = facts.log is None or checks[CHECK].level == ATTENTION
+    level = worst(facts.findings) or (ATTENTION if is_odd else SOUND)
     return Verdict(
         level,
         NOTHING_FOUND if level == SOUND and not checks[VERIFY].ran else level,
@@ -66,7 +68,7 @@ def _headline(facts: Facts, checks: dict[str, Check], level: str) -> str:
         if all(_is_of_index(one.kind) for one in facts.findings if one.level == BROKEN):
             return "Searches by key don't find what the log holds: the index is broken."
         return "Consumers don't get what the log holds: queues, index or checkpoint are broken."
-    if kinds & _MAY_BE_LOST:
+    if kinds & (_MAY_BE_LOST - {NO_CHECKPOINT} if facts.clean else _MAY_BE_LOST):
         return "It isn't known whether consumers get all that the log holds."
     if level == ATTENTION:
         return "Nothing is broken, but something is odd."

@@ -138,10 +138,10 @@ def test_what_memory_goes_by_is_that_of_the_plan_and_the_page() -> None:
     assert machine._MEMORY_FIXED == MEASURED.memory_fixed
     assert machine._MEMORY_PER_CORE == MEASURED.memory_per_core
     page = (Path(__file__).parents[3] / "docs" / "benchmark.md").read_text(encoding="utf-8")
-    (warm,) = re.findall(r"^\| reput, warm +\| +5\.5\.0 \| +2 \|.* ([0-9.]+) GiB \|$", page, re.MULTILINE)
-    assert machine._MEMORY_NEEDED == int(float(warm) * GIB)
-    tails = re.findall(r"^\| +[0-9,]+ \| +[0-9]+ \|.* ms \| .* ([0-9.]+) GiB \|$", page, re.MULTILINE)
-    assert len(tails) == 2
+    warm = re.findall(r"^\| reput, warm +\| +5\.5\.0 \| +2 \|.* ([0-9.]+) GiB \|$", page, re.MULTILINE)
+    assert machine._MEMORY_NEEDED == int(max(map(float, warm)) * GIB)
+    tails = re.findall(r"^\|.* ms \| [0-9,]+ \| [0-9. ]*\| ([0-9.]+) GiB \|$", page, re.MULTILINE)
+    assert len(tails) == 5
     assert machine._MEMORY_TAIL == int(max(map(float, tails)) * GIB)
 
 
