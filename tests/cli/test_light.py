@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
 import subprocess
@@ -32,7 +33,14 @@ sys.meta_path.insert(0, Missing())
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
-    return golden("5.3.3-restart", tmp_path_factory.mktemp("light"))
+    made = golden("5.3.3-restart", tmp_path_factory.mktemp("light"))
+    config = made.root / "config"
+    config.mkdir()
+    (config / "topics.json").write_text('{"topicConfigTable":{}}')
+    (config / "consumerOffset.json").write_text('{"offsetTable":{}}')
+    version = {"stateVersion": 0, "timestamp": 1, "counter": 1}
+    (config / "delayOffset.json").write_text(json.dumps({"dataVersion": version, "offsetTable": {}}))
+    return made
 
 
 @pytest.fixture(scope="module")
