@@ -17,6 +17,7 @@ from reput.format.commitlog import Record
 from reput.job.options import GIB, RebuildOptions
 from reput.job.run import bytes_per_batch
 from reput.output.journal.journal import Journal
+from reput.output.task_results import Sent
 from reput.output.writer import BatchWriter, Progress
 from reput.replay.part_result import PartResult
 from reput.scan.rules import Part
@@ -204,7 +205,8 @@ def test_a_guess_that_was_wrong_leaves_no_queue_behind(tmp_path: Path) -> None:
     class Watching(Runner):
         def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
             results = super().map(function, items)
-            scanned.extend(result for result in results if isinstance(result, PartResult))
+            taken = [one.taken() for one in results if isinstance(one, Sent) and not one.path]
+            scanned.extend(result for result in taken if isinstance(result, PartResult))
             return results
 
     with writing(store, tmp_path / "out", Watching()) as (writer, _):
