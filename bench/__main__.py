@@ -11,12 +11,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import java_load, machine, reput_runs, table
-from bench.errors import BenchError, say
+from bench.errors import say, told
 from bench.generate import Log, log_directory, write_log
 from bench.result import Result
-from reput.errors import ReputError
-from tests.compat.jars import VERSIONS, JarsUnavailableError
-from tests.compat.jvm import JavaError
+from tests.compat.jars import VERSIONS
 
 PARTS = ("java", "cold", "warm", "floor", "cores")
 _UNITS = {"k": 10, "m": 20, "g": 30, "t": 40}
@@ -109,22 +107,19 @@ def measure(options: argparse.Namespace, log: Log) -> list[Result]:
     return results
 
 
+@told
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     options = arguments(words)
-    try:
-        if options.write is not None:
-            table.check(options.write)
-        say(f"a log of {options.size:,} bytes in {options.dir}")
-        log = write_log(options.dir, options.written_by, options.size)
-        results = measure(options, log)
-        about = machine.facts(options.dir)
-        text = table.render(results, log.messages, log.end, about)
-        if options.write is not None:
-            table.write(options.write, text)
-    except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    if options.write is not None:
+        table.check(options.write)
+    say(f"a log of {options.size:,} bytes in {options.dir}")
+    log = write_log(options.dir, options.written_by, options.size)
+    results = measure(options, log)
+    about = machine.facts(options.dir)
+    text = table.render(results, log.messages, log.end, about)
+    if options.write is not None:
+        table.write(options.write, text)
     if options.json:
         facts = {
             "log": {"bytes": log.end, "messages": log.messages, "written_by": log.written_by},

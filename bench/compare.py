@@ -23,16 +23,13 @@ from pathlib import Path
 
 from bench import machine
 from bench.__main__ import size
-from bench.errors import BenchError, say
+from bench.errors import BenchError, say, told
 from bench.generate import Log, log_directory, warm_page_cache, write_log
 from bench.process import run
 from bench.queues import SMALL_FILES, many_queues
-from reput.errors import ReputError
 from reput.format import names
 from reput.store.compare import compare
 from tests.compat.conf import conf_text
-from tests.compat.jars import JarsUnavailableError
-from tests.compat.jvm import JavaError
 
 FIGURES = ("cold", "warm", "queues", "check", "lag")
 _VERSION = "5.5.0"
@@ -228,21 +225,18 @@ def lines(found: Sequence[tuple[str, list[tuple[float, float]]]]) -> Iterator[st
         )
 
 
+@told
 def main(words: Sequence[str] | None = None) -> int:
     """Compare two trees; returns the exit code."""
     options = arguments(words)
     began = time.perf_counter()
-    try:
-        home = log_directory(options.dir, _VERSION, options.size)
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=options.dir) as place:
-            found = list(measure(options, Path(place)))
-        print(*lines(found), sep="\n")
-        print(f"\n{options.pairs} pairs, {time.perf_counter() - began:.0f} s")
-        print(*(f"{name}: {fact}" for name, fact in machine.facts(options.dir).items()), sep="\n")
-    except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    home = log_directory(options.dir, _VERSION, options.size)
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=options.dir) as place:
+        found = list(measure(options, Path(place)))
+    print(*lines(found), sep="\n")
+    print(f"\n{options.pairs} pairs, {time.perf_counter() - began:.0f} s")
+    print(*(f"{name}: {fact}" for name, fact in machine.facts(options.dir).items()), sep="\n")
     return 0
 
 

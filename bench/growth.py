@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import statistics
 import sys
 import tempfile
 import time
@@ -19,22 +20,20 @@ from pathlib import Path
 
 from bench import machine
 from bench.__main__ import size
-from bench.errors import BenchError, say
+from bench.errors import BenchError, say, told
 from bench.generate import Log, log_directory, warm_page_cache, write_log
 from bench.process import run
 from bench.table import markdown
 from bench.warm import rebuilds
-from reput.errors import ReputError
 from reput.format import names
 from reput.spark.sessions import session
 from reput.store.space import human
 from reput.verify import VerifyOptions, verify
-from tests.compat.jars import VERSIONS, JarsUnavailableError
-from tests.compat.jvm import JavaError
+from tests.compat.jars import VERSIONS
 
 _GIB = 1 << 30
 _DERIVED = (names.CONSUME_QUEUE, names.INDEX, names.CHECKPOINT)
-#: Of the memory that is free at the start, so that the outputs' pages don't push the log's out.
+#: Of the memory, so that the outputs' pages don't push the log's out.
 _MOST_CACHED = 0.75
 
 
@@ -96,9 +95,8 @@ def measure(log: Log, home: Path, options: argparse.Namespace) -> list[dict[str,
         BenchError: a run failed, or found something.
     """
     cores = len(os.sched_getaffinity(0))
-    free = os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     cached = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") * _MOST_CACHED
-    say(f"{human(free)} of memory are free; a log of up to {human(int(cached))} is read from the page cache")
+    say(f"a log of up to {human(int(cached))} is read from the page cache")
     lines: list[dict[str, object]] = []
     for length in options.sizes:
         for way in ("page cache", "disk"):
@@ -114,7 +112,7 @@ def measure(log: Log, home: Path, options: argparse.Namespace) -> list[dict[str,
                     runs.append({**json.loads(done.output), "peak_bytes": done.peak_bytes})
                 say(f"{human(length)}, {way}: {runs[-1]}")
             middle = {
-                what: sorted(each[what] for each in runs)[len(runs) // 2]
+                what: statistics.median(each[what] for each in runs)
                 for what in ("rebuild", "verify", "peak_bytes")
             }
             lines.append(
@@ -190,25 +188,22 @@ def plot(lines: Sequence[dict[str, object]], path: Path) -> None:
     pyplot.close(figure)
 
 
+@told
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     options = arguments(words)
-    try:
-        if options.one:
-            one(*options.one)
-            return 0
-        if any(length % _GIB for length in options.sizes):
-            raise BenchError("--sizes: whole segments of 1g")
-        longest = max(options.sizes)
-        log = write_log(options.dir, options.version, longest)
-        lines = measure(log, log_directory(options.dir, options.version, longest), options)
-        print(json.dumps({"machine": machine.facts(options.dir), "lines": lines}))
-        print(table(lines))
-        if options.plot is not None:
-            plot(lines, options.plot)
-    except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    if options.one:
+        one(*options.one)
+        return 0
+    if any(length % _GIB for length in options.sizes):
+        raise BenchError("--sizes: whole segments of 1g")
+    longest = max(options.sizes)
+    log = write_log(options.dir, options.version, longest)
+    lines = measure(log, log_directory(options.dir, options.version, longest), options)
+    print(json.dumps({"machine": machine.facts(options.dir), "lines": lines}))
+    print(table(lines))
+    if options.plot is not None:
+        plot(lines, options.plot)
     return 0
 
 

@@ -18,14 +18,12 @@ from pathlib import Path
 from statistics import median
 
 from bench.__main__ import size
-from bench.errors import BenchError
+from bench.errors import BenchError, told
 from bench.generate import Log, log_directory, warm_page_cache, write_log
-from reput.errors import ReputError
 from reput.job import RebuildOptions, rebuild
 from reput.spark.sessions import session
 from reput.store.compare import compare
-from tests.compat.jars import VERSIONS, JarsUnavailableError
-from tests.compat.jvm import JavaError
+from tests.compat.jars import VERSIONS
 
 WAYS = {"same_files": True, "one_writer": False}
 
@@ -76,16 +74,13 @@ def measure(log: Log, home: Path, version: str, repeat: int) -> dict[str, object
     }
 
 
+@told
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     options = arguments(words)
-    try:
-        log = write_log(options.dir, options.version, options.size)
-        home = log_directory(options.dir, options.version, options.size)
-        print(json.dumps(measure(log, home, options.version, options.repeat), indent=2))
-    except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    log = write_log(options.dir, options.version, options.size)
+    home = log_directory(options.dir, options.version, options.size)
+    print(json.dumps(measure(log, home, options.version, options.repeat), indent=2))
     return 0
 
 

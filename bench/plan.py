@@ -15,21 +15,19 @@ from statistics import median
 
 from bench import java_load
 from bench.__main__ import size
-from bench.errors import BenchError, say
+from bench.errors import BenchError, say, told
 from bench.generate import log_directory, warm_page_cache, write_log
 from bench.process import run
 from bench.table import markdown
 from reput.broker.snapshot import take
 from reput.broker.walk import store_timestamp
 from reput.config.settings import StoreSettings
-from reput.errors import ReputError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.recovery.check import check_snapshot
 from reput.recovery.plan import MOST_READ, plan
-from tests.compat.jars import VERSIONS, JarsUnavailableError
+from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore
-from tests.compat.jvm import JavaError
 
 _NO_LIMIT = 0x7FFFFFFF
 
@@ -139,30 +137,27 @@ def measure_one(store: Path, version: str, *, full: bool) -> dict[str, float]:
     }
 
 
+@told
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     options = arguments(words)
     if options.one is not None:
         print(json.dumps(measure_one(options.one, options.versions[0], full=options.full)))
         return 0
-    try:
-        log = write_log(options.dir, "5.5.0", options.size)
-        home = log_directory(options.dir, "5.5.0", options.size)
-        if java_load.known_result(home, "5.5.0") is None:
-            java_load.measure(home, log, "5.5.0", 2, 1)
-        stores = prepare(home, java_load.reference(home, "5.5.0"))
-        warm_page_cache(log)
-        lines = []
-        for state, store in stores.items():
-            for version in options.versions:
-                wanted = ["-m", "bench.plan", "--one", str(store), "--versions", version]
-                wanted += ["--full"] if options.full else []
-                runs = [json.loads(run(wanted, 2, options.dir).output) for _ in range(options.repeat)]
-                lines.append(_line(state, version, runs))
-                say(" | ".join(lines[-1]))
-    except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    log = write_log(options.dir, "5.5.0", options.size)
+    home = log_directory(options.dir, "5.5.0", options.size)
+    if java_load.known_result(home, "5.5.0") is None:
+        java_load.measure(home, log, "5.5.0", 2, 1)
+    stores = prepare(home, java_load.reference(home, "5.5.0"))
+    warm_page_cache(log)
+    lines = []
+    for state, store in stores.items():
+        for version in options.versions:
+            wanted = ["-m", "bench.plan", "--one", str(store), "--versions", version]
+            wanted += ["--full"] if options.full else []
+            runs = [json.loads(run(wanted, 2, options.dir).output) for _ in range(options.repeat)]
+            lines.append(_line(state, version, runs))
+            say(" | ".join(lines[-1]))
     print(markdown(["broker was", "start of", "check", "plan", "of the log read", "not read", "exit"], lines))
     return 0
 

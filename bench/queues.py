@@ -26,19 +26,17 @@ from pathlib import Path
 
 from bench import machine
 from bench.__main__ import size
-from bench.errors import BenchError, say
+from bench.errors import BenchError, say, told
 from bench.generate import Log, log_directory, warm_page_cache, write_log
 from bench.memory import MemorySampler
 from bench.process import pinned, run
-from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.store.compare import compare
 from reput.store.space import human
 from tests.compat.conf import conf_text
-from tests.compat.jars import VERSIONS, JarsUnavailableError
+from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore
-from tests.compat.jvm import JavaError
 
 _HEAP = "4g"
 _NO_LIMIT = 0x7FFFFFFF
@@ -334,25 +332,22 @@ def _topics(segment: Path) -> set[str]:
     return found
 
 
+@told
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     options = arguments(words)
     if options.one:
         one(*options.one)
         return 0
-    try:
-        home = log_directory(options.dir, options.version, options.size)
-        home.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=home) as place:
-            lines = []
-            for number, (case, java) in enumerate(cases(options)):
-                (own := Path(place, str(number))).mkdir()
-                lines.append(measure(case, own, options.version, options.repeat, java=java))
-        print(json.dumps({"machine": machine.facts(options.dir), "lines": [asdict(line) for line in lines]}))
-        print(*table(lines), sep="\n")
-    except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    home = log_directory(options.dir, options.version, options.size)
+    home.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=home) as place:
+        lines = []
+        for number, (case, java) in enumerate(cases(options)):
+            (own := Path(place, str(number))).mkdir()
+            lines.append(measure(case, own, options.version, options.repeat, java=java))
+    print(json.dumps({"machine": machine.facts(options.dir), "lines": [asdict(line) for line in lines]}))
+    print(*table(lines), sep="\n")
     return 0
 
 

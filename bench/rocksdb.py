@@ -20,18 +20,16 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from bench.__main__ import size
-from bench.errors import BenchError, say
+from bench.errors import BenchError, say, told
 from bench.generate import Log, log_directory, warm_page_cache, write_log
 from bench.memory import MemorySampler
 from bench.process import pinned, run
 from bench.queues import light_queues
-from reput.errors import ReputError
 from reput.format import names
 from tests.compat import rocksdb
 from tests.compat.conf import conf_text
-from tests.compat.jars import JarsUnavailableError
 from tests.compat.java_store import JavaStore
-from tests.compat.jvm import JavaError, Jvm
+from tests.compat.jvm import Jvm
 
 VERSIONS = ("5.3.3", "5.5.0")
 _ROCKSDB: dict[str, object] = {"storeType": "defaultRocksDB"}
@@ -215,13 +213,10 @@ def measure(options: argparse.Namespace) -> dict[str, object]:
     return told
 
 
+@told
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
-    try:
-        print(json.dumps(measure(arguments(words)), indent=2))
-    except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    print(json.dumps(measure(arguments(words)), indent=2))
     return 0
 
 

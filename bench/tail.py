@@ -31,19 +31,17 @@ from typing import Any
 
 from bench import backlog, machine, usage
 from bench.__main__ import size
-from bench.errors import BenchError, say
+from bench.errors import BenchError, say, told
 from bench.generate import log_directory, write_log, writer_in
 from bench.memory import MemorySampler
 from reput.config.settings import StoreSettings
-from reput.errors import ReputError
 from reput.format import names
 from reput.output.journal.journal import read_state
 from reput.replay.state import State
 from reput.store.compare import compare
 from reput.watch.note import RunNote
-from tests.compat.jars import VERSIONS, JarsUnavailableError
+from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore
-from tests.compat.jvm import JavaError
 
 _ROOT = Path(__file__).parents[1]
 _TOPICS, _QUEUES = 4, 4
@@ -343,14 +341,11 @@ def catch_up(options: argparse.Namespace) -> dict[str, object]:
     return backlog.measure(log_directory(options.dir, options.version, options.backlog), log, options.version)
 
 
+@told
 def main(words: Sequence[str] | None = None) -> int:
     """Run the benchmark; returns the exit code."""
     options = arguments(words)
-    try:
-        facts = measure(options) if options.backlog is None else catch_up(options)
-    except (BenchError, JarsUnavailableError, JavaError, ReputError, OSError) as error:
-        print(f"bench: {error}", file=sys.stderr)
-        return 1
+    facts = measure(options) if options.backlog is None else catch_up(options)
     print(json.dumps(facts, indent=2))
     return 0
 
