@@ -397,8 +397,7 @@ def _queue_problems(snapshot: Snapshot, directory: str) -> Iterator[Problem]:
     _, file_size = snapshot.settings.queue_file_sizes[directory]
     for listing in snapshot.all_queues[directory].values():
         yield from listing.problems
-        short = [number(Path(one.path).name) for one in listing.problems if one.kind == WRONG_LENGTH]
-        there = {one for one in short if one is not None}
+        there = {number(Path(one.path).name) for one in listing.problems if one.kind == WRONG_LENGTH}
         yield from gaps(listing.files, file_size, "missing-queue-files", there)
 
 

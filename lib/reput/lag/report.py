@@ -10,7 +10,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter
@@ -104,14 +104,9 @@ class QueueLag:
 
 
 #: The attributes of a :class:`QueueLag` in the order of its JSON, and their names there.
-_facts = attrgetter(
-    *("group", "topic", "queue_id", "committed", "pulled", "min_offset", "max_offset", "lag", "expired"),
-    *("flags", "oldest_stored"),
-)
-_JSON_NAMES = (
-    *("group", "topic", "queue_id", "committed", "pulled", "min_offset", "max_offset", "lag", "expired"),
-    *("flags", "oldest_store_timestamp"),
-)
+_NAMES = [one.name for one in fields(QueueLag) if one.name != "oldest_stored"]
+_facts = attrgetter(*_NAMES, "oldest_stored")
+_JSON_NAMES = (*_NAMES, "oldest_store_timestamp")
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,6 +219,7 @@ class LagReport:
         }
 
 
+@collector_paused()
 def lag(
     settings: StoreSettings,
     *,
@@ -253,18 +249,6 @@ def lag(
             the log or a queue can't be read.
     """
     check_store(settings.root)
-    with collector_paused():
-        return _lag(settings, group, topic, offsets, now, store)
-
-
-def _lag(
-    settings: StoreSettings,
-    group: str | None,
-    topic: str | None,
-    offsets: Path | None,
-    now: int | None,
-    store: QueryStore | None,
-) -> LagReport:
     read = committed_offsets(settings, offsets)
     wanted = [
         (one, of) for one, topics in read.topics.items() for of in topics if _fits(one, of, group, topic)

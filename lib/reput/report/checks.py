@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from reput.broker.problem import Problem
@@ -35,7 +34,7 @@ def checked(
     Raises:
         ReputError: a file can't be read, or the segments contradict each other.
     """
-    checked = check_snapshot(snapshot, heads)
+    result = check_snapshot(snapshot, heads)
     found = [
         Found(
             source=CHECK,
@@ -48,19 +47,17 @@ def checked(
             outcome=problem.outcome,
             next=problem.next_step,
         )
-        for problem in checked.problems
+        for problem in result.problems
     ]
     stops = sum(problem.stops for problem in snapshot.problems)
     if stops:
         answer = f"no: {counted(stops, 'thing')} to see to first"
     else:
-        odd = "and finds nothing odd in what it could read" if checked.unread else "and finds nothing odd"
+        odd = "and finds nothing odd in what it could read" if result.unread else "and finds nothing odd"
         odd = f"with {counted(len(found), 'finding')}" if found else odd
         answer = f"it starts, {odd}"
-    check = told(CHECK, asks, answer, found)
-    if checked.unread:
-        check = replace(check, level=worst(found) or ATTENTION)
-    return check, found, checked.unread
+    level = worst(found) or (ATTENTION if result.unread else SOUND)
+    return Check(CHECK, asks, True, level, answer, len(found)), found, result.unread
 
 
 def told(name: str, asks: str, answer: str, found: Sequence[Found]) -> Check:
