@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import json
 import os
 import struct
 import subprocess
@@ -77,6 +78,16 @@ def golden(name: str, directory: Path, **changes: object) -> GoldenStore:
     with conf.open("a", encoding="utf-8") as file:
         file.writelines(f"{key}={value}\n" for key, value in changes.items())
     return store
+
+
+def give_settings(store: GoldenStore) -> None:
+    """Have a golden store hold the files of settings that each broker has written that took a message."""
+    config = store.root / names.CONFIG
+    config.mkdir()
+    (config / "topics.json").write_text('{"topicConfigTable":{}}')
+    (config / "consumerOffset.json").write_text('{"offsetTable":{}}')
+    version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
+    (config / "delayOffset.json").write_text(json.dumps({"dataVersion": version, "offsetTable": {}}))
 
 
 def broker_conf(store: GoldenStore) -> Path:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ import pytest
 from reput.rocksdb.installed import PACKAGE
 from reput.unforeseen import _OF_SPARK
 from tests.golden.store import GoldenStore
-from tests.rebuilds import Outcome, broker_conf, environment, golden, tree
+from tests.rebuilds import Outcome, broker_conf, environment, give_settings, golden, tree
 
 ROOT = Path(__file__).parents[2]
 #: What Python loads before anything else: the packages of the extra aren't there.
@@ -34,12 +33,7 @@ sys.meta_path.insert(0, Missing())
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
     made = golden("5.3.3-restart", tmp_path_factory.mktemp("light"))
-    config = made.root / "config"
-    config.mkdir()
-    (config / "topics.json").write_text('{"topicConfigTable":{}}')
-    (config / "consumerOffset.json").write_text('{"offsetTable":{}}')
-    version = {"stateVersion": 0, "timestamp": 1, "counter": 1}
-    (config / "delayOffset.json").write_text(json.dumps({"dataVersion": version, "offsetTable": {}}))
+    give_settings(made)
     return made
 
 

@@ -161,15 +161,21 @@ def _seen(moment: Callable[[], object]) -> bool:
         return False
 
 
-@pytest.mark.spark
-def test_the_last_files_of_expired_queues_come_too(gateway: Gateway, tmp_path: Path) -> None:
-    """Without one the next queueOffset would be 0, and consumers' offsets past the queue's end."""
-    store = golden("5.3.3-lost-head", tmp_path)
+def with_expired_queue(name: str, directory: Path) -> GoldenStore:
+    """A golden store with a queue, Expired:3, whose messages, 100 to 106, have all expired."""
+    store = golden(name, directory)
     start = store.manifest["log"]["start"]
     last = store.root / names.CONSUME_QUEUE / "Expired" / "3" / names.offset_name(2000)
     last.parent.mkdir(parents=True)
     units = b"".join(unit(position, 100, 7) for position in range(start - 700, start, 100))
     last.write_bytes(units.ljust(1000, b"\0"))
+    return store
+
+
+@pytest.mark.spark
+def test_the_last_files_of_expired_queues_come_too(gateway: Gateway, tmp_path: Path) -> None:
+    """Without one the next queueOffset would be 0, and consumers' offsets past the queue's end."""
+    store = with_expired_queue("5.3.3-lost-head", tmp_path)
     url, out = gateway.upload(store.root, f"{tmp_path.name}/store"), tmp_path / "restored"
     conf = ["-c", broker_conf(store), "--rocketmq-version", store.version]
     done = run("restore", url, "-o", out, *conf, "--json", env=environment(**gateway.environment()))
@@ -180,12 +186,8 @@ def test_the_last_files_of_expired_queues_come_too(gateway: Gateway, tmp_path: P
 
 @pytest.mark.spark
 def test_queues_in_files_that_have_expired_go_on_in_rocksdb(gateway: Gateway, tmp_path: Path) -> None:
-    store = golden("5.5.0-lost-head", tmp_path)
+    store = with_expired_queue("5.5.0-lost-head", tmp_path)
     start = store.manifest["log"]["start"]
-    last = store.root / names.CONSUME_QUEUE / "Expired" / "3" / names.offset_name(2000)
-    last.parent.mkdir(parents=True)
-    units = b"".join(unit(position, 100, 7) for position in range(start - 700, start, 100))
-    last.write_bytes(units.ljust(1000, b"\0"))
     url, out = gateway.upload(store.root, f"{tmp_path.name}/store"), tmp_path / "restored"
     conf = broker_conf(store)
     conf.write_text(f"{conf.read_text()}storeType=defaultRocksDB\n")

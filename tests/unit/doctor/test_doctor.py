@@ -24,7 +24,7 @@ from reput.errors import SparkError
 from reput.log.segments import discover
 from reput.spark.sessions import delta_jar
 from tests.golden.store import GoldenStore, unpack
-from tests.rebuilds import broker_conf, broker_lock, golden
+from tests.rebuilds import broker_conf, broker_lock, give_settings, golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -35,12 +35,7 @@ GIB = 1 << 30
 @pytest.fixture
 def store(tmp_path: Path) -> GoldenStore:
     store = golden("5.5.0-lost-head", tmp_path)
-    config = store.root / "config"
-    config.mkdir()
-    (config / "topics.json").write_text('{"topicConfigTable":{}}')
-    (config / "consumerOffset.json").write_text('{"offsetTable":{}}')
-    version = {"counter": 0, "stateVersion": 0, "timestamp": 0}
-    (config / "delayOffset.json").write_text(json.dumps({"dataVersion": version, "offsetTable": {}}))
+    give_settings(store)
     return store
 
 
