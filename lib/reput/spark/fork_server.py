@@ -170,11 +170,12 @@ class _Server:
 
     def _stop(self, client: object) -> None:
         """End the process whose client is gone."""
+        process = next((process for process, one in self._running.items() if one is client), None)
+        if process is None:
+            return  # it has ended in the same moment, which was told
         self._selector.unregister(client)  # type: ignore[arg-type]
-        for process, one in self._running.items():
-            if one is client:
-                with suppress(OSError):
-                    os.kill(process, signal.SIGTERM)
+        with suppress(OSError):
+            os.kill(process, signal.SIGTERM)
 
     def _report(self, handle: object, process: int) -> None:
         """Tell a client how its process ended."""

@@ -143,6 +143,22 @@ def test_a_fork_ends_with_its_client_and_a_client_with_its_fork(
     assert one.returncode == -signal.SIGKILL
 
 
+def test_a_fork_and_its_client_may_end_in_the_same_moment(
+    owner: tuple[subprocess.Popen[str], Path], modules: Path
+) -> None:
+    process = owner[0].pid
+    server = int(Path(f"/proc/{process}/task/{process}/children").read_text())
+    one, fork = waiting(modules, owner[1])
+    os.kill(server, signal.SIGSTOP)
+    os.kill(fork, signal.SIGKILL)
+    until(lambda: not is_running(fork))
+    one.kill()
+    one.communicate()
+    os.kill(server, signal.SIGCONT)
+    another = client(modules, owner[1], "0")
+    assert "a=b True input" in another.communicate("input")[0], "it still serves"
+
+
 @pytest.mark.parametrize("left", [0, 2, 4])
 def test_where_the_server_can_open_no_more_the_client_becomes_that_python(
     modules: Path, tmp_path: Path, left: int
