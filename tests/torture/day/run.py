@@ -191,6 +191,12 @@ class Day:
     def _cut(self) -> str:
         self._advance()
         self._pass(self._random.uniform(0.5, 2))
+
+        def has_new() -> bool:
+            self._feed_on()  # a line may have let the slave have all that is fed before the next event
+            return self._feed.end() > self._slave.end
+
+        self._wait("a message comes that the slave hasn't got", has_new)
         self._feed.kill()
         log, segment = self._feed.log, self._sizes.segment
         found = list(records(log, self._slave.end, segment))
@@ -227,9 +233,7 @@ class Day:
         def has_ended() -> bool:
             if time.monotonic() - began > 20:  # what expires makes room
                 self._disk.fill()
-                if self._feed.fed() >= self._until:  # all that was fed had room
-                    self._until = min(self._until + self._rate, self._messages)
-                    self._feed.fed(self._until)
+                self._feed_on()  # all that was fed may have had room
             return tail.has_ended
 
         self._wait("the tail ends as its disk is full", has_ended)
@@ -252,6 +256,12 @@ class Day:
         blank_end = end + (-end % self._sizes.segment)
         if found not in (end, blank_end):
             raise WrongError(f"the store goes on at {found:,}, its log ends at {end:,}")
+
+    def _feed_on(self) -> None:
+        """Feed some more before the next event, where all that was to be fed has been."""
+        if self._feed.fed() >= self._until:
+            self._until = min(self._until + self._rate // 100, self._messages)
+            self._feed.fed(self._until)
 
     def _advance(self) -> None:
         """Let the slave have all there is."""
