@@ -485,7 +485,7 @@ class Broker:
             # Replication takes all network interfaces, and a single broker has no use for it.
             self.store.getHaService().shutdown()
         if self._slave_of is None:
-            self._wait_for_route("TBW102")
+            self._wait_for_route("TBW102", register=True)
 
     def _arguments(self, jvm: Jvm, name: str, settings: Mapping[str, object]) -> Any:
         path = jvm.home / name
@@ -516,14 +516,21 @@ class Broker:
             self._puller = consumer
         return self._puller
 
-    def _wait_for_route(self, topic: str) -> None:
-        """Wait until the name server knows that the broker has this topic."""
+    def _wait_for_route(self, topic: str, *, register: bool = False) -> None:
+        """Wait until the name server knows that the broker has this topic.
+
+        Args:
+            register: have the broker tell the name server. As it starts, a 5.x broker may not have found the
+                name server yet, and tries again only ten seconds later.
+        """
         deadline = time.monotonic() + _READY_TIMEOUT
         routes = self._name_server_controller.getRouteInfoManager()
         while not self._has_route(routes.pickupTopicRouteData(topic)):
             if time.monotonic() > deadline:
                 raise JavaError(f"no broker has topic {topic}; {self._broker.log_tail()}")
             time.sleep(0.05)
+            if register:
+                self._controller.registerBrokerAll(True, False, True)
 
     def _has_route(self, route: Any) -> bool:
         queues = () if route is None else route.getQueueDatas()

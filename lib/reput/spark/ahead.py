@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
 #: The Java option of every driver.
 LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
+_WORKER_PYTHON = Path(__file__).with_name("worker_python.sh")
 #: Where Java has its temporary files, whatever TMPDIR says; Spark has its own there without SPARK_LOCAL_DIRS.
 JAVA_TEMPORARY = "/tmp"
 #: Of a local session's JVM.
@@ -235,20 +236,24 @@ def driver_options() -> str:
 
 def choose_python(*, is_local: bool, starts_jvm: bool) -> None:
     """Choose the workers' Python, unless the operator did."""
-    script = Path(__file__).with_name("worker_python.sh")
     given = os.environ.get("PYSPARK_PYTHON")
-    if given not in (None, str(script)):
+    if given not in (None, str(_WORKER_PYTHON)):
         return
     # A running JVM knows the script's own variable only if an earlier session of this process chose it.
-    ours = is_local and (given is not None or starts_jvm) and os.access(script, os.X_OK)
+    ours = is_local and (given is not None or starts_jvm) and os.access(_WORKER_PYTHON, os.X_OK)
     if ours and _is_unpacked("pyspark") and _is_unpacked("py4j"):
         os.environ |= {
-            "PYSPARK_PYTHON": str(script),
+            "PYSPARK_PYTHON": str(_WORKER_PYTHON),
             "REPUT_PYTHON": sys.executable,
             "REPUT_PYTHON_VERSION": f"{sys.version_info[0]}.{sys.version_info[1]}",
         }
     else:
         os.environ["PYSPARK_PYTHON"] = sys.executable
+
+
+def runs_our_python() -> bool:
+    """Whether :func:`choose_python` chose the one that can be forked."""
+    return os.environ.get("PYSPARK_PYTHON") == str(_WORKER_PYTHON)
 
 
 def _finish_session() -> None:

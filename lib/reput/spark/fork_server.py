@@ -1,13 +1,14 @@
 """A process that has loaded what Spark's Python processes need, and is forked in their place.
 
 A local session starts six of them: two daemons of workers, and one each to look data sources up, to make one,
-to plan a read and to run a stream's source. Each would load the same modules anew, most of a second of a core
-together with the kernels. A command forks this process from itself before it has any thread, lock or session
-(:func:`begin`); worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it
-each process starts by itself.
+to plan a read and to run a stream's source; the last four again for each query. Each would load the same
+modules anew, most of a second of a core together with the kernels. A command forks this process from itself
+before it has any thread, lock or session (:func:`begin`); any other Python starts it (:func:`start`).
+worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it each process starts
+by itself.
 
-It ends with the command, however that ends: it reads from a pipe whose other end is the command's alone. What
-it forked ends then, too.
+It ends with its owner, the command or the other Python, however that ends: it reads from a pipe whose other
+end is the owner's alone. What it forked ends then, too.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ import select
 import selectors
 import signal
 import socket
+import subprocess
 import sys
 import threading
 import traceback
@@ -36,7 +38,7 @@ _OPEN_FILES = Path("/proc/self/fd")
 
 
 class ForkServer:
-    """The server, as the command sees it that it was forked from."""
+    """The server, as its owner sees it."""
 
     def __init__(self, process: int, owned: int) -> None:
         self._process, self._owned = process, owned
@@ -56,11 +58,7 @@ def begin(path: Path) -> ForkServer | None:
     Returns:
         None if there can't be one: in a process with other threads a fork might copy their locks.
     """
-    if threading.active_count() > 1 or has_clients() or not _OPEN_FILES.is_dir():
-        return None
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except (OSError, AttributeError):  # Linux before 5.3, or a sandbox
+    if threading.active_count() > 1 or has_clients() or not _can_serve():
         return None
     _load()
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
@@ -78,15 +76,49 @@ def begin(path: Path) -> ForkServer | None:
         listening.close()
         return None
     if process == 0:
+        os.setsid()  # Ctrl-C is the command's alone
         _serve_and_exit(listening, ended)
     listening.close()
     os.close(ended)
     return ForkServer(process, owned)
 
 
+def start(path: Path) -> ForkServer | None:
+    """Start the server, which listens at ``path``, in a directory of the user's alone, as a process of its own.
+
+    Returns:
+        None if there can't be one.
+    """
+    if not _can_serve():
+        return None
+    ended, owned = os.pipe()
+    try:
+        process = subprocess.Popen(
+            [sys.executable, "-m", __name__, str(path)],
+            stdin=ended,
+            stdout=subprocess.DEVNULL,
+            # Ctrl-C is its owner's alone.
+            start_new_session=True,
+        )
+    except OSError:
+        os.close(owned)
+        return None
+    finally:
+        os.close(ended)
+    process.returncode = 0  # it is waited for by its number, and not by this object when that is collected
+    return ForkServer(process.pid, owned)
+
+
+def _can_serve() -> bool:
+    try:
+        os.close(os.pidfd_open(os.getpid()))
+    except (OSError, AttributeError):  # Linux before 5.3, or a sandbox
+        return False
+    return _OPEN_FILES.is_dir()
+
+
 def _serve_and_exit(listening: socket.socket, ended: int) -> NoReturn:
     try:
-        os.setsid()  # Ctrl-C is the command's alone
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         _let_go({0, 1, 2, listening.fileno(), ended})
@@ -107,7 +139,7 @@ def _load() -> None:
 
 
 def _load_kernels(ended: int) -> None:
-    """Load them; they may have to be compiled. If the command ends meanwhile, so does this process."""
+    """Load them; they may have to be compiled. If the owner ends meanwhile, so does this process."""
     from reput.spark import kernels
 
     signal.signal(signal.SIGIO, signal.SIG_DFL)
@@ -136,7 +168,7 @@ class _Server:
         self._running: dict[int, socket.socket] = {}
 
     def run(self) -> None:
-        """Serve until the command has ended."""
+        """Serve until the owner has ended."""
         while True:
             for key, _ in self._selector.select():
                 if key.fileobj == self._ended:
@@ -270,3 +302,20 @@ def _become(streams: list[int], fields: list[bytes]) -> NoReturn:
         sys.stdout.flush()
         sys.stderr.flush()
     os._exit(code & 0xFF)
+
+
+def main() -> NoReturn:
+    """Be the server that :func:`start` starts."""
+    ended = os.dup(0)
+    nothing = os.open(os.devnull, os.O_RDONLY)
+    os.dup2(nothing, 0)
+    os.close(nothing)
+    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listening.bind(sys.argv[1])
+    listening.listen()
+    _load()
+    _serve_and_exit(listening, ended)
+
+
+if __name__ == "__main__":
+    main()

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 
 from reput.caches import can_write, own_directory, settle
 from reput.errors import SettingsError, SparkError
-from reput.spark import ahead, class_archive
+from reput.spark import ahead, class_archive, fork_server
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
 from reput.spark.java import check_jars, is_submitted
 from reput.store.system_errors import shortage_in
@@ -63,6 +63,7 @@ _FASTER = {
     "spark.python.unix.domain.socket.enabled": "true",
     "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
 }
+_SOCKETS = "spark.python.unix.domain.socket.dir"
 _FASTER_MASTERS = ("local", "spark://")
 _LOCAL_SETTINGS = {
     "spark.driver.host": "127.0.0.1",
@@ -155,10 +156,10 @@ def session(
             if begun is not None:
                 wanted |= _IN_COMMANDS
                 wanted["spark.driver.extraJavaOptions"] = begun.options
-                wanted["spark.python.unix.domain.socket.dir"] = str(begun.directory)
+                wanted[_SOCKETS] = str(begun.directory)
             elif _starts_jvm():
                 wanted["spark.driver.extraJavaOptions"] += f" {class_archive.java_options()}"
-                wanted["spark.python.unix.domain.socket.dir"] = _socket_directory()
+                wanted[_SOCKETS] = _socket_directory()
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
     if delta:
@@ -375,7 +376,7 @@ def _start(settings: dict[str, str]) -> SparkSession:
     try:
         if _starts_jvm():
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            SparkContext(conf=conf, gateway=_gateway(conf, output))
+            SparkContext(conf=conf, gateway=_gateway(conf, output, settings.get(_SOCKETS)))
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -413,8 +414,8 @@ def _start_error(error: BaseException, said: str) -> SparkError:
     )
 
 
-def _gateway(conf: object, output: _JvmOutput):  # type: ignore[no-untyped-def]
-    """Start a JVM that prints to ``output``.
+def _gateway(conf: object, output: _JvmOutput, sockets: str | None):  # type: ignore[no-untyped-def]
+    """Start a JVM that prints to ``output``; its Python processes are forked, if they have a directory.
 
     It leads a session of its own, so that a signal to this process's group (Ctrl-C, ``timeout``) reaches
     only Python, which can then end cleanly. It ends when this process does: its stdin closes.
@@ -426,12 +427,37 @@ def _gateway(conf: object, output: _JvmOutput):  # type: ignore[no-untyped-def]
         return begun.gateway(output.take_from)
     writing = output.listen()
     try:
-        with _ctrl_c_deferred():
+        with _ctrl_c_deferred(), _forks(sockets):
             # A JVM that doesn't start prints why on stdout, which is for results here.
             options = {"stdout": writing, "stderr": writing, "start_new_session": True}
             return launch_gateway(conf, popen_kwargs=options)  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
+
+
+@contextmanager
+def _forks(directory: str | None) -> Iterator[None]:
+    """Have the Python processes of a JVM that is started in the block forked from one that has all loaded.
+
+    Args:
+        directory: for its socket; None where they start by themselves.
+    """
+    path = None if directory is None or not ahead.runs_our_python() else Path(directory, "fork")
+    server = None if path is None else fork_server.start(path)
+    if server is None:
+        yield
+        return
+    atexit.register(_end, server, os.getpid())
+    os.environ["REPUT_FORK_SERVER"] = str(path)
+    try:
+        yield
+    finally:
+        del os.environ["REPUT_FORK_SERVER"]
+
+
+def _end(server: fork_server.ForkServer, process: int) -> None:
+    if os.getpid() == process:  # not a worker that was forked from it
+        server.end()
 
 
 @contextmanager

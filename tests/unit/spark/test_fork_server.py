@@ -25,11 +25,13 @@ OWNER = """
 import sys
 from pathlib import Path
 from reput.spark import fork_server
-server = fork_server.begin(Path(sys.argv[1]))
+server = getattr(fork_server, sys.argv[2])(Path(sys.argv[1]))
 print(server is not None, flush=True)
 sys.stdin.read()
 server.end()
 """
+#: Forked from its owner, and started by it.
+WAYS = ("begin", "start")
 MODULE = """
 import os, sys, time
 print(sys.argv[1:], os.getcwd(), os.environ.get("MARK"), "numba" in sys.modules, sys.stdin.read(), __name__)
@@ -50,18 +52,20 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module")
-def owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+@pytest.fixture(scope="module", params=WAYS)
+def owner(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     path = tmp_path_factory.mktemp("fork") / "socket"
-    process = begun(path)
+    process = begun(path, request.param)
     yield process, path
     process.kill()
     process.communicate()
 
 
-def begun(path: Path, **variables: str) -> subprocess.Popen[str]:
+def begun(path: Path, way: str = "begin", **variables: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(path)],
+        [sys.executable, "-c", OWNER, str(path), way],
         env={**os.environ, "PYTHONPATH": str(LIB), **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -69,6 +73,7 @@ def begun(path: Path, **variables: str) -> subprocess.Popen[str]:
     )
     assert process.stdout is not None
     assert process.stdout.readline() == "True\n"
+    until(path.exists)
     return process
 
 
@@ -190,10 +195,11 @@ def test_without_a_server_the_client_becomes_that_python(modules: Path, tmp_path
         assert stdout == f"['4'] {modules} a=b False input __main__\n"
 
 
-def test_all_ends_with_the_owner(modules: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("way", WAYS)
+def test_all_ends_with_the_owner(modules: Path, tmp_path: Path, way: str) -> None:
     for number in (None, signal.SIGKILL):
         path = tmp_path / f"{number}"
-        process = begun(path)
+        process = begun(path, way)
         one, fork = waiting(modules, path)
         if number is not None:
             process.send_signal(number)
@@ -203,9 +209,10 @@ def test_all_ends_with_the_owner(modules: Path, tmp_path: Path) -> None:
         until(lambda fork=fork: not is_running(fork))
 
 
+@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [None, signal.SIGKILL])
-def test_it_ends_while_it_compiles_kernels(number: int | None, tmp_path: Path) -> None:
-    process = begun(tmp_path / "socket", NUMBA_CACHE_DIR=str(tmp_path / "none"))
+def test_it_ends_while_it_compiles_kernels(number: int | None, tmp_path: Path, way: str) -> None:
+    process = begun(tmp_path / "socket", way, NUMBA_CACHE_DIR=str(tmp_path / "none"))
     server = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     if number is not None:
         process.send_signal(number)
