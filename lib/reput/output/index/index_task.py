@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -114,11 +115,16 @@ def _build(task: IndexTask) -> IndexHeader:
         slots = load_slots(fd, task.max_hash_slot_num, header.index_count)
         written_from = entry_offset(task.max_hash_slot_num, header.index_count)
         at = written_from
-        for rows, skip in _chunks(task):
-            put = put_keys(header, slots, rows, skip, task.max_index_num)
-            files.pwrite_all(fd, put.entries.data, at)
-            at += len(put.entries)
-            header = put.header
+        with ThreadPoolExecutor(1, "reput-index-write") as pool:
+            # A chunk is written while the next one is put; the last part of a log has a core to spare.
+            writing: Future[Any] = pool.submit(abs, 0)
+            for rows, skip in _chunks(task):
+                put = put_keys(header, slots, rows, skip, task.max_index_num)
+                writing.result()
+                writing = pool.submit(files.pwrite_all, fd, put.entries.data, at)
+                at += len(put.entries)
+                header = put.header
+            writing.result()
         files.start_writeback(fd, written_from, at - written_from)
         files.pwrite_all(fd, slot_bytes(slots), HEADER_LENGTH)
         files.pwrite_all(fd, header.encode(), 0)
