@@ -252,3 +252,18 @@ def test_columns_hold_what_the_scan_takes_and_what_no_broker_dispatches(
     assert rows == int(out.counts[output.MESSAGES]) + len(undispatched)
     assert sum(sizes.values()) == int(out.counts[output.BYTES]) + sum(undispatched.values())
     assert going.timestamp == (before if outcome.newest is None else outcome.newest)
+
+
+@given(st.integers(0, 40), st.integers(0, 20), st.integers(-12, 12), st.sampled_from([0, 1 << 40]))
+def test_a_part_begins_at_its_first_record_whatever_zeros_lead_there(
+    zeros: int, start: int, stop: int, base: int
+) -> None:
+    data = np.frombuffer(bytes(zeros) + lay_out([_STORED], base + zeros) + bytes(64), np.uint8)
+    stop = min(max(zeros + stop, start), len(data))
+    part = Part("segment", base, len(data), len(data), base + start, base + stop, False, True, 0)
+    out, outcome = output.output(), PartOutcome()
+    for _ in scan_part(part, data, rules_of(SETTINGS), QueueTable(), out, outcome):
+        pass
+    found = reference.find_record(data, base, start, stop, True)
+    assert outcome.first == (-1 if found < 0 else base + found)
+    assert outcome.rest_is_zero == (found < 0 and not data[start:stop].any())

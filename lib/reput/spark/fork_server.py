@@ -4,8 +4,8 @@ A local session starts six of them: two daemons of workers, and one each to look
 to plan a read and to run a stream's source; the last four again for each query. Each would load the same
 modules anew, most of a second of a core together with the kernels. A command forks this process from itself
 before it has any thread, lock or session (:func:`begin`); any other Python starts it (:func:`start`).
-worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it each process starts
-by itself.
+worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it each process
+starts by itself.
 
 It ends with its owner, the command or the other Python, however that ends: it reads from a pipe whose other
 end is the owner's alone. What it forked ends then, too.
@@ -84,7 +84,7 @@ def begin(path: Path) -> ForkServer | None:
 
 
 def start(path: Path) -> ForkServer | None:
-    """Start the server, which listens at ``path``, in a directory of the user's alone, as a process of its own.
+    """Start the server as a process of its own; it listens at ``path``, in a directory of the user's alone.
 
     Returns:
         None if there can't be one.
