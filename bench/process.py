@@ -63,6 +63,7 @@ def run(arguments: Sequence[str], cores: int, directory: Path, lib: Path = _LIB)
     """
     paths = [str(lib), str(_ROOT), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, paths))}
+    environment.pop("PYTHONDONTWRITEBYTECODE", None)  # installed modules are compiled, too
     command = [sys.executable, *arguments]
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         os.sync()

@@ -20,7 +20,7 @@ from typing import IO, TYPE_CHECKING
 
 from reput.caches import can_write, own_directory, settle
 from reput.errors import SettingsError, SparkError
-from reput.spark import ahead, class_archive, fork_server
+from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
 from reput.spark.java import check_jars, is_submitted
 from reput.store.system_errors import shortage_in
@@ -28,6 +28,8 @@ from reput.unforeseen import TRACEBACK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from reput.spark.fork_server import ForkServer
 
 _REQUIRED = {
     # A task that outlives its batch must not be joined by a second copy of itself.
@@ -442,6 +444,8 @@ def _forks(directory: str | None) -> Iterator[None]:
     Args:
         directory: for its socket; None where they start by themselves.
     """
+    from reput.spark import fork_server
+
     path = None if directory is None or not ahead.runs_our_python() else Path(directory, "fork")
     server = None if path is None else fork_server.start(path)
     if server is None:
@@ -455,7 +459,7 @@ def _forks(directory: str | None) -> Iterator[None]:
         del os.environ["REPUT_FORK_SERVER"]
 
 
-def _end(server: fork_server.ForkServer, process: int) -> None:
+def _end(server: ForkServer, process: int) -> None:
     if os.getpid() == process:  # not a worker that was forked from it
         server.end()
 
