@@ -12,6 +12,8 @@ from typing import Self
 
 INTERVAL = 0.05
 """Seconds between samples."""
+#: What is shared is looked at, which takes the kernel longer, when the sum has grown by so much, and so often.
+_GROWTH, _SHARED_SECONDS = 1.02, 0.5
 
 _PROC = Path("/proc")
 
@@ -19,9 +21,9 @@ _PROC = Path("/proc")
 class MemorySampler:
     """The peak of the anonymous memory of a process and all its descendants; a context manager.
 
-    Anonymous resident memory (``RssAnon``) is what a process can't give back: heaps and stacks. Mapped files
-    lie in the page cache and aren't counted. A page that a forked worker still shares with its parent counts
-    in both, so the sum is an upper bound.
+    Anonymous resident memory is what a process can't give back: heaps and stacks. Mapped files lie in the
+    page cache and aren't counted. The peak counts a page once that forked processes still share
+    (``Pss_Anon``); all else counts it in each of them (``RssAnon``), and is an upper bound.
 
     A descendant that has lost its parent still counts, when it was seen before.
 
@@ -36,7 +38,8 @@ class MemorySampler:
         self._interval = interval
         self._tree = {root}
         self._others: set[int] = set()
-        self._peak = 0
+        self._peak = self._highest = 0
+        self._looked = 0.0
         self._seen: list[tuple[float, Counter[str]]] = []
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._run, name="bench-memory", daemon=True)
@@ -48,11 +51,14 @@ class MemorySampler:
 
     @property
     def peak_bytes(self) -> int:
-        """The greatest sum seen so far."""
+        """The greatest sum seen so far, each page counted once."""
         return self._peak
 
     def peak_between(self, begin: float, end: float) -> int:
-        """The greatest sum, bytes, seen in [begin, end), seconds of ``time.time``; 0 if none was."""
+        """The greatest sum, bytes, seen in [begin, end), seconds of ``time.time``; 0 if none was.
+
+        Shared pages count in each process.
+        """
         return max((by_name.total() for at, by_name in self._seen if begin <= at < end), default=0)
 
     def median_between(self, begin: float, end: float) -> dict[str, int]:
@@ -63,7 +69,7 @@ class MemorySampler:
         return {name: median for name, median in medians.items() if median}
 
     def sample(self) -> int:
-        """Look once; returns the sum in bytes.
+        """Look once; returns the sum in bytes, shared pages counted in each process.
 
         Only processes that weren't there before are asked for their parent, so that a sample costs the
         measured run next to nothing.
@@ -84,9 +90,12 @@ class MemorySampler:
             status = self._status(pid)
             name = status.partition("\n")[0].removeprefix("Name:").strip()
             by_name[name] += status_field(status, "RssAnon") << 10
-        self._peak = max(self._peak, by_name.total())
+        total, now = by_name.total(), time.monotonic()
+        if total > self._highest * _GROWTH or now - self._looked > _SHARED_SECONDS:
+            self._peak = max(self._peak, sum(map(self._unshared, self._tree)))
+            self._highest, self._looked = max(self._highest, total), now
         self._seen.append((time.time(), by_name))
-        return by_name.total()
+        return total
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -103,10 +112,18 @@ class MemorySampler:
             self.sample()
             self._done.wait(self._interval)
 
+    def _unshared(self, pid: int) -> int:
+        """Anonymous memory of a process, a page that others share as a part of one."""
+        shares = status_field(self._read(pid, "smaps_rollup"), "Pss_Anon")
+        return (shares or status_field(self._status(pid), "RssAnon")) << 10
+
     def _status(self, pid: int) -> str:
-        """``/proc/PID/status``; empty when the process is gone."""
+        return self._read(pid, "status")
+
+    def _read(self, pid: int, name: str) -> str:
+        """A file of ``/proc/PID``; empty when the process is gone."""
         try:
-            return (self._proc / str(pid) / "status").read_text(encoding="utf-8", errors="replace")
+            return (self._proc / str(pid) / name).read_text(encoding="utf-8", errors="replace")
         except OSError:
             return ""
 

@@ -190,6 +190,15 @@ def test_the_peak_stays_and_orphans_count_on(proc: Proc) -> None:
     assert sampler.peak_bytes == 65 << 10
 
 
+def test_the_peak_counts_shared_pages_once(proc: Proc) -> None:
+    for pid, parent, kib, share in ((10, 1, 50, 30), (20, 10, 40, 20)):
+        proc.put(pid, parent, kib)
+        (proc.root / str(pid) / "smaps_rollup").write_text(f"Rss: 99 kB\nPss_Anon: {share} kB\n")
+    sampler = MemorySampler(10, proc.root)
+    assert sampler.sample() == 90 << 10
+    assert sampler.peak_bytes == 50 << 10
+
+
 def test_memory_over_time_is_told_by_program(proc: Proc) -> None:
     proc.put(10, 1, 5)
     proc.put(20, 10, 7)
