@@ -12,7 +12,7 @@ from typing import Self
 
 INTERVAL = 0.05
 """Seconds between samples."""
-#: What is shared is looked at, which takes the kernel longer, when the sum has grown by so much, and so often.
+#: What is shared is looked at, which takes longer, when the sum has grown by so much, and so often.
 _GROWTH, _SHARED_SECONDS = 1.02, 0.5
 
 _PROC = Path("/proc")
