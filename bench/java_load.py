@@ -10,6 +10,7 @@ import json
 import os
 import shutil
 import time
+from contextlib import nullcontext
 from pathlib import Path
 
 import numpy as np
@@ -63,7 +64,7 @@ def check_reference(home: Path, version: str) -> None:
 
 
 def measure(home: Path, log: Log, version: str, cores: int, repeat: int, *, keep: bool = True) -> Result:
-    """Let the store rebuild the log several times; the first time's files stay as reference.
+    """Let the store rebuild the log several times, and first once for its memory; that one's files stay.
 
     Each run's files are looked at before its time counts: a unit for every message, every key in the index,
     and the same bytes as in the first run.
@@ -86,17 +87,19 @@ def measure(home: Path, log: Log, version: str, cores: int, repeat: int, *, keep
     again = home / f"rocketmq-{version}-again"
     if keep:
         shutil.rmtree(kept, ignore_errors=True)
-    for number in range(repeat):
+    for number in range(repeat + 1):
         root = kept if keep and number == 0 else again
-        started, loaded, peak = _load(root, log, version, cores)
+        started, loaded, peak = _load(root, log, version, cores, watched=number == 0)
         _check_complete(root, log, version)
         if root == again:
             found = compare(kept, root).differences
             if found:
                 raise BenchError(f"RocketMQ {version} rebuilt two different stores: {found[0]}")
             shutil.rmtree(again)
+        if peak:
+            peaks.append(peak)
+            continue
         seconds.append(loaded)
-        peaks.append(peak)
         stages.append({"start of the JVM (not counted)": started, "load": loaded})
         say(f"{JAVA}, {version}, cores: {cores}: {loaded:.2f} s")
     result = Result(JAVA, version, cores, tuple(seconds), tuple(peaks), tuple(stages))
@@ -105,8 +108,8 @@ def measure(home: Path, log: Log, version: str, cores: int, repeat: int, *, keep
     return result
 
 
-def _load(root: Path, log: Log, version: str, cores: int) -> tuple[float, float, int]:
-    """One crash start; returns seconds until the JVM stood, seconds of load(), and peak memory in bytes."""
+def _load(root: Path, log: Log, version: str, cores: int, *, watched: bool) -> tuple[float, float, int]:
+    """One crash start: seconds until the JVM stood, seconds of load(), bytes of memory (0: not watched)."""
     shutil.rmtree(root, ignore_errors=True)
     # Links: a store that finds a wrong end of the log would remove segments, and remove only links.
     (root / names.COMMIT_LOG).mkdir(parents=True)
@@ -120,7 +123,7 @@ def _load(root: Path, log: Log, version: str, cores: int) -> tuple[float, float,
     with (
         pinned(cores),
         JavaStore(version, root, config, heap=HEAP, jvm_options=_JVM_OPTIONS) as store,
-        MemorySampler(store.jvm.process.pid) as memory,
+        MemorySampler(store.jvm.process.pid) if watched else nullcontext() as memory,
     ):
         started = time.perf_counter() - began
         if not store.load():
@@ -131,7 +134,7 @@ def _load(root: Path, log: Log, version: str, cores: int) -> tuple[float, float,
         store.kill()
     if end != log.end:
         raise BenchError(f"RocketMQ {version} found the log's end at {end}, not at {log.end}")
-    return started, loaded, memory.peak_bytes
+    return started, loaded, 0 if memory is None else memory.peak_bytes
 
 
 def _check_complete(root: Path, log: Log, version: str) -> None:

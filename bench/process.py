@@ -8,7 +8,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,7 +27,7 @@ class Run:
 
     Attributes:
         seconds: wall time from its start to its end.
-        peak_bytes: anonymous memory of all its processes together.
+        peak_bytes: anonymous memory of all its processes together; 0 where it wasn't watched.
         output: its standard output.
     """
 
@@ -47,7 +47,9 @@ def pinned(cores: int) -> Iterator[None]:
         os.sched_setaffinity(0, before)
 
 
-def run(arguments: Sequence[str], cores: int, directory: Path, lib: Path = _LIB) -> Run:
+def run(
+    arguments: Sequence[str], cores: int, directory: Path, lib: Path = _LIB, *, watched: bool = True
+) -> Run:
     """Run this Python with these arguments and measure it.
 
     Dirty pages are written back before, so that a run doesn't pay for the one before it.
@@ -57,6 +59,7 @@ def run(arguments: Sequence[str], cores: int, directory: Path, lib: Path = _LIB)
         cores: CPUs that it may use.
         directory: its working directory.
         lib: the reput that it imports.
+        watched: have a look at its memory again and again, which takes some hundredths of a core.
 
     Raises:
         BenchError: its exit code isn't 0.
@@ -77,8 +80,9 @@ def run(arguments: Sequence[str], cores: int, directory: Path, lib: Path = _LIB)
                 stdout=output,
                 stderr=errors,
             )
+        memory = MemorySampler(process.pid) if watched else None
         try:
-            with MemorySampler(process.pid) as memory:
+            with memory or nullcontext():
                 process.wait()
                 seconds = time.perf_counter() - began
         except BaseException:
@@ -93,4 +97,4 @@ def run(arguments: Sequence[str], cores: int, directory: Path, lib: Path = _LIB)
             raise BenchError(
                 f"{' '.join(command)} ended with {process.returncode}:\n{said[-_TAIL:]}{complaint}"
             )
-    return Run(seconds, memory.peak_bytes, said)
+    return Run(seconds, 0 if memory is None else memory.peak_bytes, said)

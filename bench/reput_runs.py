@@ -21,13 +21,13 @@ def prepare(home: Path, cores: int) -> None:
 
 
 def measure_cold(home: Path, log: Log, version: str, cores: int, repeat: int) -> Result:
-    """``reput rebuild STORE --out DIR``, the whole command, several times.
+    """``reput rebuild STORE --out DIR``, the whole command, several times, and once more for its memory.
 
     Raises:
         BenchError: it failed, had findings, or wrote other bytes than the real store.
     """
     result = _Measured(COLD, version, cores)
-    for number in range(repeat):
+    for number in range(repeat + 1):
         out = home / f"out-cold-{number}"
         shutil.rmtree(out, ignore_errors=True)
         warm_page_cache(log)
@@ -38,6 +38,7 @@ def measure_cold(home: Path, log: Log, version: str, cores: int, repeat: int) ->
             ],
             cores,
             home,
+            watched=number == 0,
         )
         summary = json.loads(done.output)
         _check(home, log, version, out, summary)
@@ -66,12 +67,12 @@ def _measure_second(
     who: str, words: list[str], home: Path, log: Log, version: str, cores: int, repeat: int
 ) -> Result:
     result = _Measured(who, version, cores)
-    for _ in range(repeat):
+    for number in range(repeat + 1):
         outs = [home / "out-warm-first", home / "out-warm-second"]
         for out in outs:
             shutil.rmtree(out, ignore_errors=True)
         warm_page_cache(log)
-        done = run([*words, *map(str, outs)], cores, home)
+        done = run([*words, *map(str, outs)], cores, home, watched=number == 0)
         rebuilds = json.loads(done.output)
         for out, rebuild in zip(outs, rebuilds, strict=True):
             _check(home, log, version, out, rebuild["summary"])
@@ -82,7 +83,7 @@ def _measure_second(
 
 
 class _Measured:
-    """A result that grows run by run."""
+    """A result that grows run by run: one whose memory was watched, and others, whose times count."""
 
     def __init__(self, who: str, version: str, cores: int) -> None:
         self._who, self._version, self._cores = who, version, cores
@@ -91,8 +92,10 @@ class _Measured:
         self._stages: list[dict[str, float]] = []
 
     def add(self, seconds: float, done: Run, stages: dict[str, float]) -> None:
+        if done.peak_bytes:
+            self._peaks.append(done.peak_bytes)
+            return
         self._seconds.append(seconds)
-        self._peaks.append(done.peak_bytes)
         self._stages.append(stages)
         say(f"{self._who}, {self._version}, cores: {self._cores}: {seconds:.2f} s")
 

@@ -24,7 +24,7 @@ from reput.scan.rules import Part, Rules
 from reput.scan.rules import rules as rules_of
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
-from tests.property.logs import lay_out, segments
+from tests.property.logs import lay_out, lay_out_entries, segments
 from tests.quick import examples
 
 LEVELS = np.array([1000, 5000, 7_200_000], np.int64)
@@ -254,16 +254,27 @@ def test_columns_hold_what_the_scan_takes_and_what_no_broker_dispatches(
     assert going.timestamp == (before if outcome.newest is None else outcome.newest)
 
 
-@given(st.integers(0, 40), st.integers(0, 20), st.integers(-12, 12), st.sampled_from([0, 1 << 40]))
+@given(
+    st.integers(0, 40),
+    st.integers(0, 20),
+    st.integers(-12, 140),
+    st.sampled_from([0, 64]),
+    st.sampled_from([0, 1 << 40]),
+    st.booleans(),
+)
 def test_a_part_begins_at_its_first_record_whatever_zeros_lead_there(
-    zeros: int, start: int, stop: int, base: int
+    zeros: int, start: int, stop: int, behind: int, base: int, entries: bool
 ) -> None:
-    data = np.frombuffer(bytes(zeros) + lay_out([_STORED], base + zeros) + bytes(64), np.uint8)
+    place = base + zeros
+    laid = lay_out_entries([(_STORED, False)], place, False, 0) if entries else lay_out([_STORED], place)
+    data = np.frombuffer(bytes(zeros) + laid + bytes(behind), np.uint8)
     stop = min(max(zeros + stop, start), len(data))
     part = Part("segment", base, len(data), len(data), base + start, base + stop, False, True, 0)
     out, outcome = output.output(), PartOutcome()
-    for _ in scan_part(part, data, rules_of(SETTINGS), QueueTable(), out, outcome):
+    rules = rules_of(SETTINGS)._replace(entries=True) if entries else rules_of(SETTINGS)
+    for _ in scan_part(part, data, rules, QueueTable(), out, outcome):
         pass
-    found = reference.find_record(data, base, start, stop, True)
+    found = reference.find_record(data, base, start, stop, True, entries)
     assert outcome.first == (-1 if found < 0 else base + found)
-    assert outcome.rest_is_zero == (found < 0 and not data[start:stop].any())
+    if found < 0:
+        assert outcome.rest_is_zero == (not data[start:stop].any())

@@ -55,7 +55,7 @@ class PartOutcome:
     entries: bool = False
 
 
-#: In the first bytes of a frame, so many, some aren't zero: those of its magic, or of its entry's.
+#: Of so many bytes at the beginning of a frame some aren't zero: those of its magic, or of its entry's.
 _MAGIC_END = commitlog.MAGIC + 4
 _EXPECTED = {
     Status.BAD_SIZE: "a record size of 91 bytes up to the segment's end",

@@ -1,11 +1,11 @@
 """A process that has loaded what Spark's Python processes need, and is forked in their place.
 
 A local session starts six of them: two daemons of workers, and one each to look data sources up, to make one,
-to plan a read and to run a stream's source; the last four again for each query. Each would load the same
-modules anew, most of a second of a core together with the kernels. A command forks this process from itself
-before it has any thread, lock or session (:func:`begin`); any other Python starts it (:func:`start`).
-worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it each process
-starts by itself.
+to plan a read and to run a stream's source. Each would load the same modules anew, most of a second of a core
+together with the kernels. A command forks this process from itself before it has any thread, lock or session
+(:func:`begin`). Any other Python starts it (:func:`start`) for the sources of its streams, which each query
+starts anew; daemons, whose workers run anybody's functions, start there by themselves. worker_python.sh
+starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it each process starts by itself.
 
 It ends with its owner, the command or the other Python, however that ends: it reads from a pipe whose other
 end is the owner's alone. What it forked ends then, too.
@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import os
 import runpy
 import select
@@ -69,15 +70,13 @@ def begin(path: Path) -> ForkServer | None:
             with suppress(OSError, ValueError):
                 stream.flush()
         ended, owned = os.pipe()
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads see to forks themselves
-            process = os.fork()
+        process = _fork()
     except OSError:
         listening.close()
         return None
     if process == 0:
         os.setsid()  # Ctrl-C is the command's alone
-        _serve_and_exit(listening, ended)
+        _serve_and_exit(listening, ended, with_kernels=True)
     listening.close()
     os.close(ended)
     return ForkServer(process, owned)
@@ -91,7 +90,13 @@ def start(path: Path) -> ForkServer | None:
     """
     if not _can_serve():
         return None
-    ended, owned = os.pipe()
+    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
+    # As Spark starts its processes: one that isn't forked has to have the same hashes.
+    seed = os.environ.get("PYTHONHASHSEED", "0")
+    try:
+        ended, owned = os.pipe()
+    except OSError:
+        return None
     try:
         process = subprocess.Popen(
             [sys.executable, "-m", __name__, str(path)],
@@ -99,6 +104,11 @@ def start(path: Path) -> ForkServer | None:
             stdout=subprocess.DEVNULL,
             # Ctrl-C is its owner's alone.
             start_new_session=True,
+            env={
+                **os.environ,
+                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
+                "PYTHONHASHSEED": seed,
+            },
         )
     except OSError:
         os.close(owned)
@@ -117,14 +127,15 @@ def _can_serve() -> bool:
     return _OPEN_FILES.is_dir()
 
 
-def _serve_and_exit(listening: socket.socket, ended: int) -> NoReturn:
+def _serve_and_exit(listening: socket.socket, ended: int, *, with_kernels: bool) -> NoReturn:
     try:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         _let_go({0, 1, 2, listening.fileno(), ended})
-        _load_kernels(ended)
+        if with_kernels:
+            _load_kernels(ended)
         _Server(listening, ended).run()
-    except BaseException:  # noqa: BLE001 - it must not return into the command's own stack
+    except BaseException:  # noqa: BLE001 - it must not return into the owner's own stack
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
@@ -152,7 +163,7 @@ def _load_kernels(ended: int) -> None:
 
 
 def _let_go(kept: set[int]) -> None:
-    """Close all files but these: pipes whose other end waits for the command's end among them."""
+    """Close all files but these: pipes whose other end waits for the owner's end among them."""
     for number in [int(place.name) for place in _OPEN_FILES.iterdir()]:
         if number not in kept:
             with suppress(OSError):
@@ -237,13 +248,19 @@ def _forked(client: socket.socket) -> int:
         fields = _received(client, int.from_bytes(head, "big")).split(b"\0")
         if len(streams) != 3:
             raise OSError(errno.EMFILE, "not all streams have come")
-        process = os.fork()
+        process = _fork()
         if process == 0:
             _become(streams, fields)
         return process
     finally:
         for stream in streams:
             os.close(stream)
+
+
+def _fork() -> int:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # numpy's threads see to forks themselves
+        return os.fork()
 
 
 def _handle(process: int) -> int:
@@ -274,7 +291,8 @@ def _become(streams: list[int], fields: list[bytes]) -> NoReturn:
             os.dup2(stream, number)
             os.close(stream)
         _let_go({0, 1, 2})
-        sys.stdin, sys.stdout = os.fdopen(0), os.fdopen(1, "w")
+        # What a data source prints comes at once, as Spark has it (PYTHONUNBUFFERED).
+        sys.stdin, sys.stdout = os.fdopen(0), io.TextIOWrapper(os.fdopen(1, "wb", 0), write_through=True)
         sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
         directory, count, *rest = fields
         os.chdir(directory)
@@ -296,7 +314,7 @@ def _become(streams: list[int], fields: list[bytes]) -> NoReturn:
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
-    except BaseException:  # noqa: BLE001 - as Python does, but nothing of the command may run
+    except BaseException:  # noqa: BLE001 - as Python does, but nothing of the owner may run
         sys.excepthook(*sys.exc_info())
     with suppress(BaseException):
         sys.stdout.flush()
@@ -314,7 +332,7 @@ def main() -> NoReturn:
     listening.bind(sys.argv[1])
     listening.listen()
     _load()
-    _serve_and_exit(listening, ended)
+    _serve_and_exit(listening, ended, with_kernels=False)  # a stream's source needs none
 
 
 if __name__ == "__main__":

@@ -29,8 +29,6 @@ from reput.unforeseen import TRACEBACK
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reput.spark.fork_server import ForkServer
-
 _REQUIRED = {
     # A task that outlives its batch must not be joined by a second copy of itself.
     "spark.speculation": "false",
@@ -149,6 +147,7 @@ def session(
         key: value for key, value in _settings(chosen or _submitted_master()).items() if key not in given
     }
     wanted |= _REQUIRED
+    sockets: str | None = None
     if chosen is not None:
         wanted |= {"spark.master": chosen, "spark.driver.extraJavaOptions": LOG4J}
         if chosen.startswith("local"):
@@ -161,13 +160,13 @@ def session(
                 wanted[_SOCKETS] = str(begun.directory)
             elif _starts_jvm():
                 wanted["spark.driver.extraJavaOptions"] += f" {class_archive.java_options()}"
-                wanted[_SOCKETS] = _socket_directory()
+                wanted[_SOCKETS] = sockets = _socket_directory()
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
     if delta:
         wanted |= {key: value for key, value in _delta(given).items() if key not in given}
     wanted |= {"spark.app.name": application, **(settings or {})}
-    spark = _start(wanted)
+    spark = _start(wanted, sockets)
     _check_version(spark.version)
     if delta:
         _check_delta(spark)
@@ -368,7 +367,7 @@ def scratch_places() -> list[Path]:
     return list(dict.fromkeys(places))
 
 
-def _start(settings: dict[str, str]) -> SparkSession:
+def _start(settings: dict[str, str], sockets: str | None) -> SparkSession:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
@@ -378,7 +377,7 @@ def _start(settings: dict[str, str]) -> SparkSession:
     try:
         if _starts_jvm():
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            SparkContext(conf=conf, gateway=_gateway(conf, output, settings.get(_SOCKETS)))
+            SparkContext(conf=conf, gateway=_gateway(conf, output, sockets))
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -417,7 +416,7 @@ def _start_error(error: BaseException, said: str) -> SparkError:
 
 
 def _gateway(conf: object, output: _JvmOutput, sockets: str | None):  # type: ignore[no-untyped-def]
-    """Start a JVM that prints to ``output``; its Python processes are forked, if they have a directory.
+    """Start a JVM that prints to ``output``; the sources of its streams are forked if they have a directory.
 
     It leads a session of its own, so that a signal to this process's group (Ctrl-C, ``timeout``) reaches
     only Python, which can then end cleanly. It ends when this process does: its stdin closes.
@@ -439,10 +438,12 @@ def _gateway(conf: object, output: _JvmOutput, sockets: str | None):  # type: ig
 
 @contextmanager
 def _forks(directory: str | None) -> Iterator[None]:
-    """Have the Python processes of a JVM that is started in the block forked from one that has all loaded.
+    """Have the sources of streams of a JVM that is started in the block forked from a process for that.
+
+    It ends when this process does.
 
     Args:
-        directory: for its socket; None where they start by themselves.
+        directory: for its socket; None where sources start by themselves.
     """
     from reput.spark import fork_server
 
@@ -451,17 +452,14 @@ def _forks(directory: str | None) -> Iterator[None]:
     if server is None:
         yield
         return
-    atexit.register(_end, server, os.getpid())
     os.environ["REPUT_FORK_SERVER"] = str(path)
     try:
         yield
+    except BaseException:
+        server.end()
+        raise
     finally:
         del os.environ["REPUT_FORK_SERVER"]
-
-
-def _end(server: ForkServer, process: int) -> None:
-    if os.getpid() == process:  # not a worker that was forked from it
-        server.end()
 
 
 @contextmanager

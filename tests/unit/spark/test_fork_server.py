@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 
@@ -30,11 +31,12 @@ print(server is not None, flush=True)
 sys.stdin.read()
 server.end()
 """
-#: Forked from its owner, and started by it.
-WAYS = ("begin", "start")
+#: Forked from its owner, and started by it; what each has loaded.
+WAYS = {"begin": ["numba", "pyspark.worker"], "start": ["pyspark.worker"]}
 MODULE = """
 import os, sys, time
-print(sys.argv[1:], os.getcwd(), os.environ.get("MARK"), "numba" in sys.modules, sys.stdin.read(), __name__)
+loaded = [name for name in ("numba", "pyspark.worker") if name in sys.modules]
+print(sys.argv[1:], os.getcwd(), os.environ.get("MARK"), loaded, sys.stdin.read(), __name__)
 print("said", file=sys.stderr)
 if sys.argv[1] == "wait":
     print(os.getpid(), flush=True)
@@ -45,6 +47,12 @@ sys.exit(int(sys.argv[1]))
 """
 
 
+class Owner(NamedTuple):
+    process: subprocess.Popen[str]
+    path: Path
+    loaded: list[str]
+
+
 @pytest.fixture(scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("modules")
@@ -53,12 +61,10 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module", params=WAYS)
-def owner(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def owner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owner]:
     path = tmp_path_factory.mktemp("fork") / "socket"
     process = begun(path, request.param)
-    yield process, path
+    yield Owner(process, path, WAYS[request.param])
     process.kill()
     process.communicate()
 
@@ -119,49 +125,43 @@ def waiting(modules: Path, path: Path) -> tuple[subprocess.Popen[str], int]:
     return one, int(one.stdout.readline())
 
 
-def test_a_fork_is_what_the_client_would_have_been(
-    owner: tuple[subprocess.Popen[str], Path], modules: Path
-) -> None:
+def test_a_fork_is_what_the_client_would_have_been(owner: Owner, modules: Path) -> None:
     for code in (0, 3):
-        one = client(modules, owner[1], str(code), "x y")
+        one = client(modules, owner.path, str(code), "x y")
         stdout, stderr = one.communicate("input")
         assert one.returncode == code
-        assert stdout == f"{[str(code), 'x y']} {modules} a=b True input __main__\n"
+        assert stdout == f"{[str(code), 'x y']} {modules} a=b {owner.loaded} input __main__\n"
         assert stderr == "said\n"
-    one = client(modules, owner[1], "raise")
+    one = client(modules, owner.path, "raise")
     _, stderr = one.communicate("")
     assert one.returncode == 1
     assert "ValueError: of the module" in stderr
 
 
-def test_a_fork_ends_with_its_client_and_a_client_with_its_fork(
-    owner: tuple[subprocess.Popen[str], Path], modules: Path
-) -> None:
+def test_a_fork_ends_with_its_client_and_a_client_with_its_fork(owner: Owner, modules: Path) -> None:
     for number in (signal.SIGTERM, signal.SIGKILL):
-        one, fork = waiting(modules, owner[1])
+        one, fork = waiting(modules, owner.path)
         one.send_signal(number)
         one.communicate()
         until(lambda fork=fork: not is_running(fork))
-    one, fork = waiting(modules, owner[1])
+    one, fork = waiting(modules, owner.path)
     os.kill(fork, signal.SIGKILL)
     one.communicate()
     assert one.returncode == -signal.SIGKILL
 
 
-def test_a_fork_and_its_client_may_end_in_the_same_moment(
-    owner: tuple[subprocess.Popen[str], Path], modules: Path
-) -> None:
-    process = owner[0].pid
+def test_a_fork_and_its_client_may_end_in_the_same_moment(owner: Owner, modules: Path) -> None:
+    process = owner.process.pid
     server = int(Path(f"/proc/{process}/task/{process}/children").read_text())
-    one, fork = waiting(modules, owner[1])
+    one, fork = waiting(modules, owner.path)
     os.kill(server, signal.SIGSTOP)
     os.kill(fork, signal.SIGKILL)
     until(lambda: not is_running(fork))
     one.kill()
     one.communicate()
     os.kill(server, signal.SIGCONT)
-    another = client(modules, owner[1], "0")
-    assert "a=b True input" in another.communicate("input")[0], "it still serves"
+    another = client(modules, owner.path, "0")
+    assert f"a=b {owner.loaded} input" in another.communicate("input")[0], "it still serves"
 
 
 @pytest.mark.parametrize("left", [0, 2, 4])
@@ -176,12 +176,48 @@ def test_where_the_server_can_open_no_more_the_client_becomes_that_python(
     another = client(modules, tmp_path / "socket", "4")
     stdout, stderr = another.communicate("input")
     assert another.returncode == 4
-    assert f"a=b {left == 4} input" in stdout
+    assert f"a=b {WAYS['begin'] if left == 4 else []} input" in stdout
     assert stderr == "said\n"
     assert is_running(fork)
     process.communicate()
     one.communicate()
     until(lambda: not is_running(fork))
+
+
+def test_what_it_forks_has_the_hashes_of_what_spark_starts(modules: Path, tmp_path: Path) -> None:
+    (modules / "hashed.py").write_text("print(hash('a'))")
+    process = begun(tmp_path / "socket", "start")
+    found = []
+    for path in (tmp_path / "socket", tmp_path / "none"):
+        variables = {"REPUT_FORK_SERVER": str(path), "PYTHONHASHSEED": "0", "PYTHONPATH": f"{modules}:{LIB}"}
+        found.append(
+            subprocess.check_output(
+                [SCRIPT, "-m", "hashed"],
+                env={**os.environ, **variables, "REPUT_PYTHON": sys.executable},
+                stdin=subprocess.DEVNULL,
+            )
+        )
+    process.kill()
+    process.communicate()
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("forked", [True, False])
+def test_a_daemon_is_forked_for_commands_alone(tmp_path: Path, forked: bool) -> None:
+    process = begun(tmp_path / "socket")
+    variables = {"REPUT_FORK_SERVER": str(tmp_path / "socket"), "REPUT_PYTHON": sys.executable}
+    daemon = subprocess.Popen(
+        [SCRIPT, "-m", "pyspark.daemon", "pyspark.worker"],
+        env={**os.environ, "PYTHONPATH": str(LIB), **variables, "REPUT_FORKS_DAEMONS": "1" if forked else ""},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    words = Path(f"/proc/{daemon.pid}/cmdline")
+    until(lambda: b"reput.spark.worker_daemon" in words.read_bytes())
+    assert (b"fork_client.py" in words.read_bytes()) == forked
+    daemon.kill()
+    daemon.communicate()
+    process.communicate()
 
 
 def test_without_a_server_the_client_becomes_that_python(modules: Path, tmp_path: Path) -> None:
@@ -192,7 +228,7 @@ def test_without_a_server_the_client_becomes_that_python(modules: Path, tmp_path
         one = client(modules, path, "4")
         stdout, _ = one.communicate("input")
         assert one.returncode == 4
-        assert stdout == f"['4'] {modules} a=b False input __main__\n"
+        assert stdout == f"['4'] {modules} a=b [] input __main__\n"
 
 
 @pytest.mark.parametrize("way", WAYS)
@@ -209,10 +245,9 @@ def test_all_ends_with_the_owner(modules: Path, tmp_path: Path, way: str) -> Non
         until(lambda fork=fork: not is_running(fork))
 
 
-@pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("number", [None, signal.SIGKILL])
-def test_it_ends_while_it_compiles_kernels(number: int | None, tmp_path: Path, way: str) -> None:
-    process = begun(tmp_path / "socket", way, NUMBA_CACHE_DIR=str(tmp_path / "none"))
+def test_it_ends_while_it_compiles_kernels(number: int | None, tmp_path: Path) -> None:
+    process = begun(tmp_path / "socket", NUMBA_CACHE_DIR=str(tmp_path / "none"))
     server = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     if number is not None:
         process.send_signal(number)
