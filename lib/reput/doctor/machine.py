@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 _LEAST_PYTHON = (3, 11)
 _KNOWN_JAVA = (17, 21)
-#: What all processes of a rebuild together took with two cores (docs/benchmark.md, "reput, warm").
-_MEMORY_NEEDED = int(1.2 * (1 << 30))
+#: What all processes of a rebuild together took with two cores (docs/benchmark.md, "reput, warm"), rounded up.
+_MEMORY_NEEDED = 1 << 30
 #: What a tail took (docs/benchmark.md), and an estimate for a rebuild with more cores: driver and JVM, and
 #: the worker of each core (docs/sizing.md).
 _MEMORY_TAIL, _MEMORY_FIXED, _MEMORY_PER_CORE = int(2.1 * (1 << 30)), 1 << 30, 256 << 20

@@ -53,7 +53,7 @@ def test_what_each_limit_says() -> None:
         (encoding("ascii", "utf-8"), Status.WRONG),
         (memory(8 * GIB), Status.OK),
         (memory(int(1.5 * GIB), 2), Status.WARNING),
-        (memory(GIB, 1), Status.WRONG),
+        (memory(GIB - 1, 1), Status.WRONG),
         (memory(3 * GIB, 8), Status.OK),
         (memory(3 * GIB, 16), Status.WARNING),
         (open_files(None, 1024), Status.OK),
@@ -133,8 +133,9 @@ def test_what_memory_goes_by_is_that_of_the_plan_and_the_page() -> None:
     assert machine._MEMORY_FIXED == MEASURED.memory_fixed
     assert machine._MEMORY_PER_CORE == MEASURED.memory_per_core
     page = (Path(__file__).parents[3] / "docs" / "benchmark.md").read_text(encoding="utf-8")
-    warm = re.findall(r"^\| reput, warm +\| +5\.5\.0 \| +2 \|.* ([0-9.]+) GiB \|$", page, re.MULTILINE)
-    assert machine._MEMORY_NEEDED == int(max(map(float, warm)) * GIB)
+    warm = re.findall(r"^\| reput, warm +\| +[0-9.]+ \| +2 \|.* ([0-9.]+) MiB \|$", page, re.MULTILINE)
+    assert len(warm) == 2
+    assert 0 <= machine._MEMORY_NEEDED - max(map(float, warm)) * (1 << 20) < GIB / 8
     tails = re.findall(r"^\|.* ms \| [0-9,]+ \| [0-9. ]*\| ([0-9.]+) GiB \|$", page, re.MULTILINE)
     assert len(tails) == 5
     assert machine._MEMORY_TAIL == int(max(map(float, tails)) * GIB)
