@@ -339,11 +339,12 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.one:
         one(*options.one)
         return 0
+    chosen = cases(options)  # which may make the directory anew
     home = log_directory(options.dir, options.version, options.size)
     home.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=home) as place:
         lines = []
-        for number, (case, java) in enumerate(cases(options)):
+        for number, (case, java) in enumerate(chosen):
             (own := Path(place, str(number))).mkdir()
             lines.append(measure(case, own, options.version, options.repeat, java=java))
     print(json.dumps({"machine": machine.facts(options.dir), "lines": [asdict(line) for line in lines]}))

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 _LEAST_PYTHON = (3, 11)
 _KNOWN_JAVA = (17, 21)
-#: What all processes of a rebuild together took with two cores (docs/benchmark.md, "reput, warm"), rounded up.
+#: What a rebuild took with two cores (docs/benchmark.md, "reput, warm"), rounded up.
 _MEMORY_NEEDED = 1 << 30
 #: What a tail took (docs/benchmark.md), and an estimate for a rebuild with more cores: driver and JVM, and
 #: the worker of each core (docs/sizing.md).
