@@ -156,3 +156,17 @@ def test_colours_are_for_terminals_that_want_them(
     with pytest.raises(SystemExit):
         cli.main(["lag", "--help"])
     assert "\x1b" not in capfd.readouterr().out
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&-", "<&- >&- 2>&-"])
+def test_a_stream_that_is_closed_changes_nothing_of_how_a_command_ends(
+    store: GoldenStore, closed: str
+) -> None:
+    command = f'"{sys.executable}" -m reput.cli query "{store.root}" --offset'
+    for offset, code in (("134044", 0), ("134045", 1), ("none", 2)):
+        done = subprocess.run(
+            ["sh", "-c", f"{command} {offset} {closed}"], env=environment(), capture_output=True, check=False
+        )
+        assert done.returncode == code
+        assert b"Traceback" not in done.stderr
+        assert (done.stdout == b"") == (closed in (">&-", "<&- >&- 2>&-") or code == 2)

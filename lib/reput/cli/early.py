@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -10,8 +11,16 @@ from reput.spark import ahead
 
 def begin_early() -> None:
     """Start the JVM of the command that this process is, while the command loads."""
+    _open_streams()
     main = getattr(sys.modules.get("__main__"), "__file__", None)
     is_script = main is not None and main == sys.argv[0] and Path(main).name == "reput"
     if is_script or sys.orig_argv[1:3] == ["-m", "reput.cli"]:
         ahead.is_command = True
         ahead.begin(sys.argv[1:])
+
+
+def _open_streams() -> None:
+    """Have streams that are closed go nowhere: else a file gets such a number, and with it what is printed."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
