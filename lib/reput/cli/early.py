@@ -20,7 +20,7 @@ def begin_early() -> None:
 
 
 def _open_streams() -> None:
-    """Have streams that are closed go nowhere: else a file gets such a number, and with it what is printed."""
+    """Have closed streams go nowhere: else a file gets the number of one, and with it what is printed."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, os.fdopen(os.open(os.devnull, os.O_RDWR), mode))
