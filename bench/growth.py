@@ -1,9 +1,9 @@
 """``python -m bench.growth``: whether time and memory grow with the log.
 
 One log is written, and rebuilt and verified at several lengths, which are its first segments. Each length has
-a process and a Spark session of its own, which first rebuild a short log, so that what is measured is warm. A
-log that fits into memory lies in the page cache; each is also read from the disk, after its pages were
-dropped. Each verification has to find nothing.
+a process and a Spark session of its own, which first rebuild and verify a short log, so that what is measured
+is warm. A log that fits into memory lies in the page cache; each is also read from the disk, after its pages
+were dropped. Each verification has to find nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench import machine
@@ -26,9 +26,11 @@ from bench.process import run
 from bench.table import markdown
 from bench.warm import rebuilds
 from reput.format import names
+from reput.job import Summary
 from reput.spark.sessions import session
 from reput.store.space import human
 from reput.verify import VerifyOptions, verify
+from reput.verify.report import Report
 from tests.compat.jars import VERSIONS
 
 _GIB = 1 << 30
@@ -70,19 +72,26 @@ def one(store: str, short: str, version: str, way: str, work: str) -> None:
     master = f"local[{len(os.sched_getaffinity(0))}]"
     log = Log(Path(store), version, 0, 0, 0)
     prepare = drop_pages if way == "disk" else warm_page_cache
-    out = Path(work, "out")
-    list(rebuilds(Path(short), version, master, [Path(work, "short")]))
-    prepare(log)
-    [(rebuilt, summary)] = rebuilds(log.store, version, master, [out])
-    for name in _DERIVED:
-        (out / name).rename(log.store / name)
-    os.sync()
-    prepare(log)
-    began = time.perf_counter()
-    report = verify(
-        VerifyOptions(store=log.store, rocketmq_version=version), lambda: session("reput bench", master)
+
+    def rebuild_and_verify(
+        of: Path, out: Path, before: Callable[[], None]
+    ) -> tuple[float, float, Summary, Report]:
+        before()
+        [(rebuilt, summary)] = rebuilds(of, version, master, [out])
+        for name in _DERIVED:
+            (out / name).rename(of / name)
+        os.sync()
+        before()
+        began = time.perf_counter()
+        report = verify(
+            VerifyOptions(store=of, rocketmq_version=version), lambda: session("reput bench", master)
+        )
+        return rebuilt, time.perf_counter() - began, summary, report
+
+    rebuild_and_verify(Path(short), Path(work, "short"), lambda: None)
+    rebuilt, verified, summary, report = rebuild_and_verify(
+        log.store, Path(work, "out"), lambda: prepare(log)
     )
-    verified = time.perf_counter() - began
     if summary.findings or report.findings or report.messages != summary.messages:
         raise BenchError(f"{len(summary.findings)} and {len(report.findings)} findings")
     print(json.dumps({"messages": summary.messages, "rebuild": rebuilt, "verify": verified}))
