@@ -18,7 +18,7 @@ import pytest
 
 from reput.remote import store as remote_store
 from reput.remote.store import client_of
-from reput.spark import fork_server
+from reput.spark import ahead, fork_server, sessions
 
 LIB = Path(__file__).parents[3] / "lib"
 SCRIPT = LIB / "reput" / "spark" / "worker_python.sh"
@@ -275,3 +275,15 @@ def test_there_is_none_beside_other_threads(tmp_path: Path) -> None:
         done.set()
         thread.join()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_for_a_jvm_that_does_not_start_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ahead, "runs_our_python", lambda: True)
+    forks = sessions._forks(str(tmp_path))
+    forks.__enter__()
+    assert os.environ["REPUT_FORK_SERVER"] == str(tmp_path / "fork")
+    until((tmp_path / "fork").exists)
+    assert not forks.__exit__(ValueError, ValueError("no JVM"), None)
+    assert "REPUT_FORK_SERVER" not in os.environ
+    with socket.socket(socket.AF_UNIX) as client_of_none, pytest.raises(ConnectionRefusedError):
+        client_of_none.connect(str(tmp_path / "fork"))
