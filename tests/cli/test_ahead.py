@@ -234,3 +234,21 @@ def test_one_whose_noted_command_line_does_not_work_is_started_by_spark_submit(
     assert "Rebuilt" in stdout
     assert "NoSuchOption" not in stderr
     assert command.running() == {}
+
+
+@pytest.mark.parametrize("script", ["bin/reput", "../bin/reput", "{}/bin/reput", "bin/other"])
+def test_a_script_is_a_command_however_it_is_named(script: str, tmp_path: Path) -> None:
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "sub").mkdir()
+    for name in ("reput", "other"):
+        (tmp_path / "bin" / name).write_text(
+            "import reput.cli; from reput.spark import ahead; print(ahead.is_command)"
+        )
+    directory = tmp_path / "sub" if script.startswith("..") else tmp_path
+    found = subprocess.check_output(
+        [sys.executable, script.format(tmp_path)],
+        cwd=directory,
+        env={**os.environ, "PYTHONPATH": str(LIB)},
+        text=True,
+    )
+    assert found == f"{script != 'bin/other'}\n"

@@ -13,7 +13,8 @@ def begin_early() -> None:
     """Start the JVM of the command that this process is, while the command loads."""
     _open_streams()
     main = getattr(sys.modules.get("__main__"), "__file__", None)
-    is_script = main is not None and main == sys.argv[0] and Path(main).name == "reput"
+    # Python makes the first of the two absolute, and not the second.
+    is_script = main is not None and Path(main).name == "reput" and Path(sys.argv[0]).absolute() == Path(main)
     if is_script or sys.orig_argv[1:3] == ["-m", "reput.cli"]:
         ahead.is_command = True
         ahead.begin(sys.argv[1:])
