@@ -78,6 +78,7 @@ class Torture:
         rate: messages a second.
         broker: a whole broker with clients writes the log, instead of its store alone.
         step_seconds: how long a tail in its steady state may take to come to a step.
+        index_files: of the store, before writing ends: where only a few kills leave it little time.
         say: is told of each kill.
     """
 
@@ -90,6 +91,7 @@ class Torture:
         rate: float,
         broker: bool = False,
         step_seconds: float = _STEP_SECONDS,
+        index_files: int = 0,
         say: Callable[[str], None] = print,
     ) -> None:
         shutil.rmtree(place, ignore_errors=True)
@@ -102,6 +104,7 @@ class Torture:
         self._writer = partial(kind, version, self.store, rate=rate, seed=seed)
         self._random = random.Random(seed)
         self._step_seconds = step_seconds
+        self._index_files = index_files
         self._say = say
         self._log = place / "tail.log"
         self._conf = broker_conf(self.store, place / "broker.conf")
@@ -126,6 +129,7 @@ class Torture:
                     self._round(f"{number}/{len(plan)}", kind)
                 with self._tail(limit="1g") as last:
                     self._await_phase(last, STEADY)
+                    self._await(last, self._has_index_files, _END_SECONDS)
                     self.result.messages = writer.finish()
                     self._to_the_end(last, writer.end())
                     self._end(last, f"{number}/{len(plan)}")
@@ -243,6 +247,9 @@ class Torture:
             raise WrongError(f"stopped cleanly, it ended with {code}:\n{tail.said()}")
         processes.wait_gone(tail.mark)
         self._say(f"{number} stopped with exit code {code}, after {tail.seconds:.1f} s")
+
+    def _has_index_files(self) -> bool:
+        return len(list((self.store / names.INDEX).glob("*"))) >= self._index_files
 
     def _to_the_end(self, tail: Tailing, end: int) -> None:
         def is_there() -> bool:

@@ -1,7 +1,7 @@
 """A few of the kills of ``make torture``, behind a real store under load.
 
-How much is written between two kills depends on the machine; the least that is asked here is what shows that
-files were rolled and compared at all.
+How much is written between two kills depends on the machine. The least that is asked here shows that files were
+rolled and compared at all.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def test_a_tail_that_is_killed_comes_to_the_real_stores_bytes(tmp_path: Path) ->
 
 
 def test_a_tail_that_is_killed_comes_to_a_whole_brokers_bytes(tmp_path: Path) -> None:
-    torture = Torture(tmp_path / "torture", "5.5.0", seed=3, rate=300, broker=True)
+    torture = Torture(tmp_path / "torture", "5.5.0", seed=3, rate=300, broker=True, index_files=2)
     result = torture.run(2, [])
     assert sum(result.kills.values()) == 2
     assert result.messages > 500
