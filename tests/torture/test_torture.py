@@ -1,7 +1,7 @@
 """A few of the kills of ``make torture``, behind a real store under load.
 
-How much is written between two kills depends on the machine. The least that is asked here shows that files were
-rolled and compared at all.
+How much is written between two kills depends on the machine; the least that is asked here is what shows that
+files were rolled and compared at all.
 """
 
 from __future__ import annotations

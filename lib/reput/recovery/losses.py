@@ -88,7 +88,8 @@ def log_losses(prediction: Prediction) -> Iterator[Loss]:
             offset=cut.start,
             end=cut.end,
             count=count,
-            text=f"{what}: {written} bytes with {count} whole messages from {cut.start} on are lost",
+            text=f"{what}: {written:,} bytes with {counted(count, 'whole message')} "
+            f"from {cut.start} on are lost",
         )
 
 
@@ -291,11 +292,10 @@ def _unreached_text(one: Unreached) -> str:
     where = f"queueOffsets {one.first} to {one.last}, from {one.position} of the log on"
     if one.displaced == one.count:
         # A light queue may be as its broker wrote it: a message that names it twice has two queueOffsets.
-        return (
-            f"{one.count} messages stand at other places of queue {topic}:{queue_id} than their own ({where})"
-        )
-    text = f"queue {topic}:{queue_id} doesn't lead to {one.count} messages ({where})"
-    return f"{text}; {one.displaced} of them stand in a wrong place" if one.displaced else text
+        there = f"messages stand at other places of queue {topic}:{queue_id} than their own"
+        return f"{one.count:,} {there} ({where})"
+    text = f"queue {topic}:{queue_id} doesn't lead to {counted(one.count, 'message')} ({where})"
+    return f"{text}; {one.displaced:,} of them stand in a wrong place" if one.displaced else text
 
 
 def _loss(
@@ -351,7 +351,7 @@ def index_gaps(prediction: Prediction) -> Iterator[Loss]:
         yield Loss("index-missing", path, first, begin, 0, text)
     if len(missing):
         low, high = int(missing[0]), int(missing[-1])
-        text = f"the keys of {len(missing)} messages from {low} to {high} aren't indexed"
+        text = f"the keys of {counted(len(missing), 'message')} from {low} to {high} aren't indexed"
         yield Loss("index-missing", path, low, high + 1, len(missing), text)
     # A broker compares new messages with its last file alone, and takes the one that lies just there.
     late = headers[-1].end_physical_offset

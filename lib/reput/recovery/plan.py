@@ -425,8 +425,8 @@ def _others(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[
     if cut:
         out = prediction.snapshot.settings.command("rebuild", "--out", "DIR")
         steps.append(
-            f"Before the broker starts: `{out}` skips the damage and takes the {cut} messages behind "
-            "it, which the broker cuts off."
+            f"Before the broker starts: `{out}` skips the damage and takes the {counted(cut, 'message')} "
+            "behind it, which the broker cuts off."
         )
     if kinds & _REBUILT and are_its_own(prediction.snapshot.settings):
         in_place = prediction.snapshot.settings.command("rebuild", "--in-place")
