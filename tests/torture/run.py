@@ -78,7 +78,8 @@ class Torture:
         rate: messages a second.
         broker: a whole broker with clients writes the log, instead of its store alone.
         step_seconds: how long a tail in its steady state may take to come to a step.
-        index_files: of the store, before writing ends: where only a few kills leave it little time.
+        is_enough: whether the store, in this directory, has been written to enough: a few kills may leave it
+            too little time.
         say: is told of each kill.
     """
 
@@ -91,7 +92,7 @@ class Torture:
         rate: float,
         broker: bool = False,
         step_seconds: float = _STEP_SECONDS,
-        index_files: int = 0,
+        is_enough: Callable[[Path], bool] = lambda _store: True,
         say: Callable[[str], None] = print,
     ) -> None:
         shutil.rmtree(place, ignore_errors=True)
@@ -104,7 +105,7 @@ class Torture:
         self._writer = partial(kind, version, self.store, rate=rate, seed=seed)
         self._random = random.Random(seed)
         self._step_seconds = step_seconds
-        self._index_files = index_files
+        self._is_enough = is_enough
         self._say = say
         self._log = place / "tail.log"
         self._conf = broker_conf(self.store, place / "broker.conf")
@@ -129,7 +130,7 @@ class Torture:
                     self._round(f"{number}/{len(plan)}", kind)
                 with self._tail(limit="1g") as last:
                     self._await_phase(last, STEADY)
-                    self._await(last, self._has_index_files, _END_SECONDS)
+                    self._await(last, lambda: self._is_enough(self.store), _END_SECONDS)
                     self.result.messages = writer.finish()
                     self._to_the_end(last, writer.end())
                     self._end(last, f"{number}/{len(plan)}")
@@ -247,9 +248,6 @@ class Torture:
             raise WrongError(f"stopped cleanly, it ended with {code}:\n{tail.said()}")
         processes.wait_gone(tail.mark)
         self._say(f"{number} stopped with exit code {code}, after {tail.seconds:.1f} s")
-
-    def _has_index_files(self) -> bool:
-        return len(list((self.store / names.INDEX).glob("*"))) >= self._index_files
 
     def _to_the_end(self, tail: Tailing, end: int) -> None:
         def is_there() -> bool:
