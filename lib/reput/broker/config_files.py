@@ -102,7 +102,10 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
             continue
         spare_is_there, spare_broken = _look(backup)
         if broken is None and spare_broken is None:
-            continue
+            # A broker that is killed while it writes one may leave the .bak alone, but no empty file.
+            if not (spare_is_there and path.exists()):
+                continue
+            broken = "an empty file"
         gone = not spare_is_there and spare_broken is None
         yield Problem(
             kind=LOST_CONFIG if gone else "broken-config",

@@ -374,6 +374,26 @@ def test_a_broken_backup_of_a_file_that_isnt_there_stops_a_broker(
     assert (found.kind, Path(found.path).name) == ("broken-config", "consumerOffset.json.bak")
 
 
+def test_a_start_from_a_backup_of_an_empty_file_is_reported(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    def emptied(copy: Copy) -> None:
+        path = copy.root / names.CONFIG / "topics.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text("")
+        path.with_name("topics.json.bak").write_text('{"topicConfigTable":{}}')
+
+    checked = check_snapshot(planned(stores["5.3.3-restart"], emptied, tmp_path).snapshot)
+    (found,) = checked.problems
+    assert (found.kind, found.found, Path(found.path).name) == (
+        "broken-config",
+        "an empty file",
+        "topics.json",
+    )
+    assert "takes its .bak" in found.outcome
+    assert checked.verdict.sort is Sort.HARMLESS
+
+
 def numbers_in_strings(copy: Copy) -> None:
     (copy.root / "config" / "topics.json").write_text('{"note": "x, 5: y", "topicConfigTable": {}}')
 
