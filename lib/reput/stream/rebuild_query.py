@@ -54,6 +54,8 @@ def run_available(
         except ReputError as error:
             failures.append(error)
             raise
+        except ConnectionError:  # an OSError that says nothing of files: the session is gone
+            raise
         except OSError as error:
             failures.append(unwritten(error, checkpoint.parent, *scratch_places()))
             raise

@@ -157,6 +157,8 @@ class TailQuery:
             except ReputError as error:
                 self._failure = error
                 raise
+            except ConnectionError:  # an OSError that says nothing of files: the session is gone
+                raise
             except OSError as error:
                 self._failure = unwritten(error, self._root, *scratch_places())
                 raise

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import threading
@@ -18,7 +19,9 @@ from reput.catalog.appending import Appending
 from reput.catalog.options import CatalogOptions
 from reput.catalog.standing import Standing
 from reput.catalog.table import Table
+from reput.errors import SparkError
 from reput.format.commitlog import Record
+from reput.output.writer import PART_COLUMNS
 from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock
 from reput.stream import query_stop, rebuild_query, tail_query
@@ -161,6 +164,55 @@ def test_a_tail_that_fails_in_a_batch(query: Query, tmp_path: Path, monkeypatch:
     with pytest.raises(KeyboardInterrupt):
         tail.run(threading.Event())
     assert WORDS not in query.told()
+
+
+def refused(*_: object) -> None:
+    """What Python meets at its JVM's address when the JVM was killed."""
+    raise ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
+
+
+class GoneQuery(Query):
+    """One whose JVM is killed while Spark works for the batch."""
+
+    def collect(self) -> list[Any]:
+        self.begun.set()
+        return [dict.fromkeys(PART_COLUMNS, 0)]
+
+    def _run(self) -> None:
+        try:
+            self.batch(self, 0)
+        except ConnectionRefusedError as error:
+            self.failure = error
+
+
+@pytest.fixture
+def query_gone(query: Query, monkeypatch: pytest.MonkeyPatch) -> GoneQuery:
+    monkeypatch.setattr(query_stop, "_await", refused)
+    return GoneQuery()
+
+
+def test_a_rebuild_whose_jvm_is_killed_does_not_blame_the_output(
+    query_gone: GoneQuery, tmp_path: Path
+) -> None:
+    writer = LogWriter(tmp_path / "store")
+    writer.preallocate(0)
+    log = open_store(writer.root).log
+    killed = SimpleNamespace(write=refused)
+    with pytest.raises(SparkError, match="its JVM is gone"):
+        run_available(query_gone, killed, tmp_path / "checkpoint", log, {})  # type: ignore[arg-type]
+    assert isinstance(query_gone.failure, ConnectionRefusedError)
+
+
+def test_a_tail_whose_jvm_is_killed_does_not_blame_the_output(
+    query_gone: GoneQuery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = SimpleNamespace(write=refused)
+    tail = TailQuery(query_gone, killed, tmp_path / "spark", {"stopFile": str(tmp_path / "stop")})  # type: ignore[arg-type]
+    query_gone.thread.join()
+    monkeypatch.setattr(tail, "_check", refused)
+    with pytest.raises(SparkError, match="its JVM is gone"):
+        tail.run(threading.Event())
+    assert isinstance(query_gone.failure, ConnectionRefusedError)
 
 
 def test_what_a_batch_fails_with_by_itself_is_told() -> None:
