@@ -146,7 +146,7 @@ def listed(
     file_size: int,
     rules: Recovery,
     setting: str,
-    mends: str | None = None,
+    step: str = "Bring the file back from a copy.",
 ) -> Listing:
     """Load directories.
 
@@ -155,7 +155,7 @@ def listed(
         file_size: bytes that each file must have.
         rules: the release's.
         setting: the setting that says so, for the messages.
-        mends: the command that makes a file of another length anew, where one does.
+        step: what is to be done about a file of another length, if the setting is right.
 
     Raises:
         StoreError: a directory can't be read.
@@ -175,7 +175,7 @@ def listed(
             dropped.append(entry.path)
             problems.append(_empty(entry))
         elif entry.length != file_size:
-            problems.append(_wrong_length(entry, file_size, setting, mends))
+            problems.append(_wrong_length(entry, file_size, setting, step))
         else:
             base = number(entry.name)
             if base is None or base < 0 or base % file_size or base > _LONG_MAX - file_size:
@@ -186,11 +186,16 @@ def listed(
 
 
 def gaps(
-    files: tuple[StoreFile, ...], file_size: int, kind: str, there: Container[int | None] = frozenset()
+    files: tuple[StoreFile, ...],
+    file_size: int,
+    kind: str,
+    step: str,
+    there: Container[int | None] = frozenset(),
 ) -> Iterator[Problem]:
     """Files whose names don't follow one another: a broker logs them and goes on.
 
     Args:
+        step: what is to be done about files that are missing.
         there: bases of files that lie between, and have a problem of their own.
     """
     for before, file in pairwise(files):
@@ -204,7 +209,7 @@ def gaps(
                 expected=f"a name of {following:020d} after {before.path.name}",
                 found=file.path.name,
                 outcome="the broker starts, and what lies between is missing",
-                next_step="Bring the missing files back from a copy, if there is one.",
+                next_step=step,
             )
 
 
@@ -231,16 +236,12 @@ def _empty(entry: Entry) -> Problem:
     )
 
 
-def _wrong_length(entry: Entry, file_size: int, setting: str, mends: str | None) -> Problem:
+def _wrong_length(entry: Entry, file_size: int, setting: str, step: str) -> Problem:
     named = number(entry.path.name) is not None
-    given = f"If {setting} in the broker.conf given here is the broker's"
-    if not named:
-        step = "Move it elsewhere: it is no file of the store."
-    elif mends is None:
-        step = f"{given}, bring the file back from a copy, or move it elsewhere."
+    if named:
+        step = f"If {setting} in the broker.conf given here is the broker's: {step}"
     else:
-        step = f"{given}, `{mends}` makes the queues anew from the log, with the broker stopped. "
-        step += "Or bring the file back from a copy."
+        step = "Move it elsewhere: it is no file of the store."
     return Problem(
         kind=WRONG_LENGTH if named else STRAY,
         path=str(entry.path),

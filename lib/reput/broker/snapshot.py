@@ -125,7 +125,7 @@ def take(settings: StoreSettings) -> Snapshot:
     check_store(settings.root)
     rules = settings.dialect.recovery
     size, known = _segment_size(settings)
-    log = listed(settings.commit_log_dirs, size, rules, "mappedFileSizeCommitLog")
+    log = listed(settings.commit_log_dirs, size, rules, "mappedFileSizeCommitLog", _segment_step(settings))
     in_files = settings.rocksdb.files
     topics = {name: _topics(settings.root / name) for name in queue_directories(settings)}
     queues, batch = (
@@ -167,7 +167,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_no_directories(settings, topics),
         *rocksdb_problems,
         *log.problems,
-        *gaps(log.files, size, "missing-segments"),
+        *gaps(log.files, size, "missing-segments", f"{_from_elsewhere(settings)}."),
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
         *index_problems,
@@ -381,12 +381,28 @@ def _topics(directory: Path) -> Topics:
     return [(topic, in_order(topic.place)) for topic in in_order(directory)]
 
 
+def _from_elsewhere(settings: StoreSettings) -> str:
+    replica = settings.command("recover", "--from", "REPLICA")
+    return f"Take what is missing from a replica (`{replica}`), or bring it back from a copy"
+
+
+def _segment_step(settings: StoreSettings) -> str:
+    """What is to be done about a segment of another length."""
+    saves = settings.command("export", "--start", "N", "-o", "FILE")
+    return (
+        f"{_from_elsewhere(settings)}. If there is neither, save its messages before you move it elsewhere: "
+        f"`{saves}`, N being the number in its name."
+    )
+
+
 def _queues(settings: StoreSettings, directory: str, topics: Topics) -> dict[Queue, Listing]:
     """The files of the queues in one of the store's three directories of queues."""
     setting, file_size = settings.queue_file_sizes[directory]
     rules, mends = settings.dialect.recovery, settings.command("recover", "--apply")
+    step = f"`{mends}` makes the queues anew from the log, with the broker stopped. "
+    step += "Or bring the file back from a copy."
     return {
-        (topic.name, int(queue.name)): listed([queue.place], file_size, rules, setting, mends)
+        (topic.name, int(queue.name)): listed([queue.place], file_size, rules, setting, step)
         for topic, inside in topics
         for queue in inside
         if names.is_queue_id(queue.name)
@@ -395,10 +411,12 @@ def _queues(settings: StoreSettings, directory: str, topics: Topics) -> dict[Que
 
 def _queue_problems(snapshot: Snapshot, directory: str) -> Iterator[Problem]:
     _, file_size = snapshot.settings.queue_file_sizes[directory]
+    rebuilds = snapshot.settings.command("rebuild", "--in-place")
+    step = f"`{rebuilds}` makes the queues anew from the log, with the broker stopped."
     for listing in snapshot.all_queues[directory].values():
         yield from listing.problems
         there = {number(Path(one.path).name) for one in listing.problems if one.kind == WRONG_LENGTH}
-        yield from gaps(listing.files, file_size, "missing-queue-files", there)
+        yield from gaps(listing.files, file_size, "missing-queue-files", step, there)
 
 
 def type_problems(snapshot: Snapshot) -> Iterator[Problem]:

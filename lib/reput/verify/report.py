@@ -361,8 +361,17 @@ def next_steps(
         )
         if options.broker_conf is None:
             return steps
+
+    def command(name: str, *words: str) -> str:
+        conf, version = options.broker_conf, options.rocketmq_version
+        return next_command(name, options.store, *words, broker_conf=conf, rocketmq_version=version)
+
     if any(one.area == LOG for one in findings):
-        steps.append("docs/findings.md says what each finding in the log means; reput never changes the log")
+        from_replica = command("recover", "--from", "REPLICA", "--plan")
+        steps.append(
+            f"`{from_replica}` says what a replica or a copy has of what is damaged in the log. Without one "
+            "it stays damaged: docs/findings.md says what each finding means"
+        )
     queues = {
         (one.topic, one.queue_id)
         for one in findings
@@ -372,10 +381,6 @@ def next_steps(
     mended = sorted((topic, queue_id) for topic, queue_id in queues if (topic, queue_id) in in_log)
     # A database is made anew as a whole.
     whole = any(one.area in (INDEX, CHECKPOINT) or one.in_database for one in findings)
-
-    def command(name: str, *words: str) -> str:
-        conf, version = options.broker_conf, options.rocketmq_version
-        return next_command(name, options.store, *words, broker_conf=conf, rocketmq_version=version)
 
     if mended or whole:
         if running:
