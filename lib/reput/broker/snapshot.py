@@ -167,7 +167,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_no_directories(settings, topics),
         *rocksdb_problems,
         *log.problems,
-        *gaps(log.files, size, "missing-segments", f"{_from_elsewhere(settings)}."),
+        *gaps(log.files, size, "missing-segments", _from_elsewhere(settings)),
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
         *index_problems,
@@ -383,14 +383,14 @@ def _topics(directory: Path) -> Topics:
 
 def _from_elsewhere(settings: StoreSettings) -> str:
     replica = settings.command("recover", "--from", "REPLICA")
-    return f"Take what is missing from a replica (`{replica}`), or bring it back from a copy"
+    return f"Take what is missing from a replica (`{replica}`), or bring it back from a copy."
 
 
 def _segment_step(settings: StoreSettings) -> str:
     """What is to be done about a segment of another length."""
     saves = settings.command("export", "--start", "N", "-o", "FILE")
     return (
-        f"{_from_elsewhere(settings)}. If there is neither, save its messages before you move it elsewhere: "
+        f"{_from_elsewhere(settings)} If there is neither, save its messages before you move it elsewhere: "
         f"`{saves}`, N being the number in its name."
     )
 
@@ -399,8 +399,10 @@ def _queues(settings: StoreSettings, directory: str, topics: Topics) -> dict[Que
     """The files of the queues in one of the store's three directories of queues."""
     setting, file_size = settings.queue_file_sizes[directory]
     rules, mends = settings.dialect.recovery, settings.command("recover", "--apply")
-    step = f"`{mends}` makes the queues anew from the log, with the broker stopped. "
-    step += "Or bring the file back from a copy."
+    step = (
+        f"`{mends}` makes the queues anew from the log, with the broker stopped. "
+        "Or bring the file back from a copy."
+    )
     return {
         (topic.name, int(queue.name)): listed([queue.place], file_size, rules, setting, step)
         for topic, inside in topics
