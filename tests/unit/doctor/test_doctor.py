@@ -137,7 +137,7 @@ def test_what_memory_goes_by_is_that_of_the_plan_and_the_page() -> None:
     assert len(warm) == 2
     assert 0 <= machine._MEMORY_NEEDED - max(map(float, warm)) * (1 << 20) < GIB / 8
     tails = re.findall(r"^\|.* ms \| [0-9,]+ \| [0-9. ]*\| ([0-9.]+) GiB \|$", page, re.MULTILINE)
-    assert len(tails) == 5
+    assert len(tails) == 5, "rows of tails in docs/benchmark.md"
     assert machine._MEMORY_TAIL == int(max(map(float, tails)) * GIB)
 
 
