@@ -7,7 +7,9 @@ it for an operator, and the corners that small stores don't reach.
 from __future__ import annotations
 
 import os
+import re
 import shutil
+from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
@@ -372,6 +374,34 @@ def test_a_broken_backup_of_a_file_that_isnt_there_stops_a_broker(
 
     (found,) = planned(stores["5.3.3-restart"], torn, tmp_path).prediction.problems
     assert (found.kind, Path(found.path).name) == ("broken-config", "consumerOffset.json.bak")
+
+
+def second_segment_gone(copy: Copy) -> None:
+    sorted((copy.root / names.COMMIT_LOG).iterdir())[1].unlink()
+
+
+def last_segment_short(copy: Copy) -> None:
+    os.truncate(max((copy.root / names.COMMIT_LOG).iterdir()), 1000)
+
+
+@pytest.mark.parametrize(
+    ("harm", "kind", "commands"),
+    [
+        (second_segment_gone, "missing-segments", ["recover"]),
+        (last_segment_short, "wrong-length", ["recover", "export"]),
+    ],
+)
+def test_what_is_named_for_a_segment_that_is_missing_or_short(
+    harm: Callable[[Copy], None],
+    kind: str,
+    commands: list[str],
+    stores: dict[str, GoldenStore],
+    tmp_path: Path,
+) -> None:
+    problems = check_snapshot(planned(stores["5.3.3-restart"], harm, tmp_path).snapshot).problems
+    (step,) = (problem.next_step for problem in problems if problem.kind == kind)
+    assert re.findall("`reput ([a-z]+) ", step) == commands
+    assert "--from REPLICA" in step
 
 
 def test_a_start_from_a_backup_of_an_empty_file_is_reported(
