@@ -382,8 +382,8 @@ def _topics(directory: Path) -> Topics:
 
 
 def _from_elsewhere(settings: StoreSettings) -> str:
-    replica = settings.command("recover", "--from", "REPLICA")
-    return f"Take what is missing from a replica (`{replica}`), or bring it back from a copy."
+    replica = settings.command("recover", "--from", "REPLICA", "--plan")
+    return f"Take what is missing from a replica (begin with `{replica}`), or bring it back from a copy."
 
 
 def _segment_step(settings: StoreSettings) -> str:

@@ -401,7 +401,7 @@ def test_what_is_named_for_a_segment_that_is_missing_or_short(
     problems = check_snapshot(planned(stores["5.3.3-restart"], harm, tmp_path).snapshot).problems
     (step,) = (problem.next_step for problem in problems if problem.kind == kind)
     assert re.findall("`reput ([a-z]+) ", step) == commands
-    assert "--from REPLICA" in step
+    assert "--from REPLICA --plan" in step
 
 
 def test_a_start_from_a_backup_of_an_empty_file_is_reported(
