@@ -33,6 +33,7 @@ def segment_events(
     size = len(data) if segment_size is None else segment_size
     v2, entries = rules.topic_length_v2, bool(rules.entries)
     view, at, timestamp = array.data, 0, 0
+    properties = b""  # of the message that ends where the next record begins
     while at < len(data):
         status, remarks = _scan(array, base, at, rules)
         found = reference.frame(view, base, at, v2, entries)
@@ -48,7 +49,8 @@ def segment_events(
             end = at + found.size
             if status is not Status.END:
                 yield "damage", _KIND[status], base + at, base + end, True
-            timestamp = commitlog.decode(view, found.record).store_timestamp
+            message = commitlog.decode(view, found.record)
+            timestamp, properties = message.store_timestamp, message.properties
             for kind in remarks:
                 yield "damage", _REMARKS[kind][0], base + found.record, base + found.record, True
             yield "row", base + found.record, base + end
@@ -57,7 +59,11 @@ def segment_events(
         if status is Status.BLANK:
             yield "blank", base + at
             return
-        if status is Status.UNWRITTEN and not any(data[at:]):
+        is_end = status is Status.UNWRITTEN and not any(data[at:])
+        if properties.endswith(b"\0") or (not is_end and any(map(_is_no_pair, properties.split(b"\x02")))):
+            yield "damage", "torn-properties", base + at - len(properties), base + at, True
+        properties = b""
+        if is_end:
             if last:
                 yield "unwritten", base + at
             else:
@@ -84,6 +90,10 @@ def segment_events(
             return
         yield "damage", _KIND[status], base + at, base + following_at, False
         at = following_at
+
+
+def _is_no_pair(entry: bytes) -> bool:
+    return entry != b"" and b"\x01" not in entry[1:]
 
 
 def _scan(

@@ -36,7 +36,10 @@ def test_the_name_of_a_finding_is_copied_from_the_plan(
     count = len(out.read_bytes().splitlines())
     assert said.stdout.startswith(f"Saved {count} messages of units-missing, ")
     assert count >= sum(loss["count"] for loss in plan["unrepaired"] if loss["kind"] == "units-missing") > 0
-    assert "next       reput resend" in said.stdout
+    assert (
+        f"next       `reput resend {out} --name-server HOST:9876 --dry-run`, unless the store is"
+        in said.stdout
+    )
     document = json.loads(
         reput("export", store.root, "--finding", "no-queues", "-o", out, *conf, "--force", "--json").stdout
     )

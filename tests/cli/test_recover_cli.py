@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reput.format import names
+from reput.format.consumequeue import unit
 from tests.golden.store import GoldenStore
 from tests.rebuilds import (
     Command,
@@ -373,3 +374,27 @@ def test_lost_queues_and_damage_in_the_log_are_mended_and_undone(
     now = tree(store.root, names.REPUT, names.LOCK, *(path.name for path in store.root.glob("replaced-*")))
     assert now == before
     assert json.loads(command("recover", *words, "--apply", "--json").stdout)["exit_code"] == 1
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("repair", [("recover", "--apply"), ("rebuild", "--in-place")])
+def test_queues_of_a_lost_log_end_alone_are_gone_after_one_repair(
+    store: GoldenStore, monkeypatch: pytest.MonkeyPatch, spark: SparkSession, repair: tuple[str, str]
+) -> None:
+    command, words = Command(monkeypatch, lambda: spark), options(store)
+    segment = max((store.root / names.COMMIT_LOG).iterdir())
+    end = int(segment.name)
+    lost = store.root / names.CONSUME_QUEUE / "Lost" / "0" / names.offset_name(0)
+    lost.parent.mkdir(parents=True)
+    size = int(str(store.config["mappedFileSizeConsumeQueue"]))
+    lost.write_bytes(unit(end + 100, 200, 7).ljust(size, b"\0"))
+    segment.unlink()
+    assert "queue-cut" in command("recover", *words, "--plan").stdout
+    repaired = command(repair[0], *words, repair[1])
+    assert repaired.code == 1, repaired.stderr
+    gone = f"  gone       Lost:0 begins at offset 0 again: its units lead past the log's end at {end}\n"
+    assert gone in repaired.stdout
+    assert not lost.exists()
+    planned = command("recover", *words, "--plan")
+    assert (planned.code, planned.stderr) == (0, ""), planned.stdout
+    assert command("check", *words).code == 0

@@ -499,12 +499,13 @@ def test_in_place_of_nothing(reput: Command, store: GoldenStore) -> None:
 def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, tmp_path: Path) -> None:
     """With one would go what the next queueOffset is. tests/compat has the real store go on with them."""
     store = golden("5.3.3-lost-head", tmp_path)
-    start = store.manifest["log"]["start"]
+    start, end = store.manifest["log"]["start"], store.manifest["log"]["end"]
     queues = store.root / names.CONSUME_QUEUE
     for name, positions in {
         "Expired/3": range(start - 700, start, 100),
         "Damaged/0": [start - 100, start],
         "Empty/0": [],
+        "Lost/0": [end - 99],
     }.items():
         units = b"".join(unit(position, 100, 7) for position in positions)
         (queues / name).mkdir(parents=True)
@@ -515,12 +516,14 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
     before, allocated = tree(queues), last.stat().st_blocks
 
     outcome = reput(*words(store, "--in-place", "--json"))
-    assert outcome.code == 0
+    assert outcome.code == 1
     summary = json.loads(outcome.stdout)
     assert summary["carried_queues"] == ["Damaged:0", "Expired:3"]
     assert summary["doubtful_queues"] == ["Damaged:0"]
-    assert summary["vanished_queues"] == {"Empty:0": "it has no file with a unit"}
-    gone = {"Empty", "Empty/0", f"Empty/0/{last.name}", f"Expired/3/{names.offset_name(1000)}"}
+    past_end = f"its units lead past the log's end at {end}"
+    assert summary["vanished_queues"] == {"Empty:0": "it has no file with a unit", "Lost:0": past_end}
+    gone = {f"{topic}{path}" for topic in ("Empty", "Lost") for path in ("", "/0", f"/0/{last.name}")}
+    gone.add(f"Expired/3/{names.offset_name(1000)}")
     assert tree(queues) == {name: digest for name, digest in before.items() if name not in gone}
     facts = last.stat()
     assert (facts.st_mtime_ns, facts.st_blocks) == (1_700_000_000_123_456_789, allocated)
@@ -532,6 +535,7 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
         "expired    the log has no message any more for Damaged:0, Expired:3\n",
         "doubtful   expected in the log and not found: messages of Damaged:0\n",
         "gone       Empty:0 begins at offset 0 again: it has no file with a unit\n",
+        f"Lost:0 begins at offset 0 again: {past_end}\n",
     ):
         assert said in outcome.stdout
 

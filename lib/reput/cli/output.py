@@ -220,7 +220,7 @@ def summary_lines(summary: Summary) -> list[str]:
     return [
         _headline(summary),
         *_facts(summary),
-        *_remarks(summary),
+        *remarks(summary),
         *_salvaged(summary),
         *_findings(summary),
     ]
@@ -328,7 +328,8 @@ def cataloged_apart(done: Cataloged) -> list[str]:
     return lines
 
 
-def _remarks(summary: Summary) -> list[str]:
+def remarks(summary: Summary) -> list[str]:
+    """Lines about queues and topics that aren't as one may expect."""
     lines = []
     if summary.absent_queues:
         lines.append(f"  absent     the log has no message for {listed(summary.absent_queues)}")

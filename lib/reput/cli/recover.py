@@ -18,6 +18,7 @@ from reput.cli.output import (
     at_most,
     fact_lines,
     printed,
+    remarks,
     settings_lines,
     step_lines,
 )
@@ -259,6 +260,7 @@ def _mended_lines(mended: Mended) -> Iterator[str]:
         yield f"  index      {counted(rebuilt.index_files, 'file')} with {entries}, rebuilt"
         if rebuilt.findings:
             yield from _listed("findings", [str(finding) for finding in rebuilt.findings])
+        yield from remarks(rebuilt)
     undo = next_command("undo", settings.root)
     yield f"  replaced   the old files are kept in {mended.kept}; `{undo}` puts them back"
 

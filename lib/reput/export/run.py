@@ -25,6 +25,7 @@ from reput.export.small_store import SmallStore
 from reput.export.stranded import Stranded, check_kind
 from reput.next_command import next_command
 from reput.query.message import Message
+from reput.replay.stranded import comes_back
 from reput.store import files
 from reput.store.lock import store_holder
 from reput.store.nearest import nearest_of
@@ -120,7 +121,10 @@ class Exported:
         out, conf, release = self.options.out, self.options.broker_conf, self.options.version
         if self.options.form == STORE:
             return [next_command("rebuild", out, "--in-place", broker_conf=conf, rocketmq_version=release)]
-        return [next_command("resend", out, "--name-server", "HOST:9876", "--dry-run")]
+        sends = next_command("resend", out, "--name-server", "HOST:9876", "--dry-run")
+        if self.options.finding is None or not comes_back(self.options.finding):
+            return [sends]
+        return [f"`{sends}`, unless the store is repaired: consumers would get these messages twice"]
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""

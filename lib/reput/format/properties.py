@@ -28,6 +28,11 @@ def pairs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
             yield name, value
 
 
+def are_pairs(data: bytes) -> bool:
+    """Whether all entries have a name and 0x01, as those that a client's library or a broker writes."""
+    return all(entry.find(b"\x01") > 0 for entry in data.split(b"\x02") if entry)
+
+
 def parse(data: bytes) -> dict[bytes, bytes]:
     """The properties as a mapping; the last of a repeated name wins."""
     return dict(pairs(data))

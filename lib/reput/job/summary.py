@@ -13,7 +13,7 @@ from reput.job.carry import gone_queues
 from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.ignored_features import ignored_features
-from reput.store.last_file import LastFile
+from reput.store.last_file import NO_UNIT, LastFile
 from reput.store.nearest import nearest_queue
 
 if TYPE_CHECKING:
@@ -89,8 +89,14 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """0 when all is sound, 1 with findings or when a requested queue isn't in the log."""
-        return 1 if self.findings or self.absent_queues else 0
+        """0 when all is sound, 1 with findings, broken queues, or when a requested queue isn't in the log."""
+        return int(bool(self.findings or self.absent_queues or self.has_broken_queues))
+
+    @property
+    def has_broken_queues(self) -> bool:
+        """A queue that had messages begins at 0 again, or leads to messages that the log should have."""
+        lost = any(reason != NO_UNIT for reason in self.vanished_queues.values())
+        return lost or bool(self.doubtful_queues)
 
     def to_dict(self) -> dict[str, object]:
         """The summary as a JSON-ready mapping."""

@@ -77,8 +77,10 @@ class Mended:
         """0, or 1 when messages were found damaged and are gone, or stay damaged; or files of config/."""
         if self.plan.lost_config or (self.replica is not None and self.replica.left):
             return 1
-        found = [] if self.rebuilt is None else self.rebuilt.findings
-        damaged = any(finding.kind != "torn-tail" for finding in found)
+        damaged = self.rebuilt is not None and (
+            self.rebuilt.has_broken_queues
+            or any(finding.kind != "torn-tail" for finding in self.rebuilt.findings)
+        )
         return int(damaged or any(change.kind == "stand-in" for change in self.changes))
 
     def to_dict(self) -> dict[str, object]:

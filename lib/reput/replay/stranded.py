@@ -39,7 +39,7 @@ def save_steps(kinds: Iterable[str], command: Callable[..., str]) -> list[str]:
         command: makes a command about the store of its name and its words.
     """
     steps = []
-    for kind in sorted({*kinds} & {*KINDS}):
+    for kind in _apart({*kinds} & {*KINDS}):
         saves = command("export", "--finding", kind, "-o", f"{kind}.jsonl")
         what = "these messages before that"
         if kind in _UNPLACEABLE:
@@ -48,3 +48,20 @@ def save_steps(kinds: Iterable[str], command: Callable[..., str]) -> list[str]:
             what = "the messages that no queue leads to before that"
         steps.append(f"To save {what}: `{saves}`")
     return steps
+
+
+def comes_back(kind: str) -> bool:
+    """Whether consumers get the messages of a finding once the store is repaired."""
+    return kind not in _UNPLACEABLE
+
+
+def _apart(kinds: set[str]) -> list[str]:
+    """Of kinds that have the same messages one, and none whose messages another one has as well."""
+    chosen: list[str] = []
+    for kind in sorted(kinds, key=lambda one: (-len(BY_UNIT.get(one, ())), one)):
+        places = BY_UNIT.get(kind)
+        if places is None or not any(
+            places <= BY_UNIT.get(other, set()) and comes_back(other) == comes_back(kind) for other in chosen
+        ):
+            chosen.append(kind)
+    return sorted(chosen)

@@ -31,7 +31,7 @@ _DAMAGE = frozenset(
     {"bad-size", "bad-magic", "bad-physical-offset", "bad-lengths", "unwritten-range", "torn-tail"}
 )
 #: Findings about a message that is there all the same.
-_BAD_MESSAGES = frozenset({"bad-crc", "bad-property-crc", "bad-delay", "bad-inner-batch"})
+_BAD_MESSAGES = frozenset({"bad-crc", "bad-property-crc", "bad-delay", "bad-inner-batch", "torn-properties"})
 
 
 def log_facts(

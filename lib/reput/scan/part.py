@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.errors import Finding
-from reput.format import commitlog, dledger
+from reput.format import commitlog, dledger, properties
 from reput.scan import kernel, output
 from reput.scan.extent import NOWHERE, Extents
 from reput.scan.output import OutputArrays
@@ -137,12 +137,15 @@ def scan_part(
         position = found
     status = Status.END
     accept = -1
+    walked_from = position
     while position < stop_at:
         begun_at, taken = position, int(out.counts[output.MESSAGES])
         visible.passed(position)
         seen, end_at = visible.at(position)
         status, position = kernel.scan(seen, part.base, position, end_at, rules, table, out, accept=accept)
         accept = -1
+        if position > begun_at:
+            walked_from = begun_at
         if out.counts[output.MESSAGES] > taken:
             outcome.newest = int(out.counts[output.LAST_TIMESTAMP])
         if outcome.first < 0 and out.counts[output.MESSAGES]:
@@ -162,6 +165,7 @@ def scan_part(
             continue
         if status is Status.UNWRITTEN and kernel.first_written(data, position, stop_at) == stop_at:
             outcome.rest_is_zero = True
+            outcome.findings += _torn(part, data, walked_from, position, rules, zeros_follow=True)
             break
         if status.is_framed:
             end = position + dledger.frame_size(data.data, position)
@@ -181,6 +185,7 @@ def scan_part(
                 )
                 accept = position
                 continue
+        outcome.findings += _torn(part, data, walked_from, position, rules)
         if is_blank_but_for_its_magic(
             data, position, part.segment_size, status, last=part.last, entries=entries
         ):
@@ -283,6 +288,46 @@ def wrong_end(
     place = position - part.base
     outcome = "the log is taken to end here, where a starting broker truncates it"
     return _finding(part, data, status, place, place, outcome, entries, kind="torn-tail")
+
+
+def _torn(
+    part: Part,
+    data: NDArray[np.uint8],
+    start: int,
+    end: int,
+    rules: Rules,
+    *,
+    zeros_follow: bool = False,
+) -> Iterator[Finding]:
+    """What damage that begins at ``end``, or before, has of the properties of the message before it.
+
+    No CRC covers them, so such a message looks whole. Of one that zeros follow only zeros are told: elsewhere
+    a client may have written what it liked.
+
+    Args:
+        start: where a whole frame begins; all from there to ``end`` are whole.
+    """
+    _, last, _ = kernel.chain(data, part.base, start, end, rules.topic_length_v2, bool(rules.entries))
+    if last < 0:
+        return
+    record = dledger.record_at(data.data, last)
+    written = commitlog.decode(data.data, record).properties
+    zeros = len(written) - len(written.rstrip(b"\0"))
+    if zeros:
+        found = f"zeros in the last {zeros:,} of their {len(written):,} bytes"
+    elif not zeros_follow and not properties.are_pairs(written):
+        found = f"{len(written):,} bytes that aren't"
+    else:
+        return
+    yield Finding(
+        kind="torn-properties",
+        path=part.path,
+        offset=part.base + end - len(written),
+        end=part.base + end,
+        expected="pairs of name and value as the properties",
+        found=found,
+        outcome=f"the message at {part.base + record} was taken, with tagsCode and keys of what is left",
+    )
 
 
 def _store_timestamp(data: NDArray[np.uint8], position: int) -> int:

@@ -8,6 +8,7 @@ last file: ``MappedFileQueue.deleteExpiredFileByOffset`` looks at all files but 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,9 @@ from reput.store import files
 
 _UNIT = np.dtype(consumequeue.FIELDS)
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
+#: Why a queue that never had a message can't be carried over.
+NO_UNIT = "it has no file with a unit"
+_PAST_END = "its units lead past the log's end at {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,58 +45,71 @@ class LastFile:
     modified: int
 
 
-def last_file(directory: Path, file_size: int) -> LastFile | str:
+def last_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
-    A broker's crash may leave an empty file behind it, which says nothing more.
+    A broker's crash may leave an empty file behind it, which says nothing more. Units that lead past the end
+    of the log don't count: a start cuts them off (``ConsumeQueue.truncateDirtyLogicFiles``).
 
     Args:
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
+        log_end: physical offset where the log ends.
 
     Raises:
         OutputError: the directory or a file can't be read.
     """
-    found = _newest(directory, file_size)
-    if isinstance(found, str):
-        return found
-    path, data, modified = found
-    units = np.frombuffer(data, _UNIT)
-    # What ConsumeQueue.recover takes for a unit; the blanks before a queue's first unit count, too.
-    is_unit = (units["position"] >= 0) & (units["size"] > 0)
-    blanks = 0
-    while data.startswith(PRE_BLANK, blanks * UNIT_LENGTH):
-        blanks += 1
-    count = _count(data, units, is_unit, blanks)
-    if isinstance(count, str):
-        return count
-    length = count * UNIT_LENGTH
-    after = (int(path.name) + length) // UNIT_LENGTH
-    return LastFile(path, data[:length], after, int(units[count - 1]["position"]), modified)
+    reason = NO_UNIT
+    for found in _newest_first(directory, file_size):
+        if isinstance(found, str):
+            return found
+        path, data, modified = found
+        units = np.frombuffer(data, _UNIT)
+        # What ConsumeQueue.recover takes for a unit; the blanks before a queue's first unit count, too.
+        is_unit = (units["position"] >= 0) & (units["size"] > 0)
+        blanks = 0
+        while data.startswith(PRE_BLANK, blanks * UNIT_LENGTH):
+            blanks += 1
+        count = _count(data, units, is_unit, log_end, blanks)
+        if isinstance(count, str):
+            return count
+        if count > blanks:
+            length = count * UNIT_LENGTH
+            after = (int(path.name) + length) // UNIT_LENGTH
+            return LastFile(path, data[:length], after, int(units[count - 1]["position"]), modified)
+        reason = _PAST_END.format(log_end)
+    return reason
 
 
-def last_batch_file(directory: Path, file_size: int) -> LastFile | str:
+def last_batch_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
     """The same of a batch queue.
 
     Args:
         file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
+        log_end: physical offset where the log ends.
 
     Raises:
         OutputError: the directory or a file can't be read.
     """
-    found = _newest(directory, file_size)
-    if isinstance(found, str):
-        return found
-    path, data, modified = found
-    units = np.frombuffer(data, _BATCH_UNIT, len(data) // _BATCH_UNIT.itemsize)
-    # What BatchConsumeQueue.recover takes for a unit.
-    is_unit = (units["position"] >= 0) & (units["size"] > 0)
-    is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
-    count = _count(data, units, is_unit)
-    if isinstance(count, str):
-        return count
-    last = units[count - 1]
-    after = int(last["base_offset"]) + int(last["batch_size"])
-    return LastFile(path, data[: count * _BATCH_UNIT.itemsize], after, int(last["position"]), modified)
+    reason = NO_UNIT
+    for found in _newest_first(directory, file_size):
+        if isinstance(found, str):
+            return found
+        path, data, modified = found
+        units = np.frombuffer(data, _BATCH_UNIT, len(data) // _BATCH_UNIT.itemsize)
+        # What BatchConsumeQueue.recover takes for a unit.
+        is_unit = (units["position"] >= 0) & (units["size"] > 0)
+        is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
+        count = _count(data, units, is_unit, log_end)
+        if isinstance(count, str):
+            return count
+        if count:
+            last = units[count - 1]
+            after = int(last["base_offset"]) + int(last["batch_size"])
+            return LastFile(
+                path, data[: count * _BATCH_UNIT.itemsize], after, int(last["position"]), modified
+            )
+        reason = _PAST_END.format(log_end)
+    return reason
 
 
 def last_ext_file(directory: Path, file_size: int) -> tuple[Path, bytes] | None:
@@ -103,29 +120,33 @@ def last_ext_file(directory: Path, file_size: int) -> tuple[Path, bytes] | None:
     """
     if not directory.is_dir():
         return None
-    found = _newest(directory, file_size)
+    found = next(_newest_first(directory, file_size), NO_UNIT)
     return None if isinstance(found, str) else (found[0], found[1].rstrip(b"\0"))
 
 
-def _newest(directory: Path, file_size: int) -> tuple[Path, bytes, int] | str:
-    """The last file that isn't empty, its bytes, and when it was written, ns; or why there is none."""
+def _newest_first(directory: Path, file_size: int) -> Iterator[tuple[Path, bytes, int] | str]:
+    """The files that aren't empty, their bytes, and when each was written, ns; or why one can't be taken."""
     with files.reporting("the queue's last file can't be read", directory):
         bases = {names.parse_offset_name(path.name): path for path in directory.iterdir()}
         for base in sorted((base for base in bases if base is not None), reverse=True):
             path = bases[base]
             facts = path.stat()
             if facts.st_size != file_size:
-                return f"its last file has {facts.st_size} bytes, not {file_size}"
+                yield f"its last file has {facts.st_size} bytes, not {file_size}"
             if base % file_size:
-                return f"its last file's name is no multiple of {file_size}"
+                yield f"its last file's name is no multiple of {file_size}"
             data = path.read_bytes()
             if data.count(0) != len(data):
-                return path, data, facts.st_mtime_ns
-    return "it has no file with a unit"
+                yield path, data, facts.st_mtime_ns
 
 
-def _count(data: bytes, units: NDArray[np.void], is_unit: NDArray[np.bool_], blanks: int = 0) -> int | str:
-    """How many units a file begins with, ``blanks`` among them; else what is wrong with them."""
+def _count(
+    data: bytes, units: NDArray[np.void], is_unit: NDArray[np.bool_], log_end: int, blanks: int = 0
+) -> int | str:
+    """How many units a file begins with that don't lead past the log's end; else what is wrong with them.
+
+    ``blanks`` of them, at its beginning, count, too, and lead nowhere.
+    """
     count = len(units) if is_unit.all() else int(is_unit.argmin())
     length = count * units.itemsize
     if count <= blanks:
@@ -134,4 +155,6 @@ def _count(data: bytes, units: NDArray[np.void], is_unit: NDArray[np.bool_], bla
         return "its last file goes on behind its last unit"
     if (np.diff(units["position"][blanks:count].astype(np.int64)) < 0).any():
         return "the units of its last file aren't in the log's order"
-    return count
+    # A sum may overflow.
+    leads_past = units["position"][blanks:count] > log_end - units["size"][blanks:count].astype(np.int64)
+    return blanks + int(leads_past.argmax()) if leads_past.any() else count

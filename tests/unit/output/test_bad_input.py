@@ -373,6 +373,46 @@ def test_a_damaged_last_record_of_a_segment_before_the_last(tmp_path: Path, case
     assert result.positions() == [0, SIZE, SIZE]
 
 
+TORN_PROPERTIES = {
+    "zeros": (bytes(6), "zeros in the last 6 of their 7 bytes"),
+    "the last byte": (b"EYS\x01k\0", "zeros in the last 1 of their 7 bytes"),
+    "no pairs": (b"\xee" * 6, "7 bytes that aren't"),
+}
+
+
+@pytest.mark.parametrize("case", TORN_PROPERTIES)
+@pytest.mark.parametrize("behind", ["damage", "zeros", "a torn tail", "the segment's end"])
+def test_damage_that_begins_in_the_properties_of_a_message(tmp_path: Path, case: str, behind: str) -> None:
+    new, found = TORN_PROPERTIES[case]
+    records = [message(0), message(1), message(2)][: 1 if behind == "zeros" else None]
+    log = [changed(segment(*records), LENGTH - 6, new)]
+    if behind == "the segment's end":
+        log = [changed(segment(message(0)), LENGTH - 6, new), segment(message(1), base=SIZE)]
+    elif behind != "zeros":
+        log = [changed(log[0], LENGTH, b"\xee" * ((1 if behind == "damage" else 2) * LENGTH))]
+    result = Result(tmp_path, log)
+    told = [one for one in result.state.findings if one.kind == "torn-properties"]
+    if behind in ("zeros", "the segment's end") and case == "no pairs":
+        assert not told
+        return
+    (finding,) = told
+    assert (finding.path, finding.offset, finding.end) == (result.segment(), LENGTH - 7, LENGTH)
+    assert finding.expected == "pairs of name and value as the properties"
+    assert finding.found == found
+    assert finding.outcome == "the message at 0 was taken, with tagsCode and keys of what is left"
+    assert result.positions()[0] == 0
+
+
+def test_properties_before_damage_that_are_as_a_client_wrote_them(tmp_path: Path) -> None:
+    odd = [b"", b"KEYS\x01k", b"A\x01\x02B\x01b\x02", b"A\x01a\x02\x02B\x01b\x02", b"A\x01\x01\x02"]
+    for number, properties in enumerate(odd):
+        first = message(0, properties=properties)
+        whole = len(commitlog.encode(first))
+        log = changed(segment(first, message(1), message(2)), whole, b"\xee" * LENGTH)
+        findings = Result(tmp_path / str(number), [log]).state.findings
+        assert kinds(findings) == ["bad-magic", "missing-queue-offsets"]
+
+
 def test_a_wrong_crc_in_the_middle_is_reported_and_taken(tmp_path: Path) -> None:
     result = Result(
         tmp_path, [changed(segment(message(0), message(1)), commitlog.BODY_AFTER_STORE_HOST + 72, b"B")]

@@ -13,6 +13,8 @@ from reput.format.names import offset_name
 from reput.store.last_file import LastFile, last_batch_file, last_ext_file, last_file
 
 SIZE = 100
+#: Where the log ends.
+END = 10_000
 ONE, TWO, THREE = (unit(n * 1000, 200, n) for n in (1, 2, 3))
 
 
@@ -21,7 +23,7 @@ def write(directory: Path, base: int, *parts: bytes, size: int = SIZE) -> None:
 
 
 def found(directory: Path) -> tuple[str, bytes, int, int]:
-    last = last_file(directory, SIZE)
+    last = last_file(directory, SIZE, END)
     assert isinstance(last, LastFile), last
     return last.path.name, last.units, last.next_offset, last.last_position
 
@@ -45,6 +47,23 @@ def test_blanks_before_the_first_unit(tmp_path: Path) -> None:
     assert found(tmp_path) == (offset_name(400), PRE_BLANK * 2 + ONE, 23, 1000)
 
 
+@pytest.mark.parametrize("end", [3200, 3199, 2200, 2199, 1200])
+def test_units_past_the_logs_end_are_left_out(tmp_path: Path, end: int) -> None:
+    write(tmp_path, 0, *[ONE] * 5)
+    write(tmp_path, 100, PRE_BLANK, TWO, THREE)
+    last = last_file(tmp_path, SIZE, end)
+    assert isinstance(last, LastFile)
+    kept = {3200: (100, PRE_BLANK + TWO + THREE, 8), 3199: (100, PRE_BLANK + TWO, 7)}
+    kept[2200], kept[2199], kept[1200] = kept[3199], (0, ONE * 5, 5), (0, ONE * 5, 5)
+    assert (int(last.path.name), last.units, last.next_offset) == kept[end]
+
+
+def test_a_queue_that_leads_past_the_logs_end_alone(tmp_path: Path) -> None:
+    write(tmp_path, 0, *[ONE] * 5)
+    write(tmp_path, 100, unit((1 << 63) - 1, 200, 7))
+    assert last_file(tmp_path, SIZE, 1199) == "its units lead past the log's end at 1199"
+
+
 @pytest.mark.parametrize(
     ("parts", "reason"),
     [
@@ -60,19 +79,19 @@ def test_blanks_before_the_first_unit(tmp_path: Path) -> None:
 def test_what_is_no_sane_file(tmp_path: Path, parts: list[bytes], reason: str) -> None:
     write(tmp_path, 0, ONE)
     write(tmp_path, 100, *parts)
-    problem = last_file(tmp_path, SIZE)
+    problem = last_file(tmp_path, SIZE, END)
     assert isinstance(problem, str)
     assert reason in problem
 
 
 def test_what_is_no_file_of_this_queue(tmp_path: Path) -> None:
-    assert last_file(tmp_path, SIZE) == "it has no file with a unit"
+    assert last_file(tmp_path, SIZE, END) == "it has no file with a unit"
     write(tmp_path, 0, ONE, size=80)
-    assert last_file(tmp_path, SIZE) == "its last file has 80 bytes, not 100"
+    assert last_file(tmp_path, SIZE, END) == "its last file has 80 bytes, not 100"
     write(tmp_path, 120, ONE)
-    assert last_file(tmp_path, SIZE) == "its last file's name is no multiple of 100"
+    assert last_file(tmp_path, SIZE, END) == "its last file's name is no multiple of 100"
     with pytest.raises(OutputError, match="the queue's last file can't be read"):
-        last_file(tmp_path / "gone", SIZE)
+        last_file(tmp_path / "gone", SIZE, END)
 
 
 B_ONE = batchconsumequeue.unit(1000, 200, 7, 1, base_offset=30, batch_size=4)
@@ -83,10 +102,18 @@ def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:
     write(tmp_path, 0, B_ONE, B_ONE, size=92)
     write(tmp_path, 92, B_ONE, B_TWO, size=92)
     write(tmp_path, 184, size=92)
-    last = last_batch_file(tmp_path, 92)
+    last = last_batch_file(tmp_path, 92, END)
     assert isinstance(last, LastFile)
     assert (last.path.name, last.units) == (offset_name(92), B_ONE + B_TWO)
     assert (last.next_offset, last.last_position) == (40, 1200)
+
+
+def test_units_of_a_batch_queue_past_the_logs_end_are_left_out(tmp_path: Path) -> None:
+    write(tmp_path, 0, B_ONE, B_TWO, size=92)
+    last = last_batch_file(tmp_path, 92, 1399)
+    assert isinstance(last, LastFile)
+    assert (last.units, last.next_offset) == (B_ONE, 34)
+    assert last_batch_file(tmp_path, 92, 1199) == "its units lead past the log's end at 1199"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +126,7 @@ def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:
 )
 def test_what_is_no_sane_file_of_a_batch_queue(tmp_path: Path, parts: list[bytes], reason: str) -> None:
     write(tmp_path, 0, *parts, size=92)
-    assert reason in str(last_batch_file(tmp_path, 92))
+    assert reason in str(last_batch_file(tmp_path, 92, END))
 
 
 def test_the_last_file_in_consumequeue_ext(tmp_path: Path) -> None:
