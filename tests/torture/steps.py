@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
 BEFORE, HALF, AFTER = "before", "half", "after"
+#: What a line of Spark's own words begins with, where a tail prints them for whoever looks into a failure.
+SPARK_SAID = "Spark said: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,7 @@ def _tell_all(spark: Any) -> None:
     spark_error = spark.spark_error
 
     def tell(error: BaseException, *places: Any) -> Any:
-        print(f"Spark said: {error}", file=sys.stderr)
+        print(*(SPARK_SAID + line for line in str(error).splitlines()), sep="\n", file=sys.stderr)
         return spark_error(error, *places)
 
     spark.spark_error = tell

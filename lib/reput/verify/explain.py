@@ -21,7 +21,7 @@ from reput.verify.batch_files import BatchFiles
 from reput.verify.batch_units import BLANK, REPEATED, BatchRange, BatchUnit
 from reput.verify.batch_units import UNORDERED as UNORDERED_UNIT
 from reput.verify.entries import KeyRange
-from reput.verify.index_file import IndexInfo, path_for
+from reput.verify.index_file import IndexInfo, gap_of, path_for
 from reput.verify.outside import place_in, series_files
 from reput.verify.plan import Plan, files_of
 from reput.verify.report import INDEX, QUEUE, Difference, Note
@@ -333,7 +333,8 @@ class Explainer:
     def missing_keys(self, keys: KeyRange) -> Difference:
         """Keys without entry."""
         infos = self.infos
-        cause = None
+        cause = remark = None
+        gap = gap_of(infos, keys.first, keys.end)
         if self.other_tags:
             cause = "other-dialect"
         elif not infos:
@@ -342,20 +343,25 @@ class Explainer:
             cause = "index-short"
         elif keys.end <= infos[0].header.begin_physical_offset:
             cause = "index-begins-late"
+        elif gap is not None:
+            cause = "index-file-missing"
+            remark = "no file has the keys between {} and {}".format(*(Path(one.path).name for one in gap))
         message = self._message(keys.first)
         whose = "" if message is None else f" of message {message[2]} of {message[0]}:{message[1]}"
-        nowhere = infos[-1].path if infos else str(self.plan.settings.root / names.INDEX)
+        directory = self.plan.settings.root / names.INDEX
+        nowhere = infos[-1].path if infos else str(directory)
         return Difference(
             "missing-entry",
-            path_for(infos, keys.first, nowhere),
+            str(directory) if cause == "index-file-missing" else path_for(infos, keys.first, nowhere),
             INDEX,
             f"an entry of hash {keys.hash}{whose}",
             "none",
             first=keys.first,
             end=keys.end,
             count=keys.count,
+            offset=None,
             cause=cause,
-            remark=self._other_dialect() if cause == "other-dialect" else _remark(cause),
+            remark=self._other_dialect() if cause == "other-dialect" else remark or _remark(cause),
         )
 
     def _other_dialect(self) -> str:

@@ -20,6 +20,7 @@ from reput.verify.index_file import (
     block_starts,
     blocks,
     check_chains,
+    gap_of,
     index_files,
     stray_directories,
 )
@@ -58,6 +59,11 @@ class IndexMap:
             for piece in pieces(rows, rows, len(rows)):
                 found.append(BlockRun(info, int(piece[0]), int(piece[-1]) + 1))
         return tuple(found)
+
+
+def _is_of_first_entry(one: Difference) -> bool:
+    """Whether only the time of a file's first entry is wrong: it counts from the end of the file before."""
+    return one.kind == "index-time" and one.first == FIRST_ORDINAL and one.count == 1
 
 
 def find_entries(
@@ -171,6 +177,9 @@ class IndexCheck:
         dangling, missing = self._entries.problems, self._entries.missing
         if self.other_tags:
             dangling, missing = joined_problems(dangling, "dangling-entry"), joined(missing)
+        gaps = (gap_of(self.map.infos, one.first, one.end) for one in missing)
+        behind = {gap[1].path for gap in gaps if gap is not None}
+        dangling = [one for one in dangling if not (one.path in behind and _is_of_first_entry(one))]
         yield from (explainer.index(problem) for problem in [*self._strays, *chains, *dangling])
         yield from (explainer.missing_keys(one) for one in missing)
 

@@ -9,6 +9,7 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -147,6 +148,22 @@ def stray_directories(root: Path) -> list[Difference]:
 def path_for(infos: Sequence[IndexInfo], position: int, nowhere: str) -> str:
     """The file that a message's keys belong in, by its physical offset; ``nowhere`` where all end before."""
     return next((info.path for info in infos if info.header.end_physical_offset >= position), nowhere)
+
+
+def gap_of(infos: Sequence[IndexInfo], first: int, end: int) -> tuple[IndexInfo, IndexInfo] | None:
+    """The two files next to each other between which keys belong, where a third one is missing.
+
+    Args:
+        infos: the files, in order.
+        first, end: physical offsets: of the first message of the keys, and one above that of the last.
+
+    Returns:
+        None where they belong in one of the files, or before or behind all. A message's keys may be in two.
+    """
+    for before, behind in pairwise(infos):
+        if first >= before.header.end_physical_offset and end - 1 <= behind.header.begin_physical_offset:
+            return before, behind
+    return None
 
 
 @contextmanager

@@ -311,6 +311,28 @@ def test_a_lost_index_and_a_lost_last_file(store: GoldenStore) -> None:
     assert kinds == [("missing-entry", "index-lost"), ("checkpoint-ahead", None)]
 
 
+def test_a_lost_index_file_is_not_said_of_its_neighbours(store: GoldenStore) -> None:
+    files = sorted((store.root / names.INDEX).iterdir())
+    assert len(files) > 4
+    for number in range(1, len(files) - 1):
+        kept = files[number].read_bytes()
+        files[number].unlink()
+        found = only(report_on(store))
+        assert (found.kind, found.cause, found.path) == (
+            "missing-entry",
+            "index-file-missing",
+            str(store.root / names.INDEX),
+        )
+        beside = f"{files[number - 1].name} and {files[number + 1].name}"
+        assert found.remark == f"no file has the keys between {beside}"
+        files[number].write_bytes(kept)
+    files[2].unlink()
+    files[3].unlink()
+    assert (
+        only(report_on(store)).remark == f"no file has the keys between {files[1].name} and {files[4].name}"
+    )
+
+
 def test_a_message_that_is_indexed_twice_is_a_note(store: GoldenStore) -> None:
     """A broker that is started dispatches its last message again: its entries stand there twice."""
     path = index_file(store, -1)
