@@ -23,12 +23,12 @@ from reput.recovery.log_copies import LogCopies
 from reput.recovery.plan import Plan, plan
 from reput.recovery.refusals import rebuild_out, refuse_sound_record
 from reput.recovery.survivors import first_cut, is_followed
+from reput.scan.part import STAND_IN_TOPIC
 
 _MOST_CHANGES = 1000
 
-#: Records that stand where damage was, so that a start goes on behind it: their topic, and their bytes, at
-#: least and at most. A damaged message is never shorter than a record without a body.
-_TOPIC = b"reput"
+#: Bytes of a record that stands where damage was, so that a start goes on behind it, at least and at most. A
+#: damaged message is never shorter than a record without a body.
 _LEAST = commitlog.MIN_RECORD_LENGTH + 1
 _MOST = 1 << 20
 
@@ -191,7 +191,7 @@ def stand_ins(
         size = end - start
         if size > _MOST:
             size = min(_MOST, size - _LEAST)
-        topic = _TOPIC[: size - commitlog.MIN_RECORD_LENGTH]
+        topic = STAND_IN_TOPIC[: size - commitlog.MIN_RECORD_LENGTH]
         around = commitlog.MIN_RECORD_LENGTH + len(topic)
         # The body lies where these very bytes lay.
         first = start + commitlog.body_at(commitlog.TRANSACTION_ROLLBACK)

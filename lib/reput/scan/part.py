@@ -55,6 +55,8 @@ class PartOutcome:
     entries: bool = False
 
 
+#: Topic of the records that ``reput recover --apply`` puts in place of damage; their stored place is one too far.
+STAND_IN_TOPIC = b"reput"
 #: Of so many bytes at the beginning of a frame some aren't zero: those of its magic, or of its entry's.
 _MAGIC_END = commitlog.MAGIC + 4
 _EXPECTED = {
@@ -367,13 +369,26 @@ def _found(part: Part, data: NDArray[np.uint8], status: Status, position: int, e
     if status is Status.BAD_SIZE:
         return f"{size} with {len(data) - position} bytes left"
     if status is Status.BAD_PHYSICAL_OFFSET:
-        return f"{_stored_place(head, part.base + position, in_entry)} at {part.base + position}"
+        found = f"{_stored_place(head, part.base + position, in_entry)} at {part.base + position}"
+        return (
+            f"{found}, a stand-in of `reput recover --apply`" if _is_stand_in(data, position, part) else found
+        )
     if status is Status.UNWRITTEN:
         return "zeros"
     if status is Status.BAD_CRC:
         record = commitlog.decode(data.data, position + (dledger.HEADER_LENGTH if in_entry else 0))
         return f"CRC 0x{commitlog.body_crc(record.body):08x} where 0x{record.body_crc:08x} is stored"
     return f"a record of {size} bytes that breaks this"
+
+
+def _is_stand_in(data: NDArray[np.uint8], position: int, part: Part) -> bool:
+    """Whether damage was there, and the record was put in its place by reput."""
+    try:
+        record = commitlog.decode(data.data, position)
+    except (struct.error, IndexError):
+        return False
+    is_its = record.sys_flag == commitlog.TRANSACTION_ROLLBACK and STAND_IN_TOPIC.startswith(record.topic)
+    return is_its and record.physical_offset == part.base + position + 1
 
 
 def _found_magic(head: bytes, in_entry: bool) -> str:

@@ -20,6 +20,7 @@ from reput.format.commitlog import Record
 from reput.format.consumequeue import MAX_QUEUE_OFFSET, PRE_BLANK, unit
 from reput.log.segments import discover
 from reput.output import salvage
+from reput.recovery.mend_log import stand_ins
 from reput.replay import placing
 from reput.replay.state import FILLED, HIDDEN, KEPT, Salvaged, State
 from reput.scan import output
@@ -346,6 +347,16 @@ def test_a_damaged_record_is_passed_over(tmp_path: Path, case: str, last: bool) 
     assert damage.outcome == "passed over up to the next whole record"
     assert (hole.kind, hole.queue_offset, hole.count) == ("missing-queue-offsets", 1, 1)
     assert result.positions()[:3] == [0, 2 * LENGTH, 2 * LENGTH]
+
+
+def test_a_stand_in_for_damage_is_said_to_be_one(tmp_path: Path) -> None:
+    log = changed(segment(message(0), message(1), message(2)), LENGTH, b"\xee" * LENGTH)
+    data = np.frombuffer(log[1], np.uint8)
+    for position, record in stand_ins(data, 0, LENGTH, 2 * LENGTH, NOW):
+        log = changed(log, position, record)
+    damage, _hole = Result(tmp_path, [log]).state.findings
+    assert (damage.kind, damage.offset, damage.end) == ("bad-physical-offset", LENGTH, 2 * LENGTH)
+    assert damage.found == f"{LENGTH + 1} at {LENGTH}, a stand-in of `reput recover --apply`"
 
 
 @pytest.mark.parametrize("case", RECORD_DAMAGE)
