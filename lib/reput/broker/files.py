@@ -239,7 +239,7 @@ def _empty(entry: Entry) -> Problem:
 def _wrong_length(entry: Entry, file_size: int, setting: str, step: str) -> Problem:
     named = number(entry.path.name) is not None
     if named:
-        step = f"If {setting} in the broker.conf given here is the broker's: {step}"
+        step = f"If that is the broker's {setting}: {step}"
     else:
         step = "Move it elsewhere: it is no file of the store."
     return Problem(

@@ -473,7 +473,7 @@ def _checkpoint_problems(snapshot: Snapshot, length: int | None) -> Iterator[Pro
             expected="a checkpoint, for there are queues",
             found="no such file",
             outcome="the broker makes a new one" if snapshot.clean else _without_checkpoint(snapshot),
-            next_step=f"None before a start after a clean stop; `{plan}` says what it does."
+            next_step=f"Nothing has to be done, for the stop was clean; `{plan}` says what a start does."
             if snapshot.clean
             else f"See with `{plan}` how far that goes, and whether keys stay away.",
         )
@@ -595,5 +595,5 @@ def _wrong_index_length(entry: Entry, length: int) -> Problem:
         outcome="the broker fills it up with zeros: keys are missing"
         if short
         else "the broker reads its start",
-        next_step="If both settings in the broker.conf given here are the broker's, rebuild the index.",
+        next_step="If both settings are the broker's, rebuild the index.",
     )

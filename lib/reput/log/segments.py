@@ -440,7 +440,9 @@ def _wrong_lengths(files: Iterable[Segment], size: int) -> Iterator[Finding]:
             end=segment.base + size,
             expected=f"{size} bytes",
             found=f"{segment.length} bytes",
-            outcome="what is missing was passed over" if short else "what is beyond was not read",
+            outcome="what is missing was passed over; no broker starts with it"
+            if short
+            else "what is beyond was not read; no broker starts with it",
         )
 
 

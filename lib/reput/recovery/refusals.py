@@ -90,7 +90,7 @@ def refuse_other_settings(snapshot: Snapshot) -> None:
             fitting = sum(len(listing.files) for listing in snapshot.all_queues[directory].values())
         if wrong and not fitting:
             raise SettingsError(
-                f"no file was made with the {setting} of the broker.conf given here",
+                f"no file was made with this {setting}",
                 path=wrong[0].path,
                 expected=wrong[0].expected,
                 found=wrong[0].found,

@@ -55,7 +55,7 @@ class PartOutcome:
     entries: bool = False
 
 
-#: Topic of the records that ``reput recover --apply`` puts in place of damage; their stored place is one too far.
+#: Topic of the records that ``reput recover --apply`` puts in place of damage.
 STAND_IN_TOPIC = b"reput"
 #: Of so many bytes at the beginning of a frame some aren't zero: those of its magic, or of its entry's.
 _MAGIC_END = commitlog.MAGIC + 4
