@@ -25,7 +25,7 @@ from reput.log.walk import first_time
 from reput.query.message import Message
 from reput.scan import output
 from reput.scan.frames import Frames, FrameWalk, frames
-from reput.scan.part import PartOutcome, missing_range, scan_part, wrong_end
+from reput.scan.part import TORN_PROPERTIES, PartOutcome, missing_range, scan_part, wrong_end
 from reput.scan.rules import Part, rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
@@ -202,8 +202,13 @@ class Reader:
             yield from self._events(scan, stop, findings)
             if stop > self._end:
                 return
+        left = [
+            one
+            for one in outcome.findings[seen:]
+            if not (last and one.kind == TORN_PROPERTIES and _changes(scan.data, one.offset - segment.base))
+        ]
         # Zeros in a hole of the file aren't gone over: that would fill the page cache with them.
-        yield from self._events(scan, scan.part.end, outcome.findings[seen:])
+        yield from self._events(scan, scan.part.end, left)
         self.timestamp = scan.walk.timestamp
         written_end = segment.base + len(scan.data)
         if outcome.status is Status.END and outcome.end < written_end:

@@ -55,6 +55,8 @@ class PartOutcome:
     entries: bool = False
 
 
+#: The finding of a message whose properties damage has reached.
+TORN_PROPERTIES = "torn-properties"
 #: Topic of the records that ``reput recover --apply`` puts in place of damage.
 STAND_IN_TOPIC = b"reput"
 #: Of so many bytes at the beginning of a frame some aren't zero: those of its magic, or of its entry's.
@@ -322,7 +324,7 @@ def _torn(
     else:
         return
     yield Finding(
-        kind="torn-properties",
+        kind=TORN_PROPERTIES,
         path=part.path,
         offset=part.base + end - len(written),
         end=part.base + end,

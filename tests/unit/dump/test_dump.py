@@ -444,6 +444,22 @@ def test_half_a_record_that_somebody_writes_is_no_damage(
     assert [event[0] for event in read_log(tmp_path)] == ["row", "row"]
 
 
+def test_properties_that_somebody_writes_are_not_torn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = lay_out(records(2, 0, properties=b"TAGS\x01a\x02"))
+    log = write_log(tmp_path, (0, whole[:-3].ljust(2000, b"\0")))
+    assert [event[:2] for event in read_log(tmp_path)][2:3] == [("damage", "torn-properties")]
+    path = log / names.offset_name(0)
+
+    def finished(_seconds: float) -> None:
+        with path.open("r+b") as file:
+            file.write(whole)
+
+    monkeypatch.setattr(dump._changes, "__kwdefaults__", {"nap": finished})
+    assert "damage" not in [event[0] for event in read_log(tmp_path)]
+
+
 @pytest.mark.usefixtures("short_rest")
 def test_a_log_is_followed_as_far_as_it_is_settled(tmp_path: Path) -> None:
     first = lay_out(records(2, 10))
