@@ -37,7 +37,7 @@ def test_the_name_of_a_finding_is_copied_from_the_plan(
     assert said.stdout.startswith(f"Saved {count} messages of units-missing, ")
     assert count >= sum(loss["count"] for loss in plan["unrepaired"] if loss["kind"] == "units-missing") > 0
     assert (
-        f"next       `reput resend {out} --name-server HOST:9876 --dry-run`, unless the store is"
+        f"next       `reput resend {out} --name-server HOST:9876 --dry-run`; if the store is repaired"
         in said.stdout
     )
     document = json.loads(

@@ -505,7 +505,7 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
         "Expired/3": range(start - 700, start, 100),
         "Damaged/0": [start - 100, start],
         "Empty/0": [],
-        "Lost/0": [end - 99],
+        "Lost/0": [end],
     }.items():
         units = b"".join(unit(position, 100, 7) for position in positions)
         (queues / name).mkdir(parents=True)

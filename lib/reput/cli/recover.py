@@ -136,7 +136,7 @@ def recover_command(
 
     --apply rebuilds queues and index, and mends the places where the restart would cut the log. If the
     restart loses nothing, it changes nothing. All that is replaced is kept; `reput undo` puts it back. Exit
-    code 0: nothing to mend, or mended. 1: mended, and damaged messages are gone. 2: refused or failed, with
+    code 0: nothing to mend, or mended. 1: mended, and messages are gone. 2: refused or failed, with
     the store's files as they were.
 
     --from REPLICA compares the whole log with a replica's. --plan then reports what would be taken from there

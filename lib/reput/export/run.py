@@ -25,7 +25,6 @@ from reput.export.small_store import SmallStore
 from reput.export.stranded import Stranded, check_kind
 from reput.next_command import next_command
 from reput.query.message import Message
-from reput.replay.stranded import comes_back
 from reput.store import files
 from reput.store.lock import store_holder
 from reput.store.nearest import nearest_of
@@ -122,9 +121,9 @@ class Exported:
         if self.options.form == STORE:
             return [next_command("rebuild", out, "--in-place", broker_conf=conf, rocketmq_version=release)]
         sends = next_command("resend", out, "--name-server", "HOST:9876", "--dry-run")
-        if self.options.finding is None or not comes_back(self.options.finding):
+        if self.options.finding is None:
             return [sends]
-        return [f"`{sends}`, unless the store is repaired: consumers would get these messages twice"]
+        return [f"`{sends}`; if the store is repaired, export again: a repair brings most of these back"]
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""

@@ -201,6 +201,8 @@ def _last_units(plan: Plan, store: Path) -> dict[tuple[bytes, int], QueueEnd]:
         last = queue.last
         if isinstance(last, str):
             at_zero.append((str(queue), "a last file that begins with units", last))
+        elif last.last_position < 0:
+            at_zero.append((str(queue), "a unit before the log's end", "blanks alone"))
         elif last.last_position >= start:
             if maybe_light:
                 continue

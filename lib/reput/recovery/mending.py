@@ -273,7 +273,7 @@ def _with_replica(
                 log = mend_log(_staged_view(snapshot, staging, staged), copies)
                 _refuse_unproven(log.plan, rebuilding.settings)
                 copies.flush()
-                summary = summarize(rebuilding, before, 0.0, None, {})
+                summary = summarize(rebuilding, before, 0.0, None, {}, carried_from=view.root)
         strays = [copies.name(path) for path in _strays(snapshot)]
         new = view.move(staging, copies.names)
         files.remove_tree(view.root)

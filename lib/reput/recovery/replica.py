@@ -26,7 +26,7 @@ from reput.log.segments import CommitLog, Segment, discover, map_segment, withou
 from reput.next_command import next_command
 from reput.scan import kernel
 from reput.scan.output import clear, output
-from reput.scan.part import PartOutcome, scan_part
+from reput.scan.part import PartOutcome, scan_part, torn_properties
 from reput.scan.rules import Part, Rules, rules
 from reput.scan.same import Compared, compare
 from reput.scan.status import Status
@@ -677,19 +677,22 @@ def _reach(scanner: _Scanner, side: _Side, other: _Side) -> None:
     """Count as damaged what damage has of the record before it, behind its body.
 
     No CRC covers topic and properties, so such a record looks whole. It is told by the other log: there it is
-    the same up to the end of its body, other behind that, and sound records follow.
+    the same up to the end of its body, other behind that, and sound records follow; or the other log ends
+    with it, too, and only here its properties can't be as they were written.
     """
     for number, (start, end) in enumerate(side.sound):
         if end == scanner.size:
             continue
         first, _ = scanner.next_record(side, (start, end), end - 1)
-        there = next((chain for chain in other.sound if chain[0] <= first and end < chain[1]), None)
+        there = next((chain for chain in other.sound if chain[0] <= first and end <= chain[1]), None)
         if there is None or first >= end or _same(side, other, first, end):
             continue
         if scanner.next_record(other, there, first)[1] != first or _is_blank(other.data, first):
             continue
         record = commitlog.decode(side.data.data, first)
         body = first + commitlog.body_at(record.sys_flag) + len(record.body)
+        if end == there[1] and not _is_torn(record, commitlog.decode(other.data.data, first)):
+            continue
         if _same(side, other, first, body):
             side.sound[number] = start, first
             side.damaged = _merged([*side.damaged, (first, end)])
@@ -697,6 +700,10 @@ def _reach(scanner: _Scanner, side: _Side, other: _Side) -> None:
                 side.end = first
                 side.damaged = [one for one in side.damaged if one != (first, end)]
     side.sound = [one for one in side.sound if one[0] < one[1]]
+
+
+def _is_torn(record: commitlog.Record, other: commitlog.Record) -> bool:
+    return torn_properties(record.properties) is not None and torn_properties(other.properties) is None
 
 
 def _compare_sound(side: _Side, theirs: _Side, total: _Total) -> None:

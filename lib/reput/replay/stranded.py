@@ -50,18 +50,14 @@ def save_steps(kinds: Iterable[str], command: Callable[..., str]) -> list[str]:
     return steps
 
 
-def comes_back(kind: str) -> bool:
-    """Whether consumers get the messages of a finding once the store is repaired."""
-    return kind not in _UNPLACEABLE
-
-
 def _apart(kinds: set[str]) -> list[str]:
     """Of kinds that have the same messages one, and none whose messages another one has as well."""
     chosen: list[str] = []
     for kind in sorted(kinds, key=lambda one: (-len(BY_UNIT.get(one, ())), one)):
         places = BY_UNIT.get(kind)
         if places is None or not any(
-            places <= BY_UNIT.get(other, set()) and comes_back(other) == comes_back(kind) for other in chosen
+            places <= BY_UNIT.get(other, set()) and (kind in _UNPLACEABLE) == (other in _UNPLACEABLE)
+            for other in chosen
         ):
             chosen.append(kind)
     return sorted(chosen)

@@ -141,15 +141,12 @@ def scan_part(
         position = found
     status = Status.END
     accept = -1
-    walked_from = position
     while position < stop_at:
         begun_at, taken = position, int(out.counts[output.MESSAGES])
-        visible.passed(position)
+        visible.passed(_last_record(out, part.base) if taken else position)
         seen, end_at = visible.at(position)
         status, position = kernel.scan(seen, part.base, position, end_at, rules, table, out, accept=accept)
         accept = -1
-        if position > begun_at:
-            walked_from = begun_at
         if out.counts[output.MESSAGES] > taken:
             outcome.newest = int(out.counts[output.LAST_TIMESTAMP])
         if outcome.first < 0 and out.counts[output.MESSAGES]:
@@ -169,7 +166,7 @@ def scan_part(
             continue
         if status is Status.UNWRITTEN and kernel.first_written(data, position, stop_at) == stop_at:
             outcome.rest_is_zero = True
-            outcome.findings += _torn(part, data, walked_from, position, rules, zeros_follow=True)
+            outcome.findings += _torn(part, data, position, out, zeros_follow=True)
             break
         if status.is_framed:
             end = position + dledger.frame_size(data.data, position)
@@ -189,7 +186,7 @@ def scan_part(
                 )
                 accept = position
                 continue
-        outcome.findings += _torn(part, data, walked_from, position, rules)
+        outcome.findings += _torn(part, data, position, out)
         if is_blank_but_for_its_magic(
             data, position, part.segment_size, status, last=part.last, entries=entries
         ):
@@ -295,33 +292,19 @@ def wrong_end(
 
 
 def _torn(
-    part: Part,
-    data: NDArray[np.uint8],
-    start: int,
-    end: int,
-    rules: Rules,
-    *,
-    zeros_follow: bool = False,
+    part: Part, data: NDArray[np.uint8], end: int, out: OutputArrays, *, zeros_follow: bool = False
 ) -> Iterator[Finding]:
     """What damage that begins at ``end``, or before, has of the properties of the message before it.
 
-    No CRC covers them, so such a message looks whole. Of one that zeros follow only zeros are told: elsewhere
-    a client may have written what it liked.
-
-    Args:
-        start: where a whole frame begins; all from there to ``end`` are whole.
+    No CRC covers them, so such a message looks whole. It is the last one in ``out``: of one before the part
+    nothing is told.
     """
-    _, last, _ = kernel.chain(data, part.base, start, end, rules.topic_length_v2, bool(rules.entries))
-    if last < 0:
+    record = _last_record(out, part.base)
+    if not out.counts[output.MESSAGES] or record + dledger.frame_size(data.data, record) != end:
         return
-    record = dledger.record_at(data.data, last)
     written = commitlog.decode(data.data, record).properties
-    zeros = len(written) - len(written.rstrip(b"\0"))
-    if zeros:
-        found = f"zeros in the last {zeros:,} of their {len(written):,} bytes"
-    elif not zeros_follow and not properties.are_pairs(written):
-        found = f"{len(written):,} bytes that aren't"
-    else:
+    found = torn_properties(written, zeros_follow=zeros_follow)
+    if found is None:
         return
     yield Finding(
         kind=TORN_PROPERTIES,
@@ -332,6 +315,25 @@ def _torn(
         found=found,
         outcome=f"the message at {part.base + record} was taken, with tagsCode and keys of what is left",
     )
+
+
+def torn_properties(written: bytes, *, zeros_follow: bool = False) -> str | None:
+    """What of a message's properties can't be as it was written, in words; None where nothing is odd.
+
+    Args:
+        zeros_follow: only zeros are told: a client may have written what it liked.
+    """
+    zeros = len(written) - len(written.rstrip(b"\0"))
+    if zeros:
+        return f"zeros in the last {zeros:,} of their {len(written):,} bytes"
+    if zeros_follow or properties.are_pairs(written):
+        return None
+    return f"{len(written):,} bytes that are no pairs"
+
+
+def _last_record(out: OutputArrays, base: int) -> int:
+    """Position of the last record that was taken, if there is one."""
+    return int(out.counts[output.LAST_POSITION]) - base
 
 
 def _store_timestamp(data: NDArray[np.uint8], position: int) -> int:

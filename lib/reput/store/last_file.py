@@ -34,7 +34,7 @@ class LastFile:
         path: the file.
         units: its bytes up to its last unit's end; zeros follow up to the file's length.
         next_offset: the queueOffset of the queue's next message.
-        last_position: the physical offset in its last unit.
+        last_position: the physical offset in its last unit; -1 where only blanks are left.
         modified: when it was written, ns since the epoch; 4.9 finds messages of a time by that.
     """
 
@@ -48,8 +48,9 @@ class LastFile:
 def last_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
-    A broker's crash may leave an empty file behind it, which says nothing more. Units that lead past the end
-    of the log don't count: a start cuts them off (``ConsumeQueue.truncateDirtyLogicFiles``).
+    A broker's crash may leave an empty file behind it, which says nothing more. Units from the first one on
+    that leads to the log's end or behind it don't count: a start cuts them off, and leaves the blanks before
+    them (``ConsumeQueue.truncateDirtyLogicFiles``).
 
     Args:
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
@@ -72,10 +73,11 @@ def last_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
         count = _count(data, units, is_unit, log_end, blanks)
         if isinstance(count, str):
             return count
-        if count > blanks:
+        if count:
             length = count * UNIT_LENGTH
             after = (int(path.name) + length) // UNIT_LENGTH
-            return LastFile(path, data[:length], after, int(units[count - 1]["position"]), modified)
+            last = int(units[count - 1]["position"]) if count > blanks else -1
+            return LastFile(path, data[:length], after, last, modified)
         reason = _PAST_END.format(log_end)
     return reason
 
@@ -155,6 +157,5 @@ def _count(
         return "its last file goes on behind its last unit"
     if (np.diff(units["position"][blanks:count].astype(np.int64)) < 0).any():
         return "the units of its last file aren't in the log's order"
-    # A sum may overflow.
-    leads_past = units["position"][blanks:count] > log_end - units["size"][blanks:count].astype(np.int64)
+    leads_past = units["position"][blanks:count] >= log_end
     return blanks + int(leads_past.argmax()) if leads_past.any() else count

@@ -40,7 +40,7 @@ from reput.verify.units import (
 
 _LMQ_PREFIX = "%LMQ%"
 
-#: What each cause means; docs/verify.md has the same.
+#: What each cause means; docs/verify.md has more about some.
 REMARKS = {
     "queue-lost": "the queue has no file at all",
     "keys-lost": "the database has no key of this queue",
@@ -72,6 +72,7 @@ REMARKS = {
     "index-short": "the index ends before the log does",
     "index-begins-late": "the index begins after the log: a broker that starts after a crash deletes "
     "the file that isn't full, and doesn't index all anew",
+    "index-file-missing": "no file has the keys between {} and {}",
     "other-dialect": "whether tags are indexed depends on the release",
 }
 
@@ -345,7 +346,7 @@ class Explainer:
             cause = "index-begins-late"
         elif gap is not None:
             cause = "index-file-missing"
-            remark = "no file has the keys between {} and {}".format(*(Path(one.path).name for one in gap))
+            remark = REMARKS[cause].format(*(Path(one.path).name for one in gap))
         message = self._message(keys.first)
         whose = "" if message is None else f" of message {message[2]} of {message[0]}:{message[1]}"
         directory = self.plan.settings.root / names.INDEX
@@ -359,7 +360,6 @@ class Explainer:
             first=keys.first,
             end=keys.end,
             count=keys.count,
-            offset=None,
             cause=cause,
             remark=self._other_dialect() if cause == "other-dialect" else remark or _remark(cause),
         )

@@ -158,10 +158,12 @@ def gap_of(infos: Sequence[IndexInfo], first: int, end: int) -> tuple[IndexInfo,
         first, end: physical offsets: of the first message of the keys, and one above that of the last.
 
     Returns:
-        None where they belong in one of the files, or before or behind all. A message's keys may be in two.
+        None where they belong in one of the files, or before or behind all.
     """
     for before, behind in pairwise(infos):
-        if first >= before.header.end_physical_offset and end - 1 <= behind.header.begin_physical_offset:
+        low, high = before.header.end_physical_offset, behind.header.begin_physical_offset
+        # The keys of one message may be in two files. Those at the very end of a file may be its own.
+        if before.end > FIRST_ORDINAL and low <= first < high and low < end - 1 <= high:
             return before, behind
     return None
 

@@ -288,7 +288,7 @@ def test_a_long_segment(tmp_path: Path) -> None:
     result = Result(tmp_path, [(base, data + b"more"), segment(message(1), base=SIZE)], segment_size=SIZE)
     assert str(result.finding).endswith(
         "00000000000000000000 at physical offset 1000: segment-length: expected 1000 bytes, "
-        "found 1004 bytes; what is beyond was not read"
+        "found 1004 bytes; what is beyond was not read; no broker starts with it"
     )
     assert result.positions() == [0, SIZE]
 
@@ -387,7 +387,7 @@ def test_a_damaged_last_record_of_a_segment_before_the_last(tmp_path: Path, case
 TORN_PROPERTIES = {
     "zeros": (bytes(6), "zeros in the last 6 of their 7 bytes"),
     "the last byte": (b"EYS\x01k\0", "zeros in the last 1 of their 7 bytes"),
-    "no pairs": (b"\xee" * 6, "7 bytes that aren't"),
+    "no pairs": (b"\xee" * 6, "7 bytes that are no pairs"),
 }
 
 
@@ -412,6 +412,15 @@ def test_damage_that_begins_in_the_properties_of_a_message(tmp_path: Path, case:
     assert finding.found == found
     assert finding.outcome == "the message at 0 was taken, with tagsCode and keys of what is left"
     assert result.positions()[0] == 0
+
+
+def test_torn_properties_are_told_once(tmp_path: Path) -> None:
+    late = message(2, commitlog.SCHEDULE_TOPIC, properties=b"DELAY\x01soon\x02")
+    log = changed(segment(message(0), message(1), late, message(3), message(4)), LENGTH - 3, bytes(3))
+    for damaged in (LENGTH, 2 * LENGTH + len(commitlog.encode(late))):
+        log = changed(log, damaged + commitlog.MAGIC, b"\xee")
+    kinds_ = kinds(Result(tmp_path, [log]).state.findings)
+    assert kinds_ == ["torn-properties", "bad-magic", "bad-delay", "bad-magic", "missing-queue-offsets"]
 
 
 def test_properties_before_damage_that_are_as_a_client_wrote_them(tmp_path: Path) -> None:

@@ -402,6 +402,14 @@ def test_damage_that_begins_behind_a_body_is_taken_with_its_record(pair: Pair) -
     assert kinds(pair.compare()) == [("damaged-range", first.offset, last.offset + last.size)]
 
 
+@pytest.mark.parametrize("ours", [True, False])
+def test_torn_properties_of_the_last_message_of_both(pair: Pair, *, ours: bool) -> None:
+    last = (pair.ours if ours else pair.theirs).records()[-1]
+    damage.write(last.segment, last.position + last.size - 3, bytes(3))
+    taken = [("log-end", last.offset, last.offset + last.size)] if ours else []
+    assert kinds(pair.compare()) == taken
+
+
 def test_damage_of_the_replica_that_begins_behind_a_body_is_no_contradiction(pair: Pair) -> None:
     records = [one for one in pair.theirs.records() if one.segment == middle(pair.theirs).segment]
     first, last = records[3], records[6]
@@ -424,6 +432,8 @@ def derived(golden: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
         shutil.copy2(golden.root / names.CHECKPOINT, plan.root / names.CHECKPOINT)
 
     monkeypatch.setattr(mending, "stage", stage)
+    # No journal names these queues.
+    monkeypatch.setattr("reput.job.summary.gone_queues", lambda *_: ())
 
 
 def apply(pair: Pair) -> Mended:

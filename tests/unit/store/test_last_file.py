@@ -47,21 +47,28 @@ def test_blanks_before_the_first_unit(tmp_path: Path) -> None:
     assert found(tmp_path) == (offset_name(400), PRE_BLANK * 2 + ONE, 23, 1000)
 
 
-@pytest.mark.parametrize("end", [3200, 3199, 2200, 2199, 1200])
+@pytest.mark.parametrize("end", [3001, 3000, 2001, 2000, 1001])
 def test_units_past_the_logs_end_are_left_out(tmp_path: Path, end: int) -> None:
     write(tmp_path, 0, *[ONE] * 5)
-    write(tmp_path, 100, PRE_BLANK, TWO, THREE)
+    write(tmp_path, 100, TWO, THREE)
     last = last_file(tmp_path, SIZE, end)
     assert isinstance(last, LastFile)
-    kept = {3200: (100, PRE_BLANK + TWO + THREE, 8), 3199: (100, PRE_BLANK + TWO, 7)}
-    kept[2200], kept[2199], kept[1200] = kept[3199], (0, ONE * 5, 5), (0, ONE * 5, 5)
+    kept = {3001: (100, TWO + THREE, 7), 3000: (100, TWO, 6)}
+    kept[2001], kept[2000], kept[1001] = kept[3000], (0, ONE * 5, 5), (0, ONE * 5, 5)
     assert (int(last.path.name), last.units, last.next_offset) == kept[end]
 
 
 def test_a_queue_that_leads_past_the_logs_end_alone(tmp_path: Path) -> None:
     write(tmp_path, 0, *[ONE] * 5)
     write(tmp_path, 100, unit((1 << 63) - 1, 200, 7))
-    assert last_file(tmp_path, SIZE, 1199) == "its units lead past the log's end at 1199"
+    assert last_file(tmp_path, SIZE, 1000) == "its units lead past the log's end at 1000"
+
+
+def test_blanks_before_units_past_the_logs_end_stay(tmp_path: Path) -> None:
+    write(tmp_path, 0, PRE_BLANK * 3, ONE)
+    last = last_file(tmp_path, SIZE, 1000)
+    assert isinstance(last, LastFile)
+    assert (last.units, last.next_offset, last.last_position) == (PRE_BLANK * 3, 3, -1)
 
 
 @pytest.mark.parametrize(
@@ -110,10 +117,10 @@ def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:
 
 def test_units_of_a_batch_queue_past_the_logs_end_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, 0, B_ONE, B_TWO, size=92)
-    last = last_batch_file(tmp_path, 92, 1399)
+    last = last_batch_file(tmp_path, 92, 1200)
     assert isinstance(last, LastFile)
     assert (last.units, last.next_offset) == (B_ONE, 34)
-    assert last_batch_file(tmp_path, 92, 1199) == "its units lead past the log's end at 1199"
+    assert last_batch_file(tmp_path, 92, 1000) == "its units lead past the log's end at 1000"
 
 
 @pytest.mark.parametrize(

@@ -16,7 +16,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.format.indexfile import ENTRY_LENGTH
+from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.replay.runner import InlineRunner
 from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.index_file import check_chains
@@ -331,6 +331,20 @@ def test_a_lost_index_file_is_not_said_of_its_neighbours(store: GoldenStore) -> 
     assert (
         only(report_on(store)).remark == f"no file has the keys between {files[1].name} and {files[4].name}"
     )
+
+
+@pytest.mark.parametrize("at", ["last", "first"])
+def test_a_bad_entry_beside_another_index_file_is_no_missing_file(store: GoldenStore, at: str) -> None:
+    path = index_file(store, 1 if at == "first" else 0)
+    header = IndexHeader.decode(path.read_bytes()[:HEADER_LENGTH])
+    slots, entries = (int(str(store.config[name])) for name in ("maxHashSlotNum", "maxIndexNum"))
+    ordinal = 1 if at == "first" else header.index_count - 1
+    assert header.index_count == entries
+    place = HEADER_LENGTH + slots * SLOT_LENGTH + ordinal * ENTRY_LENGTH
+    change(path, write_at(place + 4, (1 << 40).to_bytes(8, "big")))
+    found = [one for one in report_on(store).findings if one.kind == "missing-entry"]
+    assert [one.cause for one in found] == [None]
+    assert Path(found[0].path).parent == path.parent
 
 
 def test_a_message_that_is_indexed_twice_is_a_note(store: GoldenStore) -> None:
