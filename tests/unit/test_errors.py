@@ -69,7 +69,7 @@ def test_a_finding_of_a_queue_names_it() -> None:
 
 def test_every_kind_of_finding_is_explained() -> None:
     kinds = {*part._KIND.values(), *(kind for kind, _, _ in part._REMARKS.values()), *placing._OUTCOMES}
-    kinds |= {segments.UNCOMMITTED, databases.EXPIRED_QUEUES}
+    kinds |= {part.TORN_PROPERTIES, segments.UNCOMMITTED, databases.EXPIRED_QUEUES}
     for module in (part, segments, writer, retention, step_back, placing, databases):
         source = Path(str(module.__file__)).read_text()
         kinds |= set(re.findall(r'kind="([a-z-]+)"', source))
