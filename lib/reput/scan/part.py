@@ -312,8 +312,8 @@ def _torn(
         offset=part.base + end - len(written),
         end=part.base + end,
         expected="pairs of name and value as the properties",
-        found=found,
-        outcome=f"the message at {part.base + record} was taken, with tagsCode and keys of what is left",
+        found=f"{found}, in the message at {part.base + record}",
+        outcome="it was taken, with tagsCode and keys of what is left",
     )
 
 
@@ -325,7 +325,7 @@ def torn_properties(written: bytes, *, zeros_follow: bool = False) -> str | None
     """
     zeros = len(written) - len(written.rstrip(b"\0"))
     if zeros:
-        return f"zeros in the last {zeros:,} of their {len(written):,} bytes"
+        return f"zeros in the last {zeros:,} of {len(written):,} bytes"
     if zeros_follow or properties.are_pairs(written):
         return None
     return f"{len(written):,} bytes that are no pairs"

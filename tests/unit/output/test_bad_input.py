@@ -385,8 +385,8 @@ def test_a_damaged_last_record_of_a_segment_before_the_last(tmp_path: Path, case
 
 
 TORN_PROPERTIES = {
-    "zeros": (bytes(6), "zeros in the last 6 of their 7 bytes"),
-    "the last byte": (b"EYS\x01k\0", "zeros in the last 1 of their 7 bytes"),
+    "zeros": (bytes(6), "zeros in the last 6 of 7 bytes"),
+    "the last byte": (b"EYS\x01k\0", "zeros in the last 1 of 7 bytes"),
     "no pairs": (b"\xee" * 6, "7 bytes that are no pairs"),
 }
 
@@ -409,8 +409,8 @@ def test_damage_that_begins_in_the_properties_of_a_message(tmp_path: Path, case:
     (finding,) = told
     assert (finding.path, finding.offset, finding.end) == (result.segment(), LENGTH - 7, LENGTH)
     assert finding.expected == "pairs of name and value as the properties"
-    assert finding.found == found
-    assert finding.outcome == "the message at 0 was taken, with tagsCode and keys of what is left"
+    assert finding.found == f"{found}, in the message at 0"
+    assert finding.outcome == "it was taken, with tagsCode and keys of what is left"
     assert result.positions()[0] == 0
 
 
