@@ -50,7 +50,8 @@ def segment_events(
             if status is not Status.END:
                 yield "damage", _KIND[status], base + at, base + end, True
             message = commitlog.decode(view, found.record)
-            timestamp, properties = message.store_timestamp, message.properties
+            timestamp = message.store_timestamp
+            properties = message.properties if status is Status.END else b""
             for kind in remarks:
                 yield "damage", _REMARKS[kind][0], base + found.record, base + found.record, True
             yield "row", base + found.record, base + end

@@ -135,8 +135,10 @@ def _newest_first(directory: Path, file_size: int) -> Iterator[tuple[Path, bytes
             facts = path.stat()
             if facts.st_size != file_size:
                 yield f"its last file has {facts.st_size} bytes, not {file_size}"
+                return
             if base % file_size:
                 yield f"its last file's name is no multiple of {file_size}"
+                return
             data = path.read_bytes()
             if data.count(0) != len(data):
                 yield path, data, facts.st_mtime_ns
