@@ -1,6 +1,6 @@
-"""A last message whose properties were half written when the broker died: taken as the broker takes it.
+"""A last message whose properties were half written when the broker died: taken as the broker takes it, and said.
 
-Its frame is whole and its body has the stored CRC; no checksum covers the properties.
+Its frame is whole and its body has the stored CRC; no checksum covers the properties, whose end is zeros.
 """
 
 from __future__ import annotations
@@ -49,7 +49,10 @@ def test_half_written_properties(version: str, missing: int, tmp_path: Path) -> 
     conf.write_text(conf_text(SMALL_FILES), encoding="utf-8")
     out = tmp_path / "out"
     state = rebuild_locally(Store(root, StoreSettings.load(root, conf, version)), out)
-    assert (state.messages, state.cursor, state.findings) == (3, end, [])
+    assert (state.messages, state.cursor) == (3, end)
+    (finding,) = state.findings
+    assert (finding.kind, finding.end) == ("torn-properties", end)
+    assert finding.found.startswith(f"zeros in the last {missing} of ")
 
     with JavaStore(version, root, SMALL_FILES) as store:
         assert store.load()
