@@ -6,11 +6,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import shellingham
 
 from tests.rebuilds import Command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+@pytest.fixture(autouse=True)
+def _shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Options of completion look for a shell among the parents of the process; tests may have none."""
+    monkeypatch.setattr(shellingham, "detect_shell", lambda: ("bash", "/bin/bash"))
 
 
 @pytest.fixture
