@@ -18,7 +18,7 @@ from tests.compat.starts import CONFIG, SEGMENT, Seen
 
 _SLOTS = int(str(CONFIG["maxHashSlotNum"]))
 _MOST_ENTRIES = int(str(CONFIG["maxIndexNum"]))
-_SAFETY_MS = 3000
+SAFETY_MS = 3000
 _ENTRY = struct.Struct(">iqii")
 
 #: A unit: physical offset, bytes, tagsCode.
@@ -137,7 +137,7 @@ def outcome(written: Written, survivors: set[int], seen: Seen, root: Path, why: 
     last = max((written.records[offset][1] for offset in there), default=0)
     checkpoint = seen.checkpoint
     times = checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp, checkpoint.index_msg_timestamp
-    found.checkpoint_ahead = max(times) > last + _SAFETY_MS or checkpoint.logics_physical_offset > end
+    found.checkpoint_ahead = max(times) > last + SAFETY_MS or checkpoint.logics_physical_offset > end
     return found
 
 

@@ -1,4 +1,4 @@
-"""A last message whose properties were half written when the broker died: taken as the broker takes it, and said.
+"""A last message whose properties were half written when the broker died: taken as a broker takes it, told.
 
 Its frame is whole and its body has the stored CRC; no checksum covers the properties, whose end is zeros.
 """
