@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +20,13 @@ from reput.catalog import rows as messages
 from reput.cli import app as cli
 from reput.job import history
 from reput.output.ledger import ledger_rows
+from reput.query import QueryStore
 from reput.source.columns import INDEX_COLUMNS, MESSAGE_COLUMNS, PART_COLUMNS, QUEUE_COLUMNS
 from reput.source.options import NAMES, QUEUE_NAMES, SHARED_NAMES
 from tests.schemas import SCHEMAS
 
 KEPT = Path(__file__).with_name("interface.json")
+QUESTIONS = ("by_id", "by_key", "message_at", "offset_by_time", "pull")
 
 
 def commands(command: Any, *path: str) -> Iterator[tuple[str, list[str]]]:
@@ -34,17 +36,21 @@ def commands(command: Any, *path: str) -> Iterator[tuple[str, list[str]]]:
             if not child.hidden:
                 yield from commands(child, *path, name)
         return
-    given = [word for one in command.params for word in (one.opts if one.opts[0][0] == "-" else [one.name])]
+    given = [
+        word
+        for one in command.params
+        for word in ([*one.opts, *one.secondary_opts] if one.opts[0][0] == "-" else [one.name])
+    ]
     yield " ".join(path), sorted({str(word) for word in given})
 
 
-def methods(kind: type) -> list[str]:
-    """What a class has, by name, that isn't its own matter; of methods each parameter, too."""
+def members(of: object, names: Iterable[str]) -> list[str]:
+    """What a module or a class has by these names; of functions each parameter, too."""
     found = []
-    for name, value in sorted(vars(kind).items()):
-        if not name.startswith("_"):
-            given = inspect.signature(value).parameters if inspect.isfunction(value) else ()
-            found += [name, *(f"{name}({one})" for one in given)]
+    for name in sorted(names):
+        value = getattr(of, name)
+        given = inspect.signature(value).parameters if callable(value) else ()
+        found += [name, *(f"{name}({one})" for one in given)]
     return found
 
 
@@ -85,7 +91,11 @@ def interface() -> dict[str, dict[str, list[str]]]:
             "rocketmq-index": typed(INDEX_COLUMNS),
             "options": sorted({*SHARED_NAMES, *NAMES, *QUEUE_NAMES}),
         },
-        "python": {"reput": sorted(reput.__all__), "Store": methods(reput.Store)},
+        "python": {
+            "reput": members(reput, reput.__all__),
+            "Store": members(reput.Store, [name for name in vars(reput.Store) if not name.startswith("_")]),
+            "Store.query": members(QueryStore, QUESTIONS),
+        },
     }
 
 
@@ -100,8 +110,18 @@ def gone(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
     ]
 
 
+def moved(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    """Tables whose new columns aren't at the end."""
+    columns = {**before["tables"], **before["sources"]}
+    del columns["options"]
+    after = {**now["tables"], **now["sources"]}
+    return [name for name, kept in columns.items() if after[name][: len(kept)] != kept]
+
+
 def test_nothing_is_gone() -> None:
-    assert gone(json.loads(KEPT.read_text(encoding="utf-8")), interface()) == []
+    before, now = json.loads(KEPT.read_text(encoding="utf-8")), interface()
+    assert gone(before, now) == []
+    assert moved(before, now) == []
 
 
 @pytest.mark.parametrize("what", ["commands", "json", "tables", "sources", "python"])
@@ -112,6 +132,14 @@ def test_what_goes_is_seen(what: str) -> None:
     assert gone(before, now) == [f"{what} {of}: {taken}"]
     del now[what][of]
     assert f"{what} {of}: {of}" in gone(before, now)
+
+
+def test_a_column_in_between_is_seen() -> None:
+    before, now = interface(), interface()
+    now["tables"]["history"].append("new int64")
+    assert moved(before, now) == []
+    now["tables"]["history"].insert(1, "newer int64")
+    assert moved(before, now) == ["history"]
 
 
 if __name__ == "__main__":
