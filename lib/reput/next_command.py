@@ -42,7 +42,8 @@ def install_step(extra: str) -> str:
     Args:
         extra: of pyproject.toml, or several with commas between.
     """
-    return f"In a clone of reput, run: python3 -m pip install '.[{extra}]' (docs/install.md)"
+    step = f"In a clone of reput, run: python3 -m pip install '.[{extra}]'"
+    return f"{step} (of a wheel: 'WHEEL[{extra}]'; docs/install.md)"
 
 
 def _path(path: str | PathLike[str]) -> str:

@@ -15,11 +15,14 @@ from reput.errors import SettingsError
 #: What stands in for the two options in every command, where they aren't given.
 BROKER_CONF_VARIABLE, VERSION_VARIABLE = "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION"
 
+LocalStore = Annotated[
+    Path,
+    typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/."),
+]
 Store = Annotated[
     Path,
     typer.Argument(
-        metavar="STORE",
-        help="The store: the directory that holds commitlog/; where it is only read, also a URL.",
+        metavar="STORE", help="The store: the directory that holds commitlog/, or its URL (docs/remote.md)."
     ),
 ]
 BrokerConf = Annotated[

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store
+from reput.cli.arguments import AsJson, BrokerConf, LocalStore, Master, StartedBy
 from reput.cli.commands import MEND
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, printed, settings_lines, step_lines
 from reput.errors import SettingsError
@@ -50,7 +50,7 @@ class Form(StrEnum):
 
 @commands.app.command("migrate", epilog=_EXAMPLES, rich_help_panel=MEND)
 def migrate_command(
-    store: Store,
+    store: LocalStore,
     to: Annotated[Form, typer.Option("--to", help="Where the queues shall be: in RocksDB or in files.")],
     plan: Annotated[bool, typer.Option("--plan", help="Report what would be done.")] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Do it. The broker must be stopped.")] = False,
@@ -63,7 +63,7 @@ def migrate_command(
 
     broker.conf is the one that the broker was stopped with; which lines of it have to change is reported. The
     queues are made from the commit log, as by `reput rebuild`; all that is replaced is kept, and `reput undo`
-    puts it back. Killed at any moment, the same command continues.
+    puts it back. If it is killed, the same command continues.
 
     Exit code 0: planned, or done. 1: done, and the log has damage, or committed offsets lead
     to other messages. 2: refused or failed, with the store's

@@ -10,7 +10,7 @@ import typer
 
 from reput.api import store as api
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store, TimeZone
+from reput.cli.arguments import AsJson, BrokerConf, LocalStore, Master, StartedBy, TimeZone
 from reput.cli.commands import LOOK, MEND
 from reput.cli.output import (
     Output,
@@ -77,7 +77,7 @@ What is damaged or missing in the log, and whole in a slave's or a backup's; and
 
 @commands.app.command("check", epilog=_CHECK_EXAMPLES, rich_help_panel=LOOK)
 def check_command(
-    store: Store,
+    store: LocalStore,
     broker_conf: BrokerConf = None,
     rocketmq_version: StartedBy = None,
     _tz: TimeZone = None,
@@ -97,7 +97,7 @@ def check_command(
 
 @commands.app.command("recover", epilog=_RECOVER_EXAMPLES, rich_help_panel=MEND)
 def recover_command(
-    store: Store,
+    store: LocalStore,
     plan: Annotated[bool, typer.Option("--plan", help="Report what the broker's restart will do.")] = False,
     apply: Annotated[
         bool,

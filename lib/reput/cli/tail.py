@@ -16,11 +16,11 @@ from reput.cli.arguments import (
     CatalogBodies,
     CatalogTable,
     KnownTopicsOnly,
+    LocalStore,
     Master,
     NoIndex,
     Queues,
     SingleHost,
-    Store,
     WrittenAs,
     by_hand,
     size,
@@ -56,7 +56,7 @@ End it with a clean state:
 
 def tail_command(
     ctx: typer.Context,
-    store: Store,
+    store: LocalStore,
     out: Annotated[
         Path, typer.Option("--out", "-o", metavar="DIR", help="Write to DIR, laid out like a store.")
     ],

@@ -32,7 +32,7 @@ An earlier one:
 @app.command("undo", epilog=_EXAMPLES, rich_help_panel=MEND)
 def undo_command(
     store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="The store that was rebuilt with --in-place.")
+        Path, typer.Argument(metavar="STORE", help="The store that was rebuilt, mended or migrated.")
     ],
     kept: Annotated[
         Path | None,
@@ -45,7 +45,7 @@ def undo_command(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put back what `rebuild --in-place` or `recover --apply` replaced.
+    """Put back what `rebuild --in-place`, `recover --apply` or `migrate --apply` replaced.
 
     The rebuilt files are kept in another replaced-... directory. Refused while a broker runs, and once one
     has run since: the files would lack what it has written.
