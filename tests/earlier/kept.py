@@ -20,7 +20,7 @@ DIRECTORY = Path(__file__).parent
 ARCHIVE = "kept.tar.xz"
 MANIFEST = "manifest.json"
 
-NAMES = ("0.1.0-c76a0a3",)
+NAMES = ("0.1.0-c76a0a3", "1.0.0-96485eb")
 """Every one there has to be."""
 
 PLACE = Path("/tmp/reput-earlier")
