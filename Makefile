@@ -42,7 +42,7 @@ demo: install ## rebuild a small store that comes with reput, and show what came
 
 .PHONY: test
 test: $(VENV)/dev browser ## run all tests
-	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder $(ARGS)
+	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40 $(ARGS)
 
 .PHONY: quick
 quick: $(VENV)/dev ## run the fast tests, without a JVM, in two minutes
