@@ -17,6 +17,7 @@ _ROOT = "bare"
 _PROGRAMS = (
     *("sh", "bash", "env", "dirname", "basename", "readlink", "cat", "ls", "mkdir", "rm", "cp", "mv", "ln"),
     *("chmod", "uname", "id", "ps", "tar", "gzip", "nice", "nohup", "hostname", "grep", "sed", "tr", "sleep"),
+    "install",
 )
 _LIBRARY = re.compile(r"(/\S+) \(0x")
 _LOOKS_LIKE_PYTHON = re.compile(r"(lib)?python[0-9.]*(\.so.*)?")

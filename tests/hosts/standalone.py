@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import secrets
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -37,14 +38,15 @@ class Cluster:
         """The master's URL."""
         return f"spark://{self.driver.address}:{_PORT}"
 
-    def add(self, host: Host, *, user: int | None = None, **environment: str) -> None:
-        """Start a worker with one core on a host, and return when it is registered."""
+    def add(self, host: Host, *, user: int | None = None, **environment: str) -> subprocess.Popen[str]:
+        """Start a worker with one core on a host, and return it when it is registered."""
         words = ["--cores", "1", "--memory", "1g", "--work-dir", str(OWN / "work"), self.master]
         ready = "Successfully registered with master"
         by = self.user if user is None else user
         host.run("install", "-d", "-o", str(by), "-g", str(by), OWN / "work")
-        self._start(host, "worker", "worker.Worker", words, ready, by, environment)
+        started = self._start(host, "worker", "worker.Worker", words, ready, by, environment)
         self.workers.append(host)
+        return started
 
     def begin(
         self,
@@ -76,10 +78,10 @@ class Cluster:
         ready: str,
         user: int,
         environment: dict[str, str],
-    ) -> None:
+    ) -> subprocess.Popen[str]:
         bound = ("--host", host.address, "--webui-port", "0")
         command = [HOME / "bin" / "spark-class", f"org.apache.spark.deploy.{main}", *bound, *words]
-        start_daemon(host, name, command, ready, {**self._of(host), **environment}, user)
+        return start_daemon(host, name, command, ready, {**self._of(host), **environment}, user)
 
     def _of(self, host: Host) -> dict[str, str]:
         return {**self._environment, "SPARK_LOCAL_IP": host.address}

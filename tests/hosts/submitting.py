@@ -75,12 +75,13 @@ def start_daemon(
     ready: str,
     environment: dict[str, str],
     user: int = 0,
-) -> None:
-    """Start a daemon on a host, and return when its log, ``NAME.log`` of the host's own, says ``ready``."""
+) -> subprocess.Popen[str]:
+    """Start a daemon on a host; return it once its log, ``NAME.log`` of the host's own, says ``ready``."""
     log = host.own / f"{name}.log"
     with log.open("w", encoding="utf-8") as said:
         process = host.start(command, log=said, user=user, **environment)
     await_text(log, ready, process)
+    return process
 
 
 def await_text(log: Path, pattern: str, process: subprocess.Popen[str]) -> None:
