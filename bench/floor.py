@@ -22,7 +22,7 @@ from reput.job.plan import prepare
 from reput.job.summary import Summary, summarize
 from reput.log.parts import cut
 from reput.output.writer import BatchWriter
-from reput.spark import kernels
+from reput.replay import kernels
 
 PART = "floor"
 

@@ -46,7 +46,7 @@ import reput.{} as kernels
 kernels.load()
 print(len([one for _, one in compiled.buffer if one.is_start]))
 """
-_ALL, _SOME = (_COMPILED.format(module) for module in ("spark.kernels", "log.walk_kernel"))
+_ALL, _SOME = (_COMPILED.format(module) for module in ("replay.kernels", "log.walk_kernel"))
 
 
 @pytest.fixture(scope="module")

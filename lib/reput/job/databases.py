@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from reput.job.options import RebuildOptions
     from reput.job.plan import Plan
     from reput.output.writer import BatchWriter
+    from reput.replay.runner import Runner
     from reput.replay.selection import Selection
     from reput.replay.target import Target
-    from reput.spark.runner import SparkRunner
 
 #: Keys in the column families of timers and half messages that are no message's (``MessageRocksDBStorage``).
 _DELIVERY_MARKS = (rocksdbindex.LAST_POSITION, b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint")
@@ -219,7 +219,7 @@ def _last_units(plan: Plan, store: Path) -> dict[tuple[bytes, int], QueueEnd]:
     return found
 
 
-def make(plan: Plan, target: Target, runner: SparkRunner, writer: BatchWriter) -> None:
+def make(plan: Plan, target: Target, runner: Runner, writer: BatchWriter) -> None:
     """Make the databases of what the tasks have put aside.
 
     Raises:

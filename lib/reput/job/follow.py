@@ -22,8 +22,8 @@ from reput.output.ledger.ledger_upkeep import LedgerUpkeep
 from reput.output.rollback import roll_back
 from reput.output.step_back import last_standing, stands, step_back, too_far
 from reput.output.writer import BatchWriter
+from reput.replay import kernels
 from reput.replay.target import Target
-from reput.spark import kernels
 from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock
 from reput.stream.spark_checkpoint import last_planned, set_aside

@@ -10,11 +10,12 @@ import time
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
+from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.errors import SparkError
+from reput.errors import SettingsError, SparkError
 from reput.format import names
 from reput.job import databases
 from reput.job.carry import carry_over, drop_carried
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from reput.catalog.run import Catalog
     from reput.output.writer import BatchWriter, Progress
+    from reput.replay.runner import Runner
     from reput.replay.target import Target
     from reput.spark.runner import SparkRunner
 
@@ -41,14 +43,15 @@ def _silently(_text: str) -> None:
 
 def rebuild(
     options: RebuildOptions,
-    start_spark: Callable[[], SparkSession],
+    start_spark: Callable[[], SparkSession] | None,
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
     announce: Callable[[str], None] = _silently,
 ) -> Summary:
     """Run a rebuild.
 
     Args:
-        start_spark: returns the session; only called once the run isn't refused.
+        start_spark: returns the session; only called once the run isn't refused. None: on processes of this
+            host, without Spark.
         listener: gets the progress and the bytes to read in all.
         announce: gets what an operator should know, in a few words.
 
@@ -60,10 +63,18 @@ def rebuild(
     to_catalog = options.to_catalog()
     table: Catalog | None = None
     if to_catalog is not None:
+        if start_spark is None:
+            raise SettingsError(
+                "the table of messages is written by Spark",
+                path=to_catalog.table,
+                expected="a run on Spark",
+                found="one on processes of this host",
+                next_step="Leave the table out; reput catalog writes it afterwards",
+            )
         from reput.catalog.run import Catalog
 
         table = Catalog(to_catalog)
-    start_spark = cache(start_spark)
+    start_spark = None if start_spark is None else cache(start_spark)
     with ExitStack() as stack:
         plan = stack.enter_context(prepare(options))
         if table is not None:
@@ -74,7 +85,7 @@ def rebuild(
         if kept is None:
             stages |= (stage if plan.in_place else write)(plan, start_spark, listener, announce)
         cataloged = None
-        if table is not None:
+        if table is not None and start_spark is not None:
             began = time.perf_counter()
             cataloged = table.advance(start_spark, lambda: plan.journal.state.cursor)
             stages["catalog"] = time.perf_counter() - began
@@ -87,11 +98,14 @@ def rebuild(
 
 def write(
     plan: Plan,
-    start_spark: Callable[[], SparkSession],
+    start_spark: Callable[[], SparkSession] | None,
     listener: Callable[[Progress, int], None],
     announce: Callable[[str], None] = _silently,
 ) -> dict[str, float]:
     """Write to the plan's directory what the log holds and the directory lacks.
+
+    Args:
+        start_spark: as for :func:`rebuild`.
 
     Returns:
         The wall time of the run's stages in seconds; empty if there was nothing to do.
@@ -103,6 +117,8 @@ def write(
         catch_up(plan)
         return {}
     databases.check_continues(plan)
+    if start_spark is None:
+        return _run_here(plan, listener, announce)
     began = time.perf_counter()
     spark = start_spark()
     session = time.perf_counter() - began
@@ -111,7 +127,7 @@ def write(
 
 def stage(
     plan: Plan,
-    start_spark: Callable[[], SparkSession],
+    start_spark: Callable[[], SparkSession] | None,
     listener: Callable[[Progress, int], None],
     announce: Callable[[str], None] = _silently,
     carried_from: Callable[[], Path] | None = None,
@@ -153,25 +169,45 @@ def run(
 
     runner = SparkRunner(spark.sparkContext)
     plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+    deliver = partial(_by_query, plan, spark, runner)
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
         return as_hosts_allow(
-            plan, runner, announce, lambda target: _run(plan, spark, runner, target, listener, announce)
+            plan, runner, announce, lambda target: _run(plan, runner, target, deliver, listener, announce)
         )
+
+
+def _run_here(
+    plan: Plan, listener: Callable[[Progress, int], None], announce: Callable[[str], None]
+) -> dict[str, float]:
+    """Do :func:`run` without Spark; the wall time of the stages in seconds."""
+    from reput.replay.processes import on_this_host
+
+    began, elsewhere = time.perf_counter(), plan.settings.remote is not None
+    with on_this_host(plan.log.end - plan.log.start, elsewhere=elsewhere) as runner:
+        session = time.perf_counter() - began
+        plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+        target = plan.target(flush_in_tasks=False)
+        writer = _run(plan, runner, target, partial(_in_turn, plan), listener, announce)
+        return {"session": session, **writer.stages.seconds}
 
 
 def _run(
     plan: Plan,
-    spark: SparkSession,
-    runner: SparkRunner,
+    runner: Runner,
     target: Target,
+    deliver: Callable[[BatchWriter, int, int], None],
     listener: Callable[[Progress, int], None],
     announce: Callable[[str], None],
 ) -> BatchWriter:
-    from reput.log.parts import batch_end, cut
-    from reput.output.ledger.ledger_upkeep import LedgerUpkeep
+    """Run the pipeline.
+
+    Args:
+        deliver: has a writer write the log's parts from the cursor up to a physical offset, so many bytes at
+            once.
+    """
+    from reput.output.ledger import is_kept
     from reput.output.rollback import roll_back
     from reput.output.writer import BatchWriter
-    from reput.stream.rebuild_query import run_available
 
     with OutputLock(plan.root, plan.owner).exclusive():
         roll_back(target, plan.journal.state)
@@ -190,16 +226,32 @@ def _run(
         announce=announce,
     )
     writer.begin()
-    cursor, options = plan.journal.state.cursor, plan.options
-    end = max(plan.end, cursor)
+    end = max(plan.end, plan.journal.state.cursor)
     written = total - max(end - likely_end(plan.log), 0)
-    most = bytes_per_batch(total, written, options.max_bytes_per_trigger)
+    deliver(writer, end, bytes_per_batch(total, written, plan.options.max_bytes_per_trigger))
+    writer.finish()
+    if is_kept():
+        from reput.output.ledger.ledger_upkeep import LedgerUpkeep
+
+        LedgerUpkeep(writer.ledger).work()
+    databases.make(plan, target, runner, writer)
+    return writer
+
+
+def _by_query(
+    plan: Plan, spark: SparkSession, runner: SparkRunner, writer: BatchWriter, end: int, most: int
+) -> None:
+    """Have a streaming query deliver the parts."""
+    from reput.log.parts import batch_end, cut
+    from reput.stream.rebuild_query import run_available
+
+    cursor = plan.journal.state.cursor
     first = batch_end(plan.log, cursor, end, most)
     # A run continues from the journal's cursor, not from Spark's own checkpoint.
     checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
     shutil.rmtree(checkpoint, ignore_errors=True)
     try:
-        writer.begin_ahead(list(cut(plan.log, cursor, first, options.part_bytes, cursor)))
+        writer.begin_ahead(list(cut(plan.log, cursor, first, plan.options.part_bytes, cursor)))
         asked = run_available(
             spark, writer, checkpoint, plan.log, plan.source(endOffset=end, maxBytesPerTrigger=most)
         )
@@ -218,10 +270,19 @@ def _run(
         raise
     finally:
         writer.stop_ahead()
-    writer.finish()
-    LedgerUpkeep(writer.ledger).work()
-    databases.make(plan, target, runner, writer)
-    return writer
+
+
+def _in_turn(plan: Plan, writer: BatchWriter, end: int, most: int) -> None:
+    """Deliver the parts batch by batch, those that the query would."""
+    from reput.log.parts import batch_end, cut
+
+    cursor = at = plan.journal.state.cursor
+    for number in count():
+        if at >= end:
+            return
+        stop = batch_end(plan.log, at, end, most)
+        writer.write(list(cut(plan.log, at, stop, plan.options.part_bytes, cursor)), number)
+        at = stop
 
 
 def bytes_per_batch(total: int, written: int, wanted: int) -> int:

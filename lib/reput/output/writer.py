@@ -13,7 +13,7 @@ from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from reput.build.placement import Breaks
 from reput.errors import Finding, SegmentGoneError
@@ -33,7 +33,7 @@ from reput.output.index.batch_index import BatchIndex
 from reput.output.index.index_builder import IndexBuilder
 from reput.output.index.live_index import LiveIndex
 from reput.output.journal.journal import Journal
-from reput.output.ledger.ledger import Ledger
+from reput.output.ledger import is_kept
 from reput.output.queues import appended_queues, irregular_queues
 from reput.output.queues.queue_files import QueueFiles
 from reput.output.rocksdb.databases import are_made
@@ -52,6 +52,9 @@ from reput.scan.rules import Part
 from reput.store import file_system, files
 from reput.store.filecache import FileCache
 from reput.store.lock import OutputLock
+
+if TYPE_CHECKING:
+    from reput.output.ledger.ledger import Ledger
 
 PART_COLUMNS = (
     "path",
@@ -136,7 +139,7 @@ class BatchWriter:
     ) -> None:
         self._target = target
         self._journal = journal
-        self._ledger = Ledger(target.root)
+        self._ledger: Ledger | None = None
         self._log = log
         self._runner = runner
         self._listener = listener
@@ -151,7 +154,11 @@ class BatchWriter:
 
     @property
     def ledger(self) -> Ledger:
-        """The output's ledger."""
+        """The output's ledger, where :func:`reput.output.ledger.is_kept`."""
+        if self._ledger is None:
+            from reput.output.ledger.ledger import Ledger
+
+            self._ledger = Ledger(self._target.root)
         return self._ledger
 
     @property
@@ -245,7 +252,7 @@ class BatchWriter:
     def _gather(self, parts: list[Part]) -> BatchScan | None:
         """Steps 1 to 6: the log is read, units are placed and keys put. None if there is nothing to do."""
         self.stages.begin()
-        self._ledger.catch_up(self._journal)
+        self._add_to_ledger()
         if self._look is not None and not self._knows(parts):
             self._log = self._look()
         self._retain()
@@ -337,7 +344,7 @@ class BatchWriter:
         checkpoint = self._new_checkpoint()
         flushed = None if checkpoint is None else files.flush_beside(checkpoint.flushed)
         try:
-            self._ledger.catch_up(self._journal)
+            self._add_to_ledger()
         except BaseException:
             if checkpoint is not None and flushed is not None:
                 wait([flushed])
@@ -369,7 +376,7 @@ class BatchWriter:
             self._target,
             self._journal,
             self._log,
-            lambda: self._ledger.catch_up(self._journal),
+            self._add_to_ledger,
             at_start=at_start,
         )
 
@@ -395,10 +402,14 @@ class BatchWriter:
     def finish(self) -> None:
         """Make ledger and checkpoint agree with the journal, for a run that had nothing to do."""
         self._await_checkpoint()
-        self._ledger.catch_up(self._journal)
+        self._add_to_ledger()
         checkpoint = self._new_checkpoint()
         if checkpoint is not None:
             checkpoint.flushed().put_in_place()
+
+    def _add_to_ledger(self) -> None:
+        if is_kept():
+            self.ledger.catch_up(self._journal)
 
     def _knows(self, parts: list[Part]) -> bool:
         if not self._log.segments[0].path.exists():

@@ -44,7 +44,7 @@ _ALONE = b"include-system-site-packages = false\n"
 #: Compiled modules are taken as long as their source is the same, whatever became of its time.
 _COMPILE = ("-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "checked-hash")
 #: Loads what a task loads, by which kernels are compiled and kept beside their source.
-_LOAD = "import deltalake, pandas, pyarrow, pyspark.sql; from reput.spark import kernels; kernels.load()"
+_LOAD = "import deltalake, pandas, pyarrow, pyspark.sql; from reput.replay import kernels; kernels.load()"
 #: Of what is packed: with compiled modules, libraries and kernels, and with the archive itself.
 _ROOM = 2.0
 #: Of gzip: 6 takes 20 s longer, for 3% less.

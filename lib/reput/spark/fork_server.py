@@ -151,7 +151,7 @@ def _load() -> None:
 
 def _load_kernels(ended: int) -> None:
     """Load them; they may have to be compiled. If the owner ends meanwhile, so does this process."""
-    from reput.spark import kernels
+    from reput.replay import kernels
 
     signal.signal(signal.SIGIO, signal.SIG_DFL)
     fcntl.fcntl(ended, fcntl.F_SETOWN, os.getpid())

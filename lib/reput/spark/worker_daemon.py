@@ -69,7 +69,7 @@ def _show(*values: object, **options: object) -> None:
 def run() -> None:
     """Be the daemon of the kind of workers that the first argument names, until Spark ends it."""
     if sys.argv[1:2] == ["pyspark.worker"]:
-        from reput.spark import kernels
+        from reput.replay import kernels
 
         kernels.load()
     from pyspark import daemon

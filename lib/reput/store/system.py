@@ -9,7 +9,9 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import signal
 import sys
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,12 +23,13 @@ if TYPE_CHECKING:
 #: Where there are many, putting a Path together takes longer than the system's call.
 StrPath = str | Path
 
-# linux/fs.h, linux/falloc.h: Python has no names for them.
+# linux/fs.h, linux/falloc.h, linux/prctl.h: Python has no names for them.
 _RENAME_EXCHANGE = 2
 _AT_FDCWD = -100
 _SYNC_FILE_RANGE_WRITE = 2
 _FALLOC_FL_KEEP_SIZE = 1
 _FALLOC_FL_PUNCH_HOLE = 2
+_PR_SET_PDEATHSIG = 1
 
 
 class System:
@@ -115,6 +118,14 @@ class System:
     def remove_directory(self, path: Path) -> None:
         """Remove an empty directory."""
         path.rmdir()
+
+
+def end_with_parent(parent: int) -> None:
+    """Have this process be killed when its parent ends; where the system can't do that, nothing is done."""
+    with suppress(OSError):
+        _libc_call("prctl", *_long(_PR_SET_PDEATHSIG, signal.SIGKILL))
+    if os.getppid() != parent:  # it has ended already
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 @cache

@@ -22,6 +22,7 @@ from reput.format import names
 from reput.log.parts import cut
 from reput.replay.chain import Chain
 from reput.replay.part_result import PartResult, witnessed
+from reput.replay.processes import on_this_host
 from reput.replay.queues import BatchQueues
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
@@ -66,27 +67,41 @@ _LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted", 
 
 def verify(
     options: VerifyOptions,
-    start_spark: Callable[[], SparkSession],
+    start_spark: Callable[[], SparkSession] | None,
     listener: Listener = lambda _bytes, _messages, _total: None,
     proven: Remembering | None = None,
 ) -> Report:
     """Verify a store.
 
     Args:
-        start_spark: gives the session; only called when nothing speaks against the run.
+        start_spark: gives the session; only called when nothing speaks against the run. None: on processes of
+            this host, without Spark.
         listener: gets bytes of log and messages that were looked at, and the bytes that there are in all.
         proven: what was proven before, and gets what was proven now.
 
     Raises:
         ReputError: refused or failed.
     """
-    from reput.spark.runner import SparkRunner
-    from reput.spark.sessions import converting_spark_errors
-
     started = time.perf_counter()
     plan = prepare(options)
     if plan.settings.basis.hiding:
         return of_other_settings(plan)
+    if start_spark is None:
+        elsewhere = plan.settings.remote is not None
+        with on_this_host(plan.end - plan.log.start, elsewhere=elsewhere) as runner:
+            report = check(plan, runner, listener, proven)
+    else:
+        report = _on_spark(plan, start_spark, listener, proven)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def _on_spark(
+    plan: Plan, start_spark: Callable[[], SparkSession], listener: Listener, proven: Remembering | None
+) -> Report:
+    from reput.spark.runner import SparkRunner
+    from reput.spark.sessions import converting_spark_errors
+
     with converting_spark_errors():
         runner = SparkRunner(start_spark().sparkContext)
         runner.warm_up()
@@ -94,9 +109,7 @@ def verify(
             runner.demand(
                 store_seen(plan.settings.root, live=plan.running), config_seen(plan.settings.config_files)
             )
-        report = check(plan, runner, listener, proven)
-    report.seconds = time.perf_counter() - started
-    return report
+        return check(plan, runner, listener, proven)
 
 
 def of_other_settings(plan: Plan) -> Report:
