@@ -55,6 +55,7 @@ class QueueModel(MappedFiles[QueueFile]):
         max_physical: physical offset after the last message that it knows of, -1 at first.
         min_logic: byte offset of the first unit that counts.
         recovered_end: byte offset after the last unit that the recovery found.
+        puts_in_place: each unit that the start put stands at its message's queueOffset.
         ext: its files of consumequeue_ext; None when broker.conf doesn't switch them on.
     """
 
@@ -75,6 +76,7 @@ class QueueModel(MappedFiles[QueueFile]):
         self.max_physical = -1
         self.min_logic = 0
         self.recovered_end = 0
+        self.puts_in_place = True
         self._put_from: int | None = None  # byte offset of the first unit that the start put
         self._fresh = False  # MappedFile.firstCreateInQueue of the last file
 
@@ -87,6 +89,11 @@ class QueueModel(MappedFiles[QueueFile]):
     def max_offset(self) -> int:
         """The queue offset of the next message."""
         return self.end // UNIT_LENGTH
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the start has put units, or taken some away."""
+        return self._put_from is not None or self.end != self.recovered_end or bool(self.deleted)
 
     def ends_before(self, physical: int) -> bool:
         """Whether it is known that no message of its units ends behind a physical offset."""
@@ -179,6 +186,8 @@ class QueueModel(MappedFiles[QueueFile]):
         if len(taken):
             if self._put_from is None:
                 self._put_from = int(places[taken[0]])
+            if not np.array_equal(places[taken], offset[taken] * UNIT_LENGTH):
+                self.puts_in_place = False
             units = np.empty(len(taken), UNIT)
             units["position"], units["size"], units["tags"] = position[taken], size[taken], tags[taken]
             self._write(places[taken], units)

@@ -167,7 +167,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_no_directories(settings, topics),
         *rocksdb_problems,
         *log.problems,
-        *gaps(log.files, size, "missing-segments", _from_elsewhere(settings)),
+        *gaps(log.files, size, "missing-segments", _from_elsewhere(settings), _wrong_lengths(log)),
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
         *index_problems,
@@ -417,8 +417,12 @@ def _queue_problems(snapshot: Snapshot, directory: str) -> Iterator[Problem]:
     step = f"`{rebuilds}` makes the queues anew from the log, with the broker stopped."
     for listing in snapshot.all_queues[directory].values():
         yield from listing.problems
-        there = {number(Path(one.path).name) for one in listing.problems if one.kind == WRONG_LENGTH}
-        yield from gaps(listing.files, file_size, "missing-queue-files", step, there)
+        yield from gaps(listing.files, file_size, "missing-queue-files", step, _wrong_lengths(listing))
+
+
+def _wrong_lengths(listing: Listing) -> set[int | None]:
+    """Where the files begin that have a problem of their own, and aren't missing."""
+    return {number(Path(one.path).name) for one in listing.problems if one.kind == WRONG_LENGTH}
 
 
 def type_problems(snapshot: Snapshot) -> Iterator[Problem]:

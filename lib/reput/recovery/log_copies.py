@@ -17,9 +17,22 @@ from reput.errors import UnsupportedError
 from reput.log.segments import is_zero, map_segment
 from reput.store import files
 from reput.store.ownership import Owner
+from reput.store.reading import unreadable
 from reput.store.space import check_free
 
 _CHUNK = 8 << 20
+
+
+def length_of(path: Path) -> int:
+    """Bytes of a segment's file.
+
+    Raises:
+        StoreError: it can't be looked at.
+    """
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise unreadable("the segment", path, error) from error
 
 
 class LogCopies:
@@ -39,11 +52,16 @@ class LogCopies:
         self._size = segment_size
         self._owner = owner
         self._originals: dict[Path, Path] = {}
+        self._times: dict[Path, Path] = {}  # of segments that are new: whose time they get
 
     @property
     def names(self) -> list[str]:
         """The segments that have copies, relative to the store, sorted."""
-        return sorted(path.relative_to(self._root).as_posix() for path in self._originals.values())
+        made = (
+            *self._originals.values(),
+            *(self._root / one.relative_to(self._staging) for one in self._times),
+        )
+        return sorted(path.relative_to(self._root).as_posix() for path in made)
 
     def name(self, path: Path) -> str:
         """A path of the commit log relative to the store.
@@ -64,24 +82,43 @@ class LogCopies:
     def of(self, segment: StoreFile) -> StoreFile:
         """A segment's copy, made when it is first asked for; a copy's copy is itself.
 
+        Of a segment that is too short, what it lacks is zeros.
+
         Raises:
             UnsupportedError: the segment lies outside the store.
             OutputError: it can't be written.
         """
-        if segment.path in self._originals:
+        if segment.path in self._originals or segment.path in self._times:
             return segment
-        copy = self._staging / self.name(segment.path)
-        data = map_segment(segment.path, self._size)
-        check_free(self._root, self._size, f"a copy of {segment.path.name}")
-        files.make_dirs(copy.parent, self._owner)
-        files.remove_tree(copy)
+        length = min(length_of(segment.path), self._size)
+        data = map_segment(segment.path, length)
+        copy = self._made(segment.path)
         with self._open(copy, self._owner) as fd:
-            for at in range(0, self._size, _CHUNK):
+            for at in range(0, length, _CHUNK):
                 chunk = data[at : at + _CHUNK]
                 if not is_zero(chunk):  # stays a hole
                     files.pwrite_all(fd, chunk.data, at)
         self._originals[copy] = segment.path
         return StoreFile(str(copy), segment.base)
+
+    def new(self, path: Path, base: int, like: Path) -> StoreFile:
+        """A segment that isn't there, of zeros: with the time of another one, so that both expire together.
+
+        Raises:
+            UnsupportedError, OutputError: as for :meth:`of`.
+        """
+        copy = self._made(path)
+        with self._open(copy, self._owner):
+            pass
+        self._times[copy] = like
+        return StoreFile(str(copy), base)
+
+    def _made(self, path: Path) -> Path:
+        copy = self._staging / self.name(path)
+        check_free(self._root, self._size, f"a copy of {path.name}")
+        files.make_dirs(copy.parent, self._owner)
+        files.remove_tree(copy)
+        return copy
 
     def write(self, copy: StoreFile, position: int, data: bytes) -> None:
         """Change bytes of a copy.
@@ -115,7 +152,7 @@ class LogCopies:
         Raises:
             OutputError: the disk didn't take them.
         """
-        for copy, original in self._originals.items():
+        for copy, original in (*self._originals.items(), *self._times.items()):
             with self._open(copy) as fd:
                 with files.reporting("can't set the file's time", copy):
                     facts = original.stat()

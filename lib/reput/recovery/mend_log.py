@@ -6,7 +6,7 @@ again, about the copies. So nothing is changed that a start doesn't meet, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -14,15 +14,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import StoreFile
+from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
+from reput.broker.walk import store_timestamp
 from reput.errors import Fact, StoreError
-from reput.format import commitlog
+from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.log.segments import map_segment
-from reput.recovery.log_copies import LogCopies
+from reput.log.walk_kernel import walk
+from reput.recovery.log_copies import LogCopies, length_of
 from reput.recovery.plan import Plan, plan
 from reput.recovery.refusals import rebuild_out, refuse_sound_record
-from reput.recovery.survivors import first_cut, is_followed
+from reput.recovery.survivors import first_cut, first_whole, is_followed
 from reput.scan.part import STAND_IN_TOPIC
 
 _MOST_CHANGES = 1000
@@ -39,7 +42,7 @@ class Change(Fact):
 
     Attributes:
         kind: ``torn-end`` (zeros now), ``stand-in`` (records that a broker passes over), ``closing-record``,
-            ``moved-away`` (a file).
+            ``new-segment``, ``made-longer``, ``moved-away`` (a file).
         path: the segment.
         offset, end: physical offsets, half open.
     """
@@ -55,6 +58,8 @@ class Change(Fact):
             "stand-in": "damaged: records stand there that a broker passes over",
             "closing-record": "the segment's closing record",
             "moved-away": "moved away",
+            "new-segment": "it was missing: a segment of records that a broker passes over",
+            "made-longer": "the file was too short: it has its length again",
         }[self.kind]
 
     def to_dict(self) -> dict[str, object]:
@@ -83,75 +88,158 @@ class MendedLog:
     removed: list[str]
 
 
-def mend_log(view: Snapshot, copies: LogCopies) -> MendedLog:
-    """Change copies until a start cuts nothing off the log.
+def mend_log(view: Snapshot, copies: LogCopies, damage: Iterable[tuple[int, int]] = ()) -> MendedLog:
+    """Change copies until nothing of the log's damage is left that a start could end the log at.
 
     Args:
         view: the store, its queues and index as they will be.
+        damage: physical offsets, half open: ranges that a scan of the whole log skipped, with whole records
+            or segments behind them. Segments that are missing, or too short, are among them.
 
     Raises:
         ReputError: there is damage that can't be mended, with what to do instead.
     """
-    mended = MendedLog(view, plan(view), [], [])
-    while any(loss.kind in ("log-cut", "segment-deleted") for loss in mended.plan.losses):
-        if len(mended.changes) >= _MOST_CHANGES:
-            raise _refused(view, mended.plan, f"more than {_MOST_CHANGES} damaged places")
-        _step(mended, copies)
-        mended.plan = plan(mended.view)
-    return mended
+    seen = _Seen(view, copies)
+    for start, end in _merged(damage):
+        seen.close(start, end)
+    found = plan(seen.view)
+    while any(loss.kind in ("log-cut", "segment-deleted") for loss in found.losses):
+        if len(seen.changes) >= _MOST_CHANGES:
+            raise _refused(view, found, f"more than {_MOST_CHANGES} damaged places")
+        seen.step(found)
+        found = plan(seen.view)
+    return MendedLog(seen.view, found, seen.changes, seen.removed)
 
 
-def _step(mended: MendedLog, copies: LogCopies) -> None:
-    view, prediction = mended.view, mended.plan.prediction
-    cut = first_cut(prediction)
-    if cut is None:  # the walk ended with a closing record, and no segment begins there
-        path = prediction.cuts[0].path
-        raise _refused(view, mended.plan, f"the log ends at {prediction.log_end}, and {path.name} follows")
-    segment, position, found, timestamp = cut.segment, cut.position, cut.found, cut.timestamp
-    size = view.segment_size
-    data = map_segment(segment.path, size)
-    if not is_followed(view, cut):
-        copy = _take(mended, copies, segment)
-        copies.clear(copy, position)
-        _note(mended, copies, "torn-end", segment, position, size)
-        for one in cut.written:
-            mended.removed.append(copies.name(one.path))
-            mended.view = _with(mended.view, [file for file in mended.view.log.files if file != one])
-            mended.changes.append(Change("moved-away", mended.removed[-1], one.base, one.base + size))
-        return
-    refuse_sound_record(prediction, cut)
-    end = found if found >= 0 else size
-    if found >= 0:
-        timestamp = max(timestamp, commitlog.decode(data.data, found).store_timestamp)
-    closing = found < 0
-    room = end - (commitlog.BLANK_LENGTH if closing else 0)
-    records = []
-    if room - position > commitlog.MIN_RECORD_LENGTH:
-        records = list(stand_ins(data, segment.base, position, room, timestamp))
-    elif not closing or end - position < commitlog.BLANK_LENGTH:
-        raise _refused(view, mended.plan, f"{end - position} damaged bytes at {segment.base + position}")
-    else:
-        room = position
-    copy = _take(mended, copies, segment)
-    for at, record in records:
-        copies.write(copy, at, record)
-    if records:
-        _note(mended, copies, "stand-in", segment, position, room)
-    if closing:
-        copies.write(copy, room, commitlog.encode_blank(size - room))
-        _note(mended, copies, "closing-record", segment, room, size)
+def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+    """Ranges in order, those that touch as one."""
+    result: list[tuple[int, int]] = []
+    for start, end in sorted(one for one in ranges if one[0] < one[1]):
+        if result and start <= result[-1][1]:
+            result[-1] = result[-1][0], max(end, result[-1][1])
+        else:
+            result.append((start, end))
+    return result
 
 
-def _take(mended: MendedLog, copies: LogCopies, segment: StoreFile) -> StoreFile:
-    copy = copies.of(segment)
-    files = [copy if file == segment else file for file in mended.view.log.files]
-    mended.view = _with(mended.view, files)
-    return copy
+class _Seen:
+    """The store with the copies in the segments' places, while they are changed."""
 
+    def __init__(self, view: Snapshot, copies: LogCopies) -> None:
+        self.view = view
+        self.changes: list[Change] = []
+        self.removed: list[str] = []
+        self._copies = copies
 
-def _note(mended: MendedLog, copies: LogCopies, kind: str, segment: StoreFile, start: int, end: int) -> None:
-    path = next(name for name in copies.names if name.endswith(segment.path.name))
-    mended.changes.append(Change(kind, path, segment.base + start, segment.base + end))
+    def close(self, start: int, end: int) -> None:
+        """Close a range that a scan skipped, segment by segment; what is too small for a record stays."""
+        size = self.view.segment_size
+        while start < end:
+            base = start - start % size
+            stop = min(end, base + size)
+            segment = self._at(base)
+            if stop == base + size and not any(one.base > base for one in self.view.log.files):
+                return  # the log ends here
+            data = map_segment(segment.path, size)
+            if not self._is_closed(segment, data, start - base):
+                self._fill(segment, start - base, stop - base, self._time_behind(stop, data, base))
+            start = stop
+
+    def _is_closed(self, segment: StoreFile, data: NDArray[np.uint8], before: int) -> bool:
+        """Whether a closing record stands before a position: what follows it means nothing."""
+        settings, at = self.view.settings, 0
+        while 0 <= at < before:
+            at = walk(data, segment.base, at, 0, settings.dialect.topic_length_v2, 0, before).position
+            if at < before and judge(data, at, settings.dialect, check_crc=False).kind is Kind.BLANK:
+                return True
+            at = first_whole(self.view, segment, at, 0) if at < before else at
+        return False
+
+    def _at(self, base: int) -> StoreFile:
+        """The segment that begins there: made where it is missing, made longer where it is too short."""
+        files = self.view.log.files
+        there = next((one for one in files if one.base == base), None)
+        if there is not None:
+            return there
+        name = names.offset_name(base)
+        directories = self.view.settings.commit_log_dirs
+        path = next((one / name for one in directories if (one / name).is_file()), None)
+        if path is None:
+            like = min(files, key=lambda one: abs(one.base - base))
+            copy = self._copies.new(like.path.parent / name, base, like.path)
+            self._note("new-segment", copy, 0, self.view.segment_size)
+        else:
+            copy = self._copies.of(StoreFile(str(path), base))
+            self._note("made-longer", copy, length_of(path), self.view.segment_size)
+        self.view = _with(self.view, sorted([*files, copy], key=lambda one: one.base))
+        return copy
+
+    def _time_behind(self, offset: int, data: NDArray[np.uint8], base: int) -> int:
+        """StoreTimestamp, ms, of the message at an offset, or of the next segment's first; else 0."""
+        size = self.view.segment_size
+        if offset - base < size:
+            return commitlog.decode(data.data, offset - base).store_timestamp
+        later = (one for one in self.view.log.files if one.base >= offset)
+        times = (store_timestamp(self.view.log.files, size, one.base) for one in later)
+        return next((one for one in times if one > 0), 0)
+
+    def step(self, found: Plan) -> None:
+        """Change what ends the log in a start."""
+        view, prediction = self.view, found.prediction
+        cut = first_cut(prediction)
+        if cut is None:  # the walk ended with a closing record, and no segment begins there
+            path = prediction.cuts[0].path
+            raise _refused(view, found, f"the log ends at {prediction.log_end}, and {path.name} follows")
+        segment, position, behind, timestamp = cut.segment, cut.position, cut.found, cut.timestamp
+        size = view.segment_size
+        if not is_followed(view, cut):
+            copy = self._take(segment)
+            self._copies.clear(copy, position)
+            self._note("torn-end", segment, position, size)
+            for one in cut.written:
+                self.removed.append(self._copies.name(one.path))
+                self.view = _with(self.view, [file for file in self.view.log.files if file != one])
+                self.changes.append(Change("moved-away", self.removed[-1], one.base, one.base + size))
+            return
+        refuse_sound_record(prediction, cut)
+        if behind >= 0:
+            data = map_segment(segment.path, size)
+            timestamp = max(timestamp, commitlog.decode(data.data, behind).store_timestamp)
+        if not self._fill(segment, position, behind if behind >= 0 else size, timestamp):
+            raise _refused(view, found, f"{size - position} damaged bytes at {segment.base + position}")
+
+    def _fill(self, segment: StoreFile, position: int, end: int, timestamp: int) -> bool:
+        """Put records, or the closing one, where damage is; False where there is no room for any."""
+        size = self.view.segment_size
+        closing = end == size
+        room = end - (commitlog.BLANK_LENGTH if closing else 0)
+        records = []
+        if room - position > commitlog.MIN_RECORD_LENGTH:
+            data = map_segment(segment.path, size)
+            records = list(stand_ins(data, segment.base, position, room, timestamp))
+        elif closing and end - position >= commitlog.BLANK_LENGTH:
+            room = position
+        else:
+            return False
+        copy = self._take(segment)
+        for at, record in records:
+            self._copies.write(copy, at, record)
+        if records:
+            self._note("stand-in", segment, position, room)
+        if closing:
+            self._copies.write(copy, room, commitlog.encode_blank(size - room))
+            self._note("closing-record", segment, room, size)
+        return True
+
+    def _take(self, segment: StoreFile) -> StoreFile:
+        copy = self._copies.of(segment)
+        files = [copy if file == segment else file for file in self.view.log.files]
+        self.view = _with(self.view, files)
+        return copy
+
+    def _note(self, kind: str, segment: StoreFile, start: int, end: int) -> None:
+        path = next(name for name in self._copies.names if name.endswith(segment.path.name))
+        self.changes.append(Change(kind, path, segment.base + start, segment.base + end))
 
 
 def _with(view: Snapshot, log: list[StoreFile]) -> Snapshot:
@@ -180,7 +268,8 @@ def stand_ins(
         timestamp: storeTimestamp, ms, of a message next to the range.
 
     Yields:
-        Position in the segment, and the record's bytes.
+        Position in the segment, and bytes: of each record what stands before its body and behind it, for the
+        body is the very bytes that lie there.
 
     Raises:
         ValueError: the range is shorter than a record.
@@ -195,13 +284,16 @@ def stand_ins(
         around = commitlog.MIN_RECORD_LENGTH + len(topic)
         # The body lies where these very bytes lay.
         first = start + commitlog.body_at(commitlog.TRANSACTION_ROLLBACK)
+        behind = first + size - around
         record = Record(
             topic=topic,
-            body=data[first : first + size - around].tobytes(),
+            body=data[first:behind].tobytes(),
             physical_offset=base + start + 1,
             sys_flag=commitlog.TRANSACTION_ROLLBACK,
             born_timestamp=timestamp,
             store_timestamp=timestamp,
         )
-        yield start, commitlog.encode(record)
+        written = commitlog.encode(record)
+        yield start, written[: first - start]
+        yield behind, written[behind - start :]
         start += size

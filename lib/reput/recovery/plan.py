@@ -98,7 +98,12 @@ class Plan:
     def loses(self) -> bool:
         """The restart loses something of log, queues or index, leaves it broken, or that wasn't read."""
         found = self.prediction.problems or self.losses or self.unrepaired
-        return bool(found) or self._unread is not None
+        return bool(found) or self.unread is not None
+
+    @property
+    def cuts_messages(self) -> bool:
+        """The restart takes whole messages off the log."""
+        return any(loss.count for loss in self.losses if loss.kind in _CUTS)
 
     @property
     def lost_config(self) -> list[Problem]:
@@ -116,7 +121,28 @@ class Plan:
         return ", ".join(list(self.deleted)[:_MOST_TOPICS]) + (f" and {more} more topics" if more > 0 else "")
 
     @property
-    def _unread(self) -> str | None:
+    def is_whole(self) -> bool:
+        """The broker starts, and all that it reads was read."""
+        return self.prediction.starts and self.unread is None
+
+    def changes_queue(self, queue: Queue) -> bool:
+        """Whether the start adds units to a queue, or takes some away; of one in RocksDB it may."""
+        snapshot, prediction = self.snapshot, self.prediction
+        listing = snapshot.queues.get(queue) or snapshot.batch_queues.get(queue)
+        if listing is None or not listing.files:
+            return True
+        plain, batch = prediction.queues.get(queue), prediction.batch_queues.get(queue)
+        if plain is not None:
+            return plain.is_changed
+        return batch is None or batch.recovered_max != batch.max_offset
+
+    @property
+    def changes_index(self) -> bool:
+        """Whether the start adds keys, or takes index files away."""
+        return bool(self.prediction.index.added or self.prediction.index_dropped)
+
+    @property
+    def unread(self) -> str | None:
         """How much that decides wasn't read, in words."""
         prediction = self.prediction
         if prediction.unread is not None:
@@ -135,7 +161,7 @@ class Plan:
             prediction.problems,
             self.losses,
             self.unrepaired,
-            self._unread,
+            self.unread,
             config=[config_name(problem.path) for problem in self.lost_config],
             lost_end=_lost_end(prediction),
             deleted=self._deleted_topics,
@@ -177,8 +203,7 @@ class Plan:
 
     def to_dict(self) -> dict[str, object]:
         """The plan as a JSON-ready mapping."""
-        prediction, snapshot = self.prediction, self.snapshot
-        walked, dispatched = prediction.recovered, prediction.dispatched
+        snapshot = self.snapshot
         return {
             "verdict": self.verdict.sort,
             "summary": self.verdict.text,
@@ -186,6 +211,19 @@ class Plan:
             "rocketmq_version": snapshot.settings.basis.rocketmq_version,
             "settings": snapshot.settings.basis.to_dict(),
             "clean": snapshot.clean,
+            **self.facts(),
+            "findings": [problem.to_dict() for problem in (*self.prediction.problems, *self.lost_config)],
+            "losses": [loss.to_dict() for loss in self.losses],
+            "unrepaired": [loss.to_dict() for loss in self.unrepaired],
+            "not_read": self.not_read,
+            "next_steps": self.next_steps,
+        }
+
+    def facts(self) -> dict[str, object]:
+        """What the start does, JSON-ready."""
+        prediction = self.prediction
+        walked, dispatched = prediction.recovered, prediction.dispatched
+        return {
             "starts": prediction.starts,
             "begins_at": None if prediction.began_at is None else str(prediction.began_at.path),
             "queues_physical_end": prediction.queue_end,
@@ -211,13 +249,8 @@ class Plan:
             },
             "index_left": [str(file.path) for file in prediction.index.files if file.path is not None],
             "checkpoint": asdict(prediction.checkpoint),
-            "findings": [problem.to_dict() for problem in (*prediction.problems, *self.lost_config)],
-            "losses": [loss.to_dict() for loss in self.losses],
-            "unrepaired": [loss.to_dict() for loss in self.unrepaired],
             "seconds": round(self.seconds, 3),
             "bytes_per_second": self.rate,
-            "not_read": self.not_read,
-            "next_steps": self.next_steps,
         }
 
 

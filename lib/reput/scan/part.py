@@ -57,8 +57,10 @@ class PartOutcome:
 
 #: The finding of a message whose properties damage has reached.
 TORN_PROPERTIES = "torn-properties"
-#: Topic of the records that ``reput recover --apply`` puts in place of damage.
+#: Topic of the records that ``reput mend`` puts in place of damage.
 STAND_IN_TOPIC = b"reput"
+#: How a finding ends that is about one of them.
+STAND_IN = "a stand-in of `reput mend`"
 #: Of so many bytes at the beginning of a frame some aren't zero: those of its magic, or of its entry's.
 _MAGIC_END = commitlog.MAGIC + 4
 _EXPECTED = {
@@ -374,9 +376,7 @@ def _found(part: Part, data: NDArray[np.uint8], status: Status, position: int, e
         return f"{size} with {len(data) - position} bytes left"
     if status is Status.BAD_PHYSICAL_OFFSET:
         found = f"{_stored_place(head, part.base + position, in_entry)} at {part.base + position}"
-        return (
-            f"{found}, a stand-in of `reput recover --apply`" if _is_stand_in(data, position, part) else found
-        )
+        return f"{found}, {STAND_IN}" if _is_stand_in(data, position, part) else found
     if status is Status.UNWRITTEN:
         return "zeros"
     if status is Status.BAD_CRC:

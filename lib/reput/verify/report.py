@@ -14,6 +14,7 @@ from reput.next_command import next_command
 from reput.remote import with_urls
 from reput.remote.tally import Spent
 from reput.replay.stranded import save_steps
+from reput.scan.part import STAND_IN
 from reput.verify.plan import VerifyOptions
 from reput.words import counted
 
@@ -83,6 +84,11 @@ class Difference(Fact):
         )
 
     @property
+    def is_stand_in(self) -> bool:
+        """Whether damage was there, and reput has put a record in its place that brokers pass over."""
+        return self.area == LOG and self.found.endswith(STAND_IN)
+
+    @property
     def in_database(self) -> bool:
         """Whether it is in a RocksDB."""
         return self.offset is None
@@ -94,7 +100,7 @@ class Difference(Fact):
 
     def to_dict(self) -> dict[str, object]:
         """As :meth:`Fact.to_dict`, with the area, the cause, and slots or entries of the index."""
-        low, high = self._places
+        low, high = self.places
         return {
             **Fact.to_dict(self),
             "area": self.area,
@@ -115,7 +121,7 @@ class Difference(Fact):
         }
 
     @property
-    def _places(self) -> tuple[str, str]:
+    def places(self) -> tuple[str, str]:
         """What ``first`` and ``end`` are."""
         if self.area == QUEUE:
             return "queue_offset", "queue_end"
@@ -303,17 +309,18 @@ class Report:
             if kinds:
                 yield f"{said} ({', '.join(dict.fromkeys(kinds))})"
 
+    def facts(self) -> dict[str, object]:
+        """How much was compared, JSON-ready."""
+        left_out = ("findings", "notes", "not_checked", "next", "basis", "remembered")
+        facts = {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
+        return facts if self.remembered is None else {**facts, "remembered": self.remembered.to_dict()}
+
     def to_dict(self) -> dict[str, object]:
         """The report as a JSON-ready mapping."""
-        facts = {
-            name: getattr(self, name)
-            for name in self.__slots__
-            if name not in ("findings", "notes", "not_checked", "next", "basis", "remembered")
-        }
+        facts = self.facts()
         seen = {} if self.remembered is None else self.remembered.first_seen
         findings = [one.to_dict() for one in self.findings]
         if self.remembered is not None:
-            facts["remembered"] = self.remembered.to_dict()
             for one, told in zip(self.findings, findings, strict=True):
                 told["first_seen"] = seen.get(finding_key(one))
         return {

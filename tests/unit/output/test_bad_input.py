@@ -356,7 +356,7 @@ def test_a_stand_in_for_damage_is_said_to_be_one(tmp_path: Path) -> None:
         log = changed(log, position, record)
     damage, _hole = Result(tmp_path, [log]).state.findings
     assert (damage.kind, damage.offset, damage.end) == ("bad-physical-offset", LENGTH, 2 * LENGTH)
-    assert damage.found == f"{LENGTH + 1} at {LENGTH}, a stand-in of `reput recover --apply`"
+    assert damage.found == f"{LENGTH + 1} at {LENGTH}, a stand-in of `reput mend`"
 
 
 @pytest.mark.parametrize("case", RECORD_DAMAGE)

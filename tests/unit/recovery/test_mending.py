@@ -371,11 +371,14 @@ def test_a_power_loss_leaves_the_old_log_or_the_new_one(
 )
 def test_stand_ins_fill_a_range(length: int) -> None:
     data = np.random.default_rng(length).integers(0, 256, length + 300, np.uint8)
+    written = data.copy()
+    for position, part in stand_ins(data, 4096, 100, 100 + length, 77):
+        written[position : position + len(part)] = np.frombuffer(part, np.uint8)
     at = 100
-    for position, record in stand_ins(data, 4096, 100, 100 + length, 77):
-        decoded = commitlog.decode(record)
-        assert position == at
-        assert commitlog.encode(decoded) == record
+    while at < 100 + length:
+        decoded = commitlog.decode(written.data, at)
+        record = commitlog.encode(decoded)
+        assert record == written[at : at + len(record)].tobytes()
         assert (decoded.physical_offset, decoded.store_timestamp) == (4096 + at + 1, 77)
         assert decoded.sys_flag & commitlog.TRANSACTION_MASK == commitlog.TRANSACTION_ROLLBACK
         assert decoded.topic

@@ -104,6 +104,8 @@ class Basis:
         releases: all with the rules that are used, the oldest first.
         given: the release that was given.
         kept: where topics, groups and offsets are read and why, in words; empty for JSON files alone.
+        unproven: what neither was given nor is shown by any file; a broker with another value doesn't load
+            what is written by RocketMQ's default.
     """
 
     release: str | None = None
@@ -114,6 +116,7 @@ class Basis:
     releases: tuple[str, ...] = ()
     given: str | None = None
     kept: tuple[str, ...] = ()
+    unproven: tuple[Contradiction, ...] = ()
 
     @property
     def rocketmq_version(self) -> str | None:
@@ -163,6 +166,8 @@ class Basis:
         if asked.writes is Writes.NOTHING:
             return
         found = [one for one in self.contradictions if _counts(one, asked)]
+        if asked.writes is Writes.IN_PLACE and not asked.converts:
+            found += [one for one in self.unproven if _counts(one, asked)]
         if not found:
             return
         steps = dict.fromkeys(one.next_step for one in found)
@@ -204,6 +209,7 @@ class Weighing:
         self._said: str | None = None
         self._assumed: list[str] = []
         self._contradictions: list[Contradiction] = []
+        self._unproven: list[Contradiction] = []
         self._release(conf.rules, version)
 
     def sizes(self, sizes: Sizes, values: tuple[int, ...], directory: str) -> tuple[int, ...]:
@@ -222,6 +228,11 @@ class Weighing:
             # Of what a plain store hasn't got, nothing need be said.
             if not given and directory in (names.CONSUME_QUEUE, names.INDEX):
                 self._assumed.append(f"{sizes}: {DEFAULT}, {sizes.of(values)}")
+                settings, default = ", ".join(sizes.settings), f"{sizes}, which would show it"
+                asked = f"a broker.conf that says which {' and '.join(sizes.units)}"
+                self._unproven.append(
+                    Contradiction(settings, default, asked, _CONF, True, given=False, directory=directory)
+                )
             return values
         if given and self._agrees(sizes, values):
             return values
@@ -273,6 +284,7 @@ class Weighing:
             self._conf.rules.versions,
             self._version,
             kept,
+            tuple(self._unproven),
         )
 
     def _agrees(self, sizes: Sizes, values: tuple[int, ...]) -> bool:

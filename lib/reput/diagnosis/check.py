@@ -1,0 +1,265 @@
+"""The diagnosis of a store: what a start meets, does and loses; what is derived, against the whole log."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.broker.config_files import missing_config
+from reput.broker.snapshot import Snapshot, take
+from reput.config.settings import StoreSettings
+from reput.diagnosis.derived import merged
+from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
+from reput.diagnosis.start import NO_LOG, of_start, unique
+from reput.diagnosis.verdict import Verdict, verdict
+from reput.errors import ReputError, StoreError, UnsupportedError
+from reput.recovery.plan import MOST_READ, Plan, plan
+from reput.statistics.count import Listener
+from reput.store.ignored_features import ignored_features
+from reput.store.space import human
+from reput.verify.plan import VerifyOptions
+from reput.verify.report import Note, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.verify.proofs import Remembering
+
+#: A start that isn't foretold, or a comparison that isn't made: what decides is not known.
+NOT_FORETOLD, NOT_COMPARED = "not-foretold", "not-compared"
+
+
+@dataclass(slots=True)
+class Diagnosis:
+    """What ``reput check`` says of a store; ``to_dict`` is what ``--json`` prints.
+
+    Attributes:
+        settings: what the store was read with.
+        findings: all that was found, each once, the worst first.
+        snapshot: the store as a start finds it; None where none can be made on it.
+        plan: what a start does; None where that isn't foretold, or a broker runs.
+        report: the comparison with the whole log; None where that wasn't made.
+        quick: it wasn't asked for.
+        all_lost: nothing was compared, for there is nothing to compare: all has to be made from the log.
+        not_read: what wasn't looked at, for people.
+        seconds: wall time.
+    """
+
+    settings: StoreSettings
+    findings: list[Finding]
+    snapshot: Snapshot | None = None
+    plan: Plan | None = None
+    report: Report | None = None
+    quick: bool = False
+    all_lost: bool = False
+    not_read: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+    @property
+    def notes(self) -> list[Note]:
+        """What is odd and legal."""
+        return [] if self.report is None else self.report.notes
+
+    @property
+    def running(self) -> bool:
+        """Somebody uses the store."""
+        holder = None if self.snapshot is None else self.snapshot.holder
+        return holder is not None or (self.report is not None and self.report.broker_running)
+
+    @property
+    def filled(self) -> int:
+        """Messages that the log has lost, and whose places in queues are filled."""
+        return sum(note.count for note in self.notes if note.kind == "filled-hole")
+
+    @property
+    def verdict(self) -> Verdict:
+        """What it comes to."""
+        return verdict(
+            self.settings.place,
+            self.settings.release_name,
+            self.findings,
+            filled=self.filled,
+            unread=self._unread,
+            running=self.running,
+        )
+
+    @property
+    def _unread(self) -> str:
+        if not self.quick or self.snapshot is None:
+            return ""
+        size = len(self.snapshot.log.files) * self.snapshot.segment_size
+        read = 0
+        if self.plan is not None:
+            walks = (self.plan.prediction.recovered, self.plan.prediction.dispatched)
+            read = sum(walk.bytes for walk in walks if walk is not None)
+        left = f"{human(max(size - read, 0))} of {human(size)} of the log"
+        return f"{left}, and all units and keys that no start looks at"
+
+    @property
+    def exit_code(self) -> int:
+        """See :data:`reput.diagnosis.verdict.EXIT_CODES`."""
+        return self.verdict.exit_code
+
+    @property
+    def next_steps(self) -> list[str]:
+        """What to do, in order; nothing where nothing can be done."""
+        left = [one for one in self.findings if one.effect in COUNTS]
+        by_hand = [one.step for one in left if one.remedy is Remedy.BY_HAND and one.step]
+        steps = list(dict.fromkeys(by_hand))
+        mends = any(one.remedy is Remedy.MEND for one in left)
+        if mends:
+            stopped = "With the broker stopped: " if self.running else ""
+            mend = self.settings.command("mend")
+            steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")
+        if any(one.area is Area.LOG and one.effect in (Effect.GONE, Effect.LOSES) for one in left):
+            replica = self.settings.command("mend", "--from", "REPLICA")
+            steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
+        return steps
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        found, snapshot, report = self.verdict, self.snapshot, self.report
+        facts: dict[str, object] = {
+            "verdict": found.sort,
+            "summary": found.text,
+            "store": self.settings.place,
+            "rocketmq_version": self.settings.basis.rocketmq_version,
+            "settings": self.settings.basis.to_dict(),
+            "quick": self.quick,
+            "clean": None if snapshot is None else snapshot.clean,
+            "in_use_by": None if snapshot is None or snapshot.holder is None else snapshot.holder.what,
+            "checkpoint": None
+            if snapshot is None or not snapshot.checkpoint_exists
+            else asdict(snapshot.checkpoint),
+            "segment_size": None if snapshot is None else snapshot.segment_size,
+            "start": None if self.plan is None else self.plan.facts(),
+            "compared": None if report is None else report.facts(),
+            "findings": [one.to_dict() for one in self.findings],
+            "notes": [asdict(one) for one in self.notes],
+            "not_read": self.not_read,
+            "next_steps": self.next_steps,
+            "seconds": round(self.seconds, 3),
+        }
+        return facts
+
+
+def check(
+    options: VerifyOptions,
+    start_spark: Callable[[], SparkSession] | None = None,
+    listener: Listener = lambda _bytes, _messages, _total: None,
+    *,
+    quick: bool = False,
+    proven: Remembering | None = None,
+    enough: Callable[[Snapshot], bool] | None = None,
+) -> Diagnosis:
+    """Diagnose a store. Nothing is changed.
+
+    Args:
+        start_spark: gives a session whose executors compare; None to compare on this host's processes.
+        listener: gets bytes of log and messages that were compared, and the bytes that there are in all.
+        quick: read what a start reads, at most :data:`~reput.recovery.plan.MOST_READ` bytes of log.
+        proven: what was proven before, and gets what is proven now.
+        enough: says of a store whether there is nothing in it that could be compared; None to compare always.
+
+    Raises:
+        SettingsError: what was given can't be used.
+        ReputError: there is no store, or reput itself fails.
+    """
+    from reput.verify.run import verify
+
+    started = time.perf_counter()
+    settings = StoreSettings.load(
+        options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
+    )
+    result = Diagnosis(settings, [], quick=quick)
+    _foretell(result, quick=quick)
+    found = [] if result.snapshot is None else of_start(result.snapshot, result.plan)
+    if result.plan is not None and enough is not None and result.snapshot is not None:
+        result.all_lost = enough(result.snapshot)
+    if not (quick or result.all_lost) and not any(one.kind in NO_LOG for one in found):
+        try:
+            result.report = verify(options, start_spark, listener, proven)
+        except (StoreError, UnsupportedError) as error:
+            if result.snapshot is None:
+                raise
+            found.append(_not_looked_at(NOT_COMPARED, settings, error))
+    if result.report is not None:
+        found = list(merged(found, result.report, result.snapshot, result.plan, settings))
+        result.not_read += [str(note) for note in result.report.not_checked]
+    else:
+        result.not_read += _beside(settings)
+    result.findings = _in_order(unique([*result.findings, *found]))
+    result.seconds = time.perf_counter() - started
+    return result
+
+
+def _foretell(result: Diagnosis, *, quick: bool) -> None:
+    """What a start finds, and does, where that can be told."""
+    settings = result.settings
+    if settings.remote is not None:
+        result.not_read.append("what a start would do: a broker starts on a store here (`reput restore`)")
+        return
+    if settings.dledger is not None:
+        text = "what a start would do: how DLedger recovers its log isn't known to reput"
+        result.findings.append(_unknown(NOT_FORETOLD, text, settings.dledger.home))
+        return
+    snapshot = result.snapshot = take(settings)
+    if snapshot.holder is not None:
+        result.not_read.append(f"what a start would do: the store is in use by {snapshot.holder.what}")
+        return
+    if any(problem.kind == "other-settings" for problem in snapshot.problems):
+        return
+    try:
+        result.plan = plan(snapshot, MOST_READ if quick else None)
+    except UnsupportedError as error:
+        result.findings.append(_not_looked_at(NOT_FORETOLD, settings, error))
+        return
+    unread = result.plan.unread
+    if unread is not None:
+        text = f"a start reads {unread}, more than a quick look does"
+        result.findings.append(_unknown(NOT_FORETOLD, text, settings.root))
+    result.not_read += _settings_not_there(settings, snapshot)
+
+
+def _settings_not_there(settings: StoreSettings, snapshot: Snapshot) -> list[str]:
+    """Settings that aren't there and no finding, for it isn't known that a broker had any."""
+    said = {problem.path for problem in snapshot.problems}
+    return [
+        f"{one.path.relative_to(settings.root)}: found {one.found}; where a broker has taken messages, it "
+        f"starts {one.without}"
+        for one in missing_config(settings)
+        if str(one.path) not in said
+    ]
+
+
+def _beside(settings: StoreSettings) -> Iterator[str]:
+    if beside := ignored_features(settings.root):
+        yield f"{', '.join(beside)}: the commit log alone doesn't hold them"
+
+
+def _not_looked_at(kind: str, settings: StoreSettings, error: ReputError) -> Finding:
+    return Finding(
+        kind=kind,
+        path=str(error.path or settings.root),
+        area=Area.STORE,
+        effect=Effect.UNKNOWN,
+        remedy=Remedy.BY_HAND,
+        expected=error.expected or "",
+        found=error.found or "",
+        outcome=error.problem,
+        step=error.next_step or "",
+    )
+
+
+def _unknown(kind: str, text: str, path: Path) -> Finding:
+    return Finding(kind, str(path), Area.STORE, Effect.UNKNOWN, Remedy.NONE, "", text)
+
+
+_ORDER = list(Effect)
+
+
+def _in_order(found: Iterator[Finding]) -> list[Finding]:
+    return sorted(found, key=lambda one: _ORDER.index(one.effect))

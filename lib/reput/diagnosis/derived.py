@@ -1,0 +1,264 @@
+"""What queues, index and checkpoint lack against the whole log, as findings beside those of a start.
+
+Of what both know, one finding is left: that of the comparison, for it has file, offset and figures. What a
+start puts right by itself is told from what it leaves by what it is foretold to make (:class:`Plan`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from reput.broker.queue import QueueModel
+from reput.broker.snapshot import Snapshot
+from reput.config.settings import StoreSettings
+from reput.diagnosis.finding import (
+    ORDINAL,
+    PHYSICAL,
+    QUEUE_OFFSET,
+    SLOT,
+    Area,
+    Effect,
+    Finding,
+    Remedy,
+)
+from reput.diagnosis.start import LOG_CUTS, MISSING_SEGMENTS, QUEUE_CUT, mending
+from reput.format import commitlog
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.indexfile import IndexHeader
+from reput.recovery.plan import Plan
+from reput.verify.report import CHECKPOINT, INDEX, LOG, QUEUE, Difference, Report
+
+#: Findings of a scan that are damage; what is odd about a message isn't.
+TORN_TAIL = "torn-tail"
+#: A file that isn't what it should be, by the names that a load and a comparison give it.
+_OF_A_FILE = frozenset(
+    {"wrong-length", "stray-file", "stray-index-file", "index-directory", "index-length", "not-a-directory"}
+)
+_FILE_IS_WRONG = frozenset(
+    {
+        "segment-length",
+        "queue-file-length",
+        "queue-file-name",
+        "index-file-length",
+        "index-stray-directory",
+        "file-length",
+    }
+)
+#: Findings of a scan whose ranges hold nothing that can be read, and that records can stand in for.
+_CLOSED = frozenset(
+    {
+        "bad-size",
+        "bad-magic",
+        "bad-physical-offset",
+        "bad-lengths",
+        "unwritten-range",
+        "segment-length",
+        MISSING_SEGMENTS,
+    }
+)
+_LEAST = commitlog.MIN_RECORD_LENGTH + 1
+#: What a start leaves wrong of queues and index; where the comparison finds nothing, the start makes it so.
+_BY_THE_START = frozenset({"missing-unit", "misplaced-unit", "missing-entry", "queue-begins-late"})
+
+
+def merged(
+    start: list[Finding],
+    report: Report,
+    snapshot: Snapshot | None,
+    plan: Plan | None,
+    settings: StoreSettings,
+) -> Iterator[Finding]:
+    """All findings, each once.
+
+    Args:
+        start: what was found about the start.
+        report: the comparison with the whole log.
+        snapshot, plan: the store as a start finds it, and what it does; None where that isn't foretold.
+    """
+    healing = _Healing(plan)
+    compared = [_of_difference(one, settings, healing, snapshot) for one in report.findings]
+    start, compared = _joined_cuts(start, compared)
+    start = [one for one in start if not _is_said(one, start, compared, plan)]
+    for one in start:
+        # Right as it lies there, and wrong after the start.
+        is_made = plan is not None and one.effect is Effect.LACKS and one.kind in _BY_THE_START
+        yield replace(one, effect=Effect.LOSES) if is_made else one
+    said = {(one.path, one.kind) for one in start}
+    files = {one.path for one in start if one.kind in _OF_A_FILE}
+    yield from (
+        one
+        for one in compared
+        if (one.path, one.kind) not in said and not (one.path in files and one.kind in _FILE_IS_WRONG)
+    )
+
+
+class _Healing:
+    """What a start puts right."""
+
+    def __init__(self, plan: Plan | None) -> None:
+        self._plan = plan if plan is not None and plan.is_whole else None
+        self._broken = set()
+        if self._plan is not None:
+            found = (*self._plan.losses, *self._plan.unrepaired)
+            self._broken = {one.queue if one.queue is not None else one.kind for one in found}
+
+    def heals(self, one: Difference) -> bool:
+        """Whether what differs now is right after the start."""
+        plan = self._plan
+        if plan is None:
+            return False
+        if one.area == QUEUE:
+            return self._heals_queue(plan, one)
+        if one.area == INDEX:
+            return self._heals_index(plan, one)
+        if one.area == CHECKPOINT:
+            return one.kind == "checkpoint-ahead" and "checkpoint-ahead" not in self._broken
+        return one.kind == TORN_TAIL and not plan.snapshot.clean
+
+    def _heals_queue(self, plan: Plan, one: Difference) -> bool:
+        queue = (str(one.topic), one.queue_id or 0)
+        model = plan.prediction.queues.get(queue)
+        if one.kind == "extra-unit" and model is not None:
+            return one.first >= model.max_offset and not self._stays(plan, queue)
+        if one.kind != "missing-unit" or queue in self._broken or not isinstance(model, QueueModel):
+            return False
+        begin = model.recovered_end // UNIT_LENGTH
+        return begin <= one.first and one.end <= model.max_offset and model.puts_in_place
+
+    def _stays(self, plan: Plan, queue: tuple[str, int]) -> bool:
+        return any(loss.queue == queue for loss in plan.unrepaired)
+
+    def _heals_index(self, plan: Plan, one: Difference) -> bool:
+        if self._broken & {"index-missing", "index-dropped", "index-torn", "index-ahead"}:
+            return False
+        if Path(one.path) in plan.prediction.index_dropped:
+            return True
+        if one.kind != "missing-entry":
+            return False
+        dropped = plan.prediction.index_dropped
+        there = [entry for entry in plan.snapshot.index if entry.path not in dropped]
+        before = [entry.header for entry in there if entry.header.index_count > 1]
+        after = [file.header for file in plan.prediction.index.files if file.header.index_count > 1]
+        places = one.first, max(one.end - 1, one.first)
+        return not any(_covers(before, place) for place in places) and all(
+            _covers(after, place) for place in places
+        )
+
+
+def _covers(headers: Iterable[IndexHeader], place: int) -> bool:
+    return any(one.begin_physical_offset <= place <= one.end_physical_offset for one in headers)
+
+
+def closable(found: Iterable[Difference], segment_size: int) -> list[tuple[int, int]]:
+    """Ranges of the log, physical offsets, half open, that records can stand in for."""
+    return [(one.first, one.end) for one in found if _is_closable(one, segment_size)]
+
+
+def _is_closable(one: Difference, segment_size: int) -> bool:
+    if one.area != LOG or one.kind not in _CLOSED or one.is_stand_in:
+        return False
+    if one.kind in ("segment-length", MISSING_SEGMENTS):
+        return True
+    # What is too small for a record has to reach up to its segment's end, for the closing one.
+    return one.end - one.first >= _LEAST or (
+        one.end % segment_size == 0 and one.end - one.first >= commitlog.BLANK_LENGTH
+    )
+
+
+def _of_difference(
+    one: Difference, settings: StoreSettings, healing: _Healing, snapshot: Snapshot | None
+) -> Finding:
+    remedy, step = mending(settings)
+    effect, messages, outcome = Effect.LACKS, 0, ""
+    if one.area == LOG:
+        effect, remedy, step = Effect.GONE, Remedy.NONE, ""
+        if one.is_stand_in:
+            effect = Effect.HARMLESS
+            outcome = "damage that was closed: a broker passes over it"
+        elif one.kind == "missing-queue-offsets":
+            messages = one.count
+        elif snapshot is not None and _is_closable(one, snapshot.segment_size):
+            effect, outcome = Effect.LACKS, "a start that comes by here cuts the log"
+            remedy, step = mending(settings, one.path)
+    if healing.heals(one):
+        effect, remedy, step = Effect.HEALS, Remedy.START, ""
+        outcome = "the start puts it right"
+    elif one.area == QUEUE and one.kind == "missing-unit":
+        messages = one.count
+    low, _ = one.places
+    spans = {"queue_offset": QUEUE_OFFSET, "physical_offset": PHYSICAL, "slot": SLOT, "ordinal": ORDINAL}
+    has_places = one.end > one.first or one.area == LOG
+    return Finding(
+        kind=one.kind,
+        path=one.path,
+        area=Area(one.area),
+        effect=effect,
+        remedy=remedy,
+        expected=one.expected,
+        found=one.found,
+        outcome=outcome,
+        step=step,
+        span=spans[low] if has_places else None,
+        first=one.first,
+        end=one.end,
+        count=one.count,
+        messages=messages,
+        offset=one.offset,
+        topic=one.topic,
+        queue_id=one.queue_id,
+        cause=one.cause,
+        remark=one.remark,
+    )
+
+
+def _joined_cuts(start: list[Finding], compared: list[Finding]) -> tuple[list[Finding], list[Finding]]:
+    """Where a start cuts the log at damage, that is one finding: the damage, and what goes with it.
+
+    The segments that a start deletes behind a cut go with the cut, too.
+    """
+    cuts = [one for one in start if one.kind in LOG_CUTS]
+    if not cuts:
+        return start, compared
+    first = cuts[0]
+    messages = sum(one.messages for one in cuts)
+    deleted = sum(one.kind == "segment-deleted" for one in cuts[1:])
+    outcome = first.found + (f", and {deleted} segments behind are deleted" if deleted else "")
+    damage = next((one for one in compared if one.area == Area.LOG and _spans(one, first.first)), None)
+    rest = [one for one in start if one not in cuts]
+    if damage is None:
+        return [replace(first, messages=messages, found=outcome), *rest], compared
+    joined = replace(
+        damage,
+        effect=first.effect,
+        remedy=first.remedy,
+        step=first.step,
+        messages=messages,
+        outcome=f"a start cuts the log here: {outcome}",
+    )
+    return rest, [joined if one is damage else one for one in compared]
+
+
+def _spans(damage: Finding, offset: int) -> bool:
+    return damage.first <= offset <= max(damage.end, damage.first)
+
+
+def _is_said(one: Finding, start: list[Finding], compared: list[Finding], plan: Plan | None) -> bool:
+    """Whether the comparison says better what was found about the start, or that there is nothing."""
+    if one.effect is not Effect.LACKS or one.kind == QUEUE_CUT or one.kind in _OF_A_FILE:
+        return False
+    if one.queue is not None:
+        known = any(other.queue == one.queue for other in compared)
+        return known or (plan is not None and not plan.changes_queue(one.queue))
+    if one.area is Area.INDEX:
+        known = any(other.area is Area.INDEX for other in compared)
+        known = known or (one.kind == "missing-entry" and any(x.kind == "index-dropped" for x in start))
+        return known or (plan is not None and not plan.changes_index and one.path not in _paths(plan))
+    if one.kind == "missing-queue-files":
+        return any(other.area is Area.QUEUE for other in compared)
+    return False
+
+
+def _paths(plan: Plan) -> set[str]:
+    return {problem.path for problem in plan.snapshot.problems}

@@ -1,0 +1,198 @@
+"""What a start would meet, do and lose, as findings.
+
+:mod:`reput.broker` foretells the start; :mod:`reput.recovery.plan` says what it takes away and leaves broken.
+Here each of these gets its effect and its one remedy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
+from reput.broker.files import WRONG_LENGTH
+from reput.broker.problem import Problem
+from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
+from reput.config.settings import StoreSettings
+from reput.diagnosis.finding import PHYSICAL, QUEUE_OFFSET, Area, Effect, Finding, Remedy
+from reput.format import names
+from reput.recovery.losses import Loss
+from reput.recovery.plan import Plan
+from reput.recovery.refusals import are_its_own, is_derived, is_stray
+
+#: What a start neither stops at nor loses anything by, or what the plan of the start speaks of in detail.
+_HARMLESS = frozenset(
+    {
+        "stray-index-file",
+        "stray-directory",
+        "empty-file",
+        "broken-config",
+        "rocksdb-elsewhere",
+        "rocksdb-checkpoint",
+        "unused-queue-files",
+        "checkpoint-length",
+        NO_CHECKPOINT,
+    }
+)
+#: The log is elsewhere, or lost: nothing can be said of what is derived from it.
+NO_LOG = frozenset({"no-log", "missing-log-directory"})
+#: Segments that nobody here can bring back.
+MISSING_SEGMENTS = "missing-segments"
+_CONFIG = frozenset({LOST_CONFIG, MISSING_CONFIG})
+#: What a start takes off the log; the messages are whole.
+LOG_CUTS = frozenset({"log-cut", "segment-deleted"})
+#: Units of messages that the log hasn't got.
+QUEUE_CUT = "queue-cut"
+_NAMES = {
+    "units-missing": "missing-unit",
+    "units-displaced": "misplaced-unit",
+    "index-missing": "missing-entry",
+}
+_INDEX_KINDS = frozenset({"index-dropped", "index-missing", "index-torn", "index-ahead"})
+
+
+def of_start(snapshot: Snapshot, plan: Plan | None) -> list[Finding]:
+    """What a start meets and does, the worst first in the order in which it comes to it.
+
+    Args:
+        plan: what the start does; None where that isn't foretold.
+    """
+    settings = snapshot.settings
+    problems = list(snapshot.problems)
+    if plan is not None:
+        known = {id(one) for one in problems}
+        problems += [one for one in plan.prediction.problems if id(one) not in known]
+    found = [of_problem(one, settings) for one in problems]
+    if plan is not None:
+        said = {(one.kind, one.path) for one in found}
+        losses = [one for one in (*plan.losses, *plan.unrepaired) if (one.kind, one.path) not in said]
+        found += [of_loss(one, plan, takes=one in plan.losses) for one in losses]
+    return found
+
+
+def mending(settings: StoreSettings, path: str | Path | None = None) -> tuple[Remedy, str]:
+    """Who puts right what can be made anew from the log, and what has to be done by hand before.
+
+    Args:
+        path: what would be changed, where that has to lie in the store.
+    """
+    if not are_its_own(settings):
+        steps = dict.fromkeys(
+            one.next_step for one in (*settings.basis.contradictions, *settings.basis.unproven)
+        )
+        return Remedy.BY_HAND, ". ".join(steps)
+    if path is not None and not Path(path).is_relative_to(settings.root):
+        return Remedy.BY_HAND, f"Give a store whose log lies in it: {path} lies outside of {settings.root}"
+    return Remedy.MEND, ""
+
+
+def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
+    """One thing that a load meets."""
+    path = Path(problem.path)
+    effect, step = Effect.LACKS, problem.next_step
+    remedy = Remedy.BY_HAND
+    if problem.stops:
+        effect = Effect.BLOCKS
+    elif problem.kind in _HARMLESS:
+        effect = Effect.HARMLESS
+    elif problem.kind in NO_LOG or problem.kind == "other-settings":
+        effect = Effect.UNKNOWN
+    elif problem.kind in _CONFIG:
+        effect = Effect.LOSES
+    if effect in (Effect.BLOCKS, Effect.LACKS) and is_mended(problem, settings):
+        in_log = path.parent in settings.commit_log_dirs
+        remedy, step = mending(settings, path if in_log else None)
+    return Finding(
+        kind=problem.kind,
+        path=problem.path,
+        area=area_of(path, settings),
+        effect=effect,
+        remedy=remedy,
+        expected=problem.expected,
+        found=problem.found,
+        outcome=problem.outcome,
+        step=step,
+    )
+
+
+def is_mended(problem: Problem, settings: StoreSettings) -> bool:
+    """Whether ``reput mend`` takes away what a load stumbles over."""
+    if problem.kind in ("dispatch-never-ends", MISSING_SEGMENTS):
+        return True
+    path = Path(problem.path)
+    if problem.kind == WRONG_LENGTH and path.parent in settings.commit_log_dirs:
+        return True
+    return is_derived(problem, settings) or is_stray(problem, settings)
+
+
+def area_of(path: Path, settings: StoreSettings) -> Area:
+    """What of a store a file or directory belongs to."""
+    if any(path.is_relative_to(one) or one.is_relative_to(path) for one in settings.commit_log_dirs):
+        return Area.LOG
+    for name, area in (
+        *((one, Area.QUEUE) for one in (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB)),
+        (names.INDEX, Area.INDEX),
+        (names.ROCKSDB_STORE, Area.INDEX),
+        (names.CHECKPOINT, Area.CHECKPOINT),
+        (names.CONFIG, Area.CONFIG),
+    ):
+        if path.is_relative_to(settings.root / name):
+            return area
+    return Area.STORE
+
+
+def of_loss(loss: Loss, plan: Plan, *, takes: bool) -> Finding:
+    """Something that a start takes away, or leaves as it is."""
+    settings, snapshot = plan.snapshot.settings, plan.snapshot
+    remedy, step = mending(settings, loss.path if loss.kind in LOG_CUTS else None)
+    effect = Effect.LOSES if takes else Effect.LACKS
+    messages = 0
+    if loss.kind in LOG_CUTS:
+        messages = loss.count
+        if not loss.count:
+            # A message that was never written whole. After a crash nobody was told that it had been.
+            effect, remedy, step = (Effect.GONE, Remedy.NONE, "") if snapshot.clean else _by_start()
+    elif loss.kind == QUEUE_CUT:
+        if not plan.cuts_messages:  # else they are counted where the log is cut
+            messages, effect, remedy, step = loss.count, Effect.GONE, Remedy.NONE, ""
+    elif loss.queue is not None:
+        messages = loss.count
+    topic, queue_id = (None, None) if loss.queue is None else loss.queue
+    has_places = loss.queue is not None or loss.end > loss.offset
+    return Finding(
+        kind=_NAMES.get(loss.kind, loss.kind),
+        path=loss.path,
+        area=_area(loss, settings),
+        effect=effect,
+        remedy=remedy,
+        expected="",
+        found=loss.text,
+        step=step,
+        span=None if not has_places else QUEUE_OFFSET if loss.queue is not None else PHYSICAL,
+        first=loss.offset,
+        end=loss.end,
+        count=max(loss.count, 1),
+        messages=messages,
+        topic=topic,
+        queue_id=queue_id,
+    )
+
+
+def _by_start() -> tuple[Effect, Remedy, str]:
+    return Effect.HEALS, Remedy.START, ""
+
+
+def _area(loss: Loss, settings: StoreSettings) -> Area:
+    if loss.queue is not None:
+        return Area.QUEUE
+    return Area.INDEX if loss.kind in _INDEX_KINDS else area_of(Path(loss.path), settings)
+
+
+def unique(found: Iterable[Finding]) -> Iterator[Finding]:
+    """Each finding once: of one place and kind that several tell of, the first."""
+    said: set[tuple[str, str, int, int, tuple[str, int] | None]] = set()
+    for one in found:
+        key = one.kind, one.path, one.first, one.end, one.queue
+        if key not in said:
+            said.add(key)
+            yield one

@@ -1,0 +1,490 @@
+"""Mending a store, so that a broker starts on it and loses nothing that is still there.
+
+The diagnosis says what is wrong; of each thing that the log can put right, a step is made here. All that
+changes is made beside the store first: queues, index and checkpoint by a rebuild, segments as copies. The
+model of the start is then asked about the result, and only if nothing is lost and nothing left wrong, all
+of it takes its place in one swap. ``reput undo`` is that swap the other way round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from reput.broker.files import Listing
+from reput.broker.problem import Problem
+from reput.broker.snapshot import Queue, Snapshot, take, type_problems
+from reput.config.settings import StoreSettings
+from reput.diagnosis.check import Diagnosis, check
+from reput.diagnosis.derived import closable, merged
+from reput.diagnosis.finding import Effect, Remedy
+from reput.diagnosis.start import of_start, unique
+from reput.errors import SettingsError, StoreError, StoreInUseError
+from reput.format import names
+from reput.job.options import RebuildOptions
+from reput.job.output_directory import discard_if_swapped, staging_of
+from reput.job.plan import prepare
+from reput.job.run import rebuild, stage
+from reput.job.summary import Summary, summarize
+from reput.mend.steps import Making, Step, making, steps_of
+from reput.recovery.log_copies import LogCopies
+from reput.recovery.mend_log import Change, MendedLog, mend_log
+from reput.recovery.refusals import is_derived, is_stray, refuse_problems
+from reput.recovery.replica import Comparison, compare_logs
+from reput.recovery.replica_view import ReplicaView
+from reput.store import files
+from reput.store.ignored_features import ignored_features
+from reput.store.lock import OutputLock, StoreLock
+from reput.store.ownership import Owner
+from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending, new_stamp
+from reput.verify.plan import VerifyOptions
+from reput.verify.report import LOG, Difference, Note, Report
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.output.writer import Progress
+
+    Spark = Callable[[], SparkSession] | None
+    Listener = Callable[[Progress, int], None]
+
+#: Where segments are copied to when nothing is rebuilt; else a rebuild's staging is that.
+_MENDING = "mending"
+
+
+@dataclass(slots=True)
+class Mended:
+    """What ``reput mend`` would do, or has done; ``to_dict`` is what ``--json`` prints.
+
+    Attributes:
+        before: what was wrong.
+        steps: what there is to do about it, in order.
+        applied: they were taken.
+        after: what is left; None where nothing was done.
+        changes: what of the log isn't any more what it was.
+        rebuilt: what came of the rebuild; None when queues and index were left as they were.
+        made: the queues, index and checkpoint that were made anew, relative to the store.
+        finished: where an earlier command's swap, finished by this one, keeps what it replaced.
+        kept: the directory of what was replaced; None when nothing was.
+        replica: what a replica has, None where none was given.
+        seconds: wall time.
+    """
+
+    before: Diagnosis
+    steps: list[Step] = field(default_factory=list)
+    applied: bool = False
+    after: Diagnosis | None = None
+    changes: list[Change] = field(default_factory=list)
+    rebuilt: Summary | None = None
+    made: list[str] = field(default_factory=list)
+    finished: str | None = None
+    kept: str | None = None
+    replica: Comparison | None = None
+    seconds: float = 0.0
+
+    @property
+    def now(self) -> Diagnosis:
+        """How the store is."""
+        return self.before if self.after is None else self.after
+
+    @property
+    def exit_code(self) -> int:
+        """That of ``reput check`` for the store as it is now."""
+        code = self.now.exit_code
+        if self.replica is not None and not self.applied and self.replica.taken:
+            return max(code, 3)
+        return code
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        return {
+            **self.now.to_dict(),
+            "applied": self.applied,
+            "before": self.before.to_dict(),
+            "steps": [step.to_dict() for step in self.steps],
+            "finished": self.finished,
+            "changes": [change.to_dict() for change in self.changes],
+            "made": self.made,
+            "rebuilt": None if self.rebuilt is None else self.rebuilt.to_dict(),
+            "kept": self.kept,
+            "replica": None if self.replica is None else self.replica.to_dict(),
+            "seconds": round(self.seconds, 3),
+        }
+
+
+def mend(
+    options: RebuildOptions,
+    replica: Path | None = None,
+    *,
+    apply: bool = False,
+    start_spark: Spark = None,
+    checking: Callable[[int, int, int], None] = lambda _bytes, _messages, _total: None,
+    comparing: Callable[[int, int], None] = lambda _done, _total: None,
+    listener: Listener = lambda _progress, _total: None,
+    begins: Callable[[Mended], None] = lambda _mended: None,
+) -> Mended:
+    """Say what mends a store, or do it, as far as the log and a replica can.
+
+    Args:
+        options: those of a rebuild in place of all queues and the index.
+        replica: a copy of the log that damaged and missing ranges are taken from first.
+        apply: do it. A swap that was interrupted is finished first.
+        start_spark: gives the session; None for processes of this host.
+        checking: gets bytes of log, messages and bytes in all while the store is diagnosed.
+        comparing: gets bytes of both logs that were compared, and how many there are.
+        listener: gets the rebuild's progress and the bytes that there are in all.
+        begins: is told what there is to do, before anything is done.
+
+    Raises:
+        ReputError: refused or failed. What was there before is unchanged, or a swap is pending that the same
+            command finishes.
+    """
+    started = time.perf_counter()
+    wanted = VerifyOptions(options.store, None, options.broker_conf, options.rocketmq_version)
+    settings = StoreSettings.load(
+        options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
+    )
+    finished = None
+    if apply and is_pending(settings.root):
+        _refuse_in_use(take(settings))
+        finished = _finish_swap(settings)
+    before = check(wanted, start_spark, checking, enough=None if replica else _is_all_lost)
+    result = Mended(before, finished=finished)
+    if replica is not None:
+        result.replica = compare_logs(settings, replica, comparing)
+    result.steps = list(steps_of(before, result.replica))
+    if apply and not all(step.by_hand for step in result.steps):
+        if before.snapshot is not None:
+            _refuse_in_use(before.snapshot)
+        begins(result)
+        _Mending(result, options, start_spark, listener).run()
+    result.seconds = time.perf_counter() - started
+    return result
+
+
+def _is_all_lost(snapshot: Snapshot) -> bool:
+    """Whether all queues and the index are to be made anyway: then nothing has to be compared before."""
+    settings = snapshot.settings
+    has_queues = snapshot.queues or snapshot.batch_queues or settings.rocksdb.queues is not None
+    return not (has_queues or snapshot.index) and bool(snapshot.log.files)
+
+
+def _refuse_in_use(snapshot: Snapshot) -> None:
+    if snapshot.holder is not None:
+        raise StoreInUseError(
+            "the store is in use",
+            path=snapshot.settings.root,
+            found=snapshot.holder.what,
+            next_step="Stop the broker, then run the same command again.",
+        )
+
+
+def _finish_swap(settings: StoreSettings) -> str | None:
+    with _locked(settings):
+        try:
+            kept = Swap.resume(settings.root)
+        except SwapOvertakenError:
+            abandon(settings.root)
+            files.remove_tree(staging_of(settings.root))
+            _clear(settings)
+            return None
+        discard_if_swapped(staging_of(settings.root))
+        _clear(settings)
+    return None if kept is None else str(kept)
+
+
+@contextmanager
+def _locked(settings: StoreSettings) -> Iterator[Owner]:
+    owner = Owner.of_store(settings.root, settings.commit_log_dirs)
+    owner.check_can_apply(settings.root)
+    with StoreLock(settings.root, owner), OutputLock(settings.root, owner):
+        yield owner
+
+
+def _clear(settings: StoreSettings) -> None:
+    """Remove what only a mending needs, once no swap does."""
+    for path in (settings.root / names.VIEW, settings.root / names.REPUT / _MENDING):
+        files.remove_tree(path)
+
+
+class _Mending:
+    """One run that changes a store."""
+
+    def __init__(
+        self, result: Mended, options: RebuildOptions, start_spark: Spark, listener: Listener
+    ) -> None:
+        self._result = result
+        self._options = options
+        self._start_spark = start_spark
+        self._listener = listener
+        self._settings = result.before.settings
+        self._making = making(result.before)
+
+    def run(self) -> None:
+        result, before = self._result, self._result.before
+        if before.snapshot is None or before.plan is None:
+            self._derived_alone()
+        elif result.replica is not None and result.replica.taken:
+            with _locked(self._settings) as owner:
+                _clear(self._settings)
+                self._with_replica(result.replica, owner)
+        elif self._making.anything:
+            self._with_rebuild()
+        else:
+            self._log_alone(before.snapshot)
+        result.applied = True
+
+    def _derived_alone(self) -> None:
+        """Of a store whose start isn't foretold the log stays as it is."""
+        result = self._result
+        result.rebuilt = rebuild(self._options, self._start_spark, self._listener)
+        result.kept = result.rebuilt.kept
+        result.after = check(
+            VerifyOptions(
+                self._options.store, None, self._options.broker_conf, self._options.rocketmq_version
+            ),
+            self._start_spark,
+        )
+
+    def _log_alone(self, snapshot: Snapshot) -> None:
+        with _locked(self._settings) as owner:
+            staging = self._settings.root / names.REPUT / _MENDING
+            _clear(self._settings)
+            try:
+                report = self._result.before.report
+                found = [] if report is None else report.findings
+                self._put(snapshot, staging, [], [], owner, found)
+            finally:
+                if not is_pending(self._settings.root):
+                    files.remove_tree(staging)
+
+    def _with_rebuild(self) -> None:
+        result, started = self._result, time.perf_counter()
+        options = self._making.options(self._options)
+        with prepare(options) as rebuilding:
+            before = replace(rebuilding.journal.state)
+            stage(rebuilding, self._start_spark, self._listener)
+            staging, owner = rebuilding.root, rebuilding.owner or Owner.default()
+            snapshot = take(rebuilding.settings)
+            staged, removed = self._making.staged(rebuilding)
+            summary = summarize(rebuilding, before, 0.0, None, {})
+            try:
+                found = [Difference.of_log(one) for one in summary.findings]
+                self._put(snapshot, staging, staged, removed, owner, found)
+            finally:
+                if not is_pending(rebuilding.settings.root):
+                    files.remove_tree(staging)
+            result.rebuilt = summarize(rebuilding, before, time.perf_counter() - started, result.kept, {})
+
+    def _with_replica(self, comparison: Comparison, owner: Owner) -> None:
+        """Take over what the replica has, derive queues and index from that log, and mend what is left of it.
+
+        A rebuild that was begun from the log as it was is given up: the two don't go together.
+        """
+        result, started = self._result, time.perf_counter()
+        settings = comparison.settings
+        mending = settings.root / names.REPUT / _MENDING
+        files.remove_tree(staging_of(settings.root))
+        try:
+            view = ReplicaView.make(comparison, mending, owner)
+            staging = mending / "out"
+            with view.reported():
+                derived = replace(self._options, store=view.root, out=staging)
+                with prepare(derived) as rebuilding:
+                    _refuse_elsewhere(rebuilding.settings, view.root)
+                    before = replace(rebuilding.journal.state)
+                    stage(rebuilding, self._start_spark, self._listener)
+                    staged = Making.whole().staged(rebuilding)[0]
+                    files.give_tree(staging, owner)
+                    snapshot = take(rebuilding.settings)
+                    refuse_problems([one for one in snapshot.problems if one.stops], rebuilding.settings)
+                    copies = LogCopies(rebuilding.settings, staging, comparison.segment_size, owner)
+                    summary = summarize(rebuilding, before, 0.0, None, {}, carried_from=view.root)
+                    found = [Difference.of_log(one) for one in summary.findings]
+                    seen = _staged_view(snapshot, staging, staged, ())
+                    log = mend_log(seen, copies, closable(found, snapshot.segment_size))
+                    result.after = _afterwards(log, found, rebuilding.settings)
+                    copies.flush()
+            strays = [copies.name(path) for path in _strays(snapshot)]
+            new = view.move(staging, copies.names)
+            files.remove_tree(view.root)
+            remove = [*strays, *(name for name in log.removed if name not in copies.names)]
+            order = [*sorted({*new, *copies.names}), *staged]
+            swap = Swap(settings.root, staging, order, new_stamp(settings.root), remove=remove, owner=owner)
+            result.kept = str(swap.run())
+            result.changes = [*(Change("moved-away", name, 0, 0) for name in strays), *log.changes]
+            result.made = staged
+            result.rebuilt = replace(
+                summary,
+                store=str(settings.root),
+                output=str(settings.root),
+                in_place=True,
+                kept=result.kept,
+                seconds=time.perf_counter() - started,
+                left_alone=ignored_features(settings.root),
+                findings=[replace(one, path=view.told(one.path)) for one in summary.findings],
+            )
+            result.after = replace(
+                result.after,
+                settings=settings,
+                findings=[
+                    replace(one, path=view.told(one.path), step=view.told(one.step))
+                    for one in result.after.findings
+                ],
+            )
+        finally:
+            if not is_pending(settings.root):
+                _clear(settings)
+
+    def _put(
+        self,
+        snapshot: Snapshot,
+        staging: Path,
+        staged: Sequence[str],
+        removed: Sequence[str],
+        owner: Owner,
+        found: Sequence[Difference],
+    ) -> None:
+        """Mend the log on copies, ask the model, and put everything in place."""
+        result, root = self._result, snapshot.settings.root
+        copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
+        log = mend_log(
+            _staged_view(snapshot, staging, staged, removed), copies, closable(found, snapshot.segment_size)
+        )
+        result.after = _afterwards(log, found, snapshot.settings)
+        strays = [copies.name(path) for path in _strays(snapshot)]
+        copies.flush()
+        remove = [*strays, *removed, *(name for name in log.removed if name not in copies.names)]
+        stamp = new_stamp(root)
+        # The log first: a start in between doesn't cut it.
+        order = [*copies.names, *staged]
+        result.kept = str(Swap(root, staging, order, stamp, remove=remove, owner=owner).run())
+        result.changes = [*(Change("moved-away", name, 0, 0) for name in strays), *log.changes]
+        result.made = [*staged, *removed]
+
+
+def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSettings) -> Diagnosis:
+    """What is left, by the model of a start on what was made.
+
+    Args:
+        found: what a scan said of the log before its damage was closed.
+
+    Raises:
+        StoreError: a start would still lose something, or leave wrong what was made.
+    """
+    closed = [(change.offset, change.end) for change in log.changes if change.kind != "moved-away"]
+    report = Report(settings.place, None, settings.dialect.name, 0, 0, False)
+    for one in found:
+        if one.area != LOG or any(start <= one.first and one.end <= end for start, end in closed):
+            continue
+        if one.kind == "missing-queue-offsets":  # a rebuild fills their places
+            places = f"{one.topic}:{one.queue_id} queueOffset {one.first} to {one.end}"
+            text = f"{places}: messages that the log has lost; their places are filled"
+            report.notes.append(Note("filled-hole", text, one.topic, one.queue_id, one.count))
+        else:
+            report.findings.append(one)
+    start = of_start(log.view, log.plan)
+    findings = list(unique(merged(start, report, log.view, log.plan, settings)))
+    wrong = [
+        one
+        for one in findings
+        if one.effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and one.remedy is Remedy.MEND
+    ]
+    if wrong:
+        first = wrong[0]
+        raise StoreError(
+            "what was made isn't enough: a start would still lose something, or leave it wrong",
+            path=first.path,
+            expected=first.expected or None,
+            found=f"{first.kind}: {first.said}",
+            next_step="Nothing was changed. Please report this with the output of `reput check --json`.",
+        )
+    return Diagnosis(settings, findings, log.view, log.plan, report)
+
+
+def _strays(snapshot: Snapshot) -> list[Path]:
+    settings = snapshot.settings
+    return [Path(one.path) for one in snapshot.problems if one.stops and is_stray(one, settings)]
+
+
+def _refuse_elsewhere(settings: StoreSettings, view: Path) -> None:
+    """Refuse a broker.conf by which the log is looked for at the place of the store as it is."""
+    for directory in settings.commit_log_dirs:
+        if not directory.is_relative_to(view):
+            raise SettingsError(
+                "storePathCommitLog names the commit log without storePathRootDir around it",
+                path=settings.broker_conf,
+                expected="storePathRootDir, and the log below it",
+                found=directory,
+                next_step="Give a copy of broker.conf with storePathRootDir set to the store.",
+            )
+
+
+def _staged_view(
+    snapshot: Snapshot, staging: Path, staged: Sequence[str], removed: Sequence[str]
+) -> Snapshot:
+    """The store as it will be, seen before: what is staged, in the place of what is there."""
+    settings = snapshot.settings
+    seen = take(replace(settings, root=staging)) if staged else replace(snapshot, problems=[])
+    replaced = [settings.root / name for name in (*staged, *removed)]
+    strays = {str(path) for path in _strays(snapshot)}
+    # What isn't staged stays, and so do its problems. The log's own are mended on copies.
+    problems = [
+        problem
+        for problem in snapshot.problems
+        if not (
+            problem.path in strays
+            or _is_of_log(problem, settings)
+            or (
+                is_derived(problem, settings)
+                and any(Path(problem.path).is_relative_to(directory) for directory in replaced)
+            )
+        )
+    ]
+    problems += [
+        problem
+        for problem in seen.problems
+        # Which type a topic's queues are of is said by a file that isn't staged.
+        if problem.kind != "queue-type" and Path(problem.path).is_relative_to(staging)
+    ]
+    view = replace(
+        snapshot,
+        problems=[problem for problem in problems if not problem.stops or is_derived(problem, settings)],
+        queues=_queues(snapshot, seen, names.CONSUME_QUEUE, staged, removed),
+        ext_queues=_queues(snapshot, seen, names.CONSUME_QUEUE_EXT, staged, removed),
+        batch_queues=_queues(snapshot, seen, names.BATCH_CONSUME_QUEUE, staged, removed),
+        index=(seen if names.INDEX in staged else snapshot).index,
+    )
+    if snapshot.kept is not None and snapshot.kept.directory.name in staged:
+        view = replace(view, kept=seen.kept)
+    if names.CHECKPOINT in staged:
+        view = replace(view, checkpoint=seen.checkpoint, checkpoint_exists=True)
+    view.problems.extend(type_problems(view))
+    return view
+
+
+def _is_of_log(problem: Problem, settings: StoreSettings) -> bool:
+    """Whether it is a file of the log that is too short, or missing between others."""
+    in_log = Path(problem.path).parent in settings.commit_log_dirs
+    return in_log and problem.kind in ("wrong-length", "missing-segments")
+
+
+def _queues(
+    snapshot: Snapshot, seen: Snapshot, directory: str, staged: Iterable[str], removed: Iterable[str]
+) -> dict[Queue, Listing]:
+    """The queues of one kind."""
+    if directory in staged:
+        return seen.all_queues[directory]
+    both = {**snapshot.all_queues[directory], **seen.all_queues[directory]}
+    new, gone = set(staged), set(removed)
+    found: dict[Queue, Listing] = {}
+    for queue in both:
+        name = f"{directory}/{queue[0]}/{queue[1]}"
+        listing = (seen if name in new else snapshot).all_queues[directory].get(queue)
+        if name not in gone and listing is not None:
+            found[queue] = listing
+    return found

@@ -1,0 +1,189 @@
+"""From a diagnosis to what is to be done: what is moved, which log is closed, and what is made anew."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Self
+
+from reput.diagnosis.check import NOT_FORETOLD, Diagnosis
+from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
+from reput.format import names
+from reput.job.options import RebuildOptions
+from reput.job.plan import Plan as Rebuilding
+from reput.recovery.replica import Comparison
+from reput.store.space import human
+from reput.words import counted
+
+#: More queues than this aren't made one by one.
+_MOST_QUEUES = 200
+#: What is wrong with a queue that the log has messages of: those can be made one by one.
+_IN_LOG = frozenset({"missing-unit", "wrong-unit", "misplaced-unit"})
+#: Files in the log's directory that are none of the log's.
+_STRAY = frozenset({"stray-file", "stray-directory", "second-file", "empty-file"})
+
+Queue = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do.
+
+    Attributes:
+        kind: ``move-aside``, ``take``, ``close-log``, ``make-queues``, ``make-index``, ``make-checkpoint``,
+            or ``by-hand``.
+        text: what it changes, for people.
+    """
+
+    kind: str
+    text: str
+
+    @property
+    def by_hand(self) -> bool:
+        """Nobody but the operator can do it."""
+        return self.kind == "by-hand"
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {"kind": self.kind, "said": self.text}
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What of queues, index and checkpoint is to be made anew.
+
+    Attributes:
+        queues: these; None for all, and whatever lies beside them.
+        index, checkpoint: these, too.
+    """
+
+    queues: frozenset[Queue] | None = frozenset()
+    index: bool = False
+    checkpoint: bool = False
+
+    @classmethod
+    def whole(cls) -> Self:
+        """All of it."""
+        return cls(None, index=True, checkpoint=True)
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to make."""
+        return self.queues is None or bool(self.queues) or self.index or self.checkpoint
+
+    @property
+    def alone(self) -> bool:
+        """Only some queues."""
+        return bool(self.queues) and not self.index and not self.checkpoint
+
+    def options(self, options: RebuildOptions) -> RebuildOptions:
+        """Those of the rebuild that makes it."""
+        if not self.alone or self.queues is None:
+            return options
+        return replace(
+            options, queues=tuple(f"{topic}:{queue_id}" for topic, queue_id in sorted(self.queues))
+        )
+
+    def staged(self, rebuilding: Rebuilding) -> tuple[list[str], list[str]]:
+        """What takes its place in the store, the checkpoint last, and what goes without a successor."""
+        staging, root = rebuilding.root, rebuilding.settings.root
+        there = {path.name for path in staging.iterdir()} - {names.REPUT, names.COMMIT_LOG}
+        if self.queues is None and self.index and self.checkpoint:
+            return sorted(there, key=lambda name: (name == names.CHECKPOINT, name)), []
+        staged: list[str] = []
+        removed: list[str] = []
+        directories = (names.queue_directory, names.queue_ext_directory, names.batch_queue_directory)
+        if self.queues is None:
+            staged += [name for name in (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB) if name in there]
+        for queue in sorted(self.queues or ()):
+            for directory in directories:
+                name = directory(Path(), *queue).as_posix()
+                if (staging / name).exists():
+                    staged.append(name)
+                elif (root / name).exists():
+                    removed.append(name)
+        if self.index:
+            staged += [name for name in (names.INDEX, names.ROCKSDB_STORE) if name in there]
+            removed += [names.INDEX] if names.INDEX not in there and (root / names.INDEX).exists() else []
+        if (self.checkpoint or self.index) and names.CHECKPOINT in there:
+            staged.append(names.CHECKPOINT)
+        return staged, removed
+
+
+def wanted(before: Diagnosis) -> list[Finding]:
+    """What a mend puts right; nothing where it isn't known what is right."""
+    if any(one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD for one in before.findings):
+        return []
+    return [one for one in before.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
+
+
+def making(before: Diagnosis) -> Making:
+    """What of queues, index and checkpoint has to be made anew."""
+    found = [one for one in wanted(before) if one.area in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
+    if before.all_lost:
+        return Making.whole()
+    of_queues = [one for one in found if one.area is Area.QUEUE]
+    if found:
+        # What a start puts right depends on how far all queues reach, and on the checkpoint.
+        of_queues += [one for one in before.findings if one.effect is Effect.HEALS and one.kind in _IN_LOG]
+    index = any(one.area is Area.INDEX for one in found)
+    checkpoint = index or any(one.area is Area.CHECKPOINT for one in found)
+    if not of_queues:
+        return Making(frozenset(), index, checkpoint)
+    queues = frozenset(one.queue for one in of_queues if one.queue is not None)
+    by_one = all(
+        one.queue is not None and one.offset is not None and one.kind in _IN_LOG for one in of_queues
+    )
+    if not by_one or len(queues) > _MOST_QUEUES:
+        return Making.whole()
+    return Making(queues, index, checkpoint)
+
+
+def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
+    """What there is to do, in order; nothing where nothing can be done."""
+    left = [one for one in before.findings if one.effect in COUNTS]
+    for step in dict.fromkeys(one.step for one in left if one.remedy is Remedy.BY_HAND and one.step):
+        yield Step("by-hand", step)
+    root = before.settings.root
+    found = wanted(before)
+    for one in found:
+        if one.area is Area.LOG and one.kind in _STRAY:
+            yield Step("move-aside", f"move {_below(one.path, root)} aside: {one.said}")
+    if replica is not None and replica.taken:
+        size = human(sum(one.end - one.offset for one in replica.taken))
+        messages = counted(sum(one.count for one in replica.taken), "message")
+        ranges = counted(len(replica.taken), "range")
+        yield Step("take", f"take {ranges} of the log with {messages}, {size}, from {replica.replica}")
+    log = [one for one in found if one.area is Area.LOG and one.kind not in _STRAY]
+    if log:
+        places = ", ".join(dict.fromkeys(_below(one.path, root) for one in log[:_MOST_NAMED]))
+        more = f" and {len(log) - _MOST_NAMED:,} more" if len(log) > _MOST_NAMED else ""
+        yield Step(
+            "close-log",
+            f"close {counted(len(log), 'damaged place')} of the log, on copies of its segments, so that a "
+            f"start goes on behind: {places}{more}",
+        )
+    anew = Making.whole() if replica is not None and replica.taken else making(before)
+    if anew.queues is None:
+        yield Step("make-queues", "make all queues anew from the log")
+    elif anew.queues:
+        named = ", ".join(f"{topic}:{queue_id}" for topic, queue_id in sorted(anew.queues)[:_MOST_NAMED])
+        more = f" and {len(anew.queues) - _MOST_NAMED:,} more" if len(anew.queues) > _MOST_NAMED else ""
+        yield Step(
+            "make-queues", f"make {counted(len(anew.queues), 'queue')} anew from the log: {named}{more}"
+        )
+    if anew.index:
+        yield Step("make-index", "make the index anew from the log")
+    if anew.checkpoint:
+        yield Step("make-checkpoint", "make the checkpoint anew")
+
+
+_MOST_NAMED = 5
+
+
+def _below(path: str, root: Path) -> str:
+    return str(Path(path).relative_to(root)) if Path(path).is_relative_to(root) else path
