@@ -6,7 +6,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -185,3 +185,14 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     )
     yield started
     started.stop()
+
+
+@pytest.fixture(params=[pytest.param("spark", marks=pytest.mark.spark), "processes"])
+def start_spark(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], SparkSession] | None:
+    """What jobs take for Spark; None for the same on processes of this host."""
+    if request.param == "spark":
+        return lambda: request.getfixturevalue("spark")
+    monkeypatch.setattr("reput.replay.processes._SMALL", -1)
+    return None

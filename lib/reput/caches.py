@@ -23,6 +23,7 @@ import tempfile
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 _VARIABLE = "NUMBA_CACHE_DIR"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -186,5 +187,33 @@ def _warn(message: str) -> None:
         print(f"reput: {message}", file=sys.stderr, flush=True)  # noqa: T201 - a command says it, and so does a worker
 
 
-#: For ``numba.njit(cache=…)``.
-CACHED = settle()
+def __getattr__(name: str) -> bool:
+    """:data:`CACHED`, for ``numba.njit(cache=…)``, when the first module with kernels asks for it."""
+    if name != "CACHED":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    _spare_the_compiler()
+    return settle()
+
+
+@functools.cache
+def _spare_the_compiler() -> None:
+    """Have numba load kernels from its cache without making its compiler ready, half of what loading takes.
+
+    In ``Cache.load_overload`` (numba 0.61 to 0.68) that comes first. Here it comes if a kernel isn't there.
+    """
+    from numba.core.caching import Cache
+    from numba.core.runtime import rtsys
+
+    as_numba_does = Cache.load_overload
+
+    def load_overload(self: Any, sig: Any, target_context: Any) -> Any:
+        if not self._py_func.__module__.startswith("reput."):
+            return as_numba_does(self, sig, target_context)
+        rtsys.initialize(target_context)  # of kernels that make arrays
+        with self._guard_against_spurious_io_errors():
+            if (found := self._load_overload(sig, target_context)) is not None:
+                return found
+        target_context.refresh()
+        return None
+
+    Cache.load_overload = load_overload

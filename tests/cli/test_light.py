@@ -7,6 +7,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -29,6 +30,21 @@ class Missing:
 sys.meta_path.insert(0, Missing())
 """
 
+#: The library on processes of this host: a rebuild, and whether its result is sound.
+_HERE = """
+import sys
+from pathlib import Path
+from reput.job import RebuildOptions, rebuild
+from reput.replay import processes
+from reput.verify import VerifyOptions, verify
+
+processes._SMALL = -1
+root, conf, version = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+rebuild(RebuildOptions(root, broker_conf=conf, rocketmq_version=version), None)
+report = verify(VerifyOptions(root, broker_conf=conf, rocketmq_version=version), None)
+print(report.findings, report.units > 0, sorted({{*sys.modules}} & {names}))
+"""
+
 
 @pytest.fixture(scope="module")
 def store(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
@@ -44,11 +60,11 @@ def without(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def light(without: Path, *words: str) -> Outcome:
-    """``reput`` on a host that has neither Spark nor Java."""
+def light(without: Path, *words: str, program: Sequence[str] = ("-m", "reput.cli")) -> Outcome:
+    """``reput``, or another program, on a host that has neither Spark nor Java."""
     env = environment(PATH="/nowhere", JAVA_HOME=None)
     env["PYTHONPATH"] = f"{without}:{env['PYTHONPATH']}"
-    command = [sys.executable, "-m", "reput.cli", *words]
+    command = [sys.executable, *program, *words]
     done = subprocess.run(command, env=env, capture_output=True, text=True, check=False, timeout=120)
     return Outcome(done.returncode, done.stdout, done.stderr)
 
@@ -109,6 +125,21 @@ def test_without_spark_nothing_is_begun_in_a_store(without: Path, tmp_path: Path
     done = light(without, *_filled(words, store, tmp_path))
     assert (done.code, "this needs Spark" in done.stderr) == (2, True), done.stderr
     assert tree(store.root) == before
+
+
+@pytest.mark.slow
+def test_a_store_is_rebuilt_in_place_and_verified_on_processes(without: Path, tmp_path: Path) -> None:
+    store = golden("5.3.3-restart", tmp_path)
+    before = tree(store.root)
+    shutil.rmtree(store.root / "index")
+    shutil.rmtree(store.root / "consumequeue")
+    words = (str(store.root), str(broker_conf(store)), store.version)
+    done = light(without, *words, program=("-c", _HERE.format(names=set(_OF_SPARK))))
+    assert (done.code, done.stdout) == (0, "[] True []\n"), done.stderr
+    after = tree(store.root)
+    assert {name: after.get(name) for name in before if name.startswith("consumequeue")} == {
+        name: found for name, found in before.items() if name.startswith("consumequeue")
+    }
 
 
 @pytest.mark.slow

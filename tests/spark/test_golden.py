@@ -1,4 +1,4 @@
-"""Every golden store, rebuilt from its commit log alone through Spark, is the store that Java wrote."""
+"""Every golden store, rebuilt from its log alone, on Spark or without, is the store that Java wrote."""
 
 from __future__ import annotations
 
@@ -20,9 +20,11 @@ from reput.store.compare import compare
 from tests.golden.store import FILTERED, NAMES, GoldenStore, unpack
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.spark
+    StartSpark = Callable[[], SparkSession] | None
 
 # What a rebuild from the log alone reports, by workload; all others are sound.
 FINDINGS = {
@@ -67,8 +69,8 @@ def workload(store: GoldenStore) -> str:
     return str(store.manifest["workload"])
 
 
-def test_every_byte_is_that_of_the_java_store(golden: GoldenStore, spark: SparkSession) -> None:
-    summary = rebuild(options(golden, settle(golden)), lambda: spark)
+def test_every_byte_is_that_of_the_java_store(golden: GoldenStore, start_spark: StartSpark) -> None:
+    summary = rebuild(options(golden, settle(golden)), start_spark)
     out = Path(summary.output)
 
     found = compare(golden.root, out)
@@ -89,14 +91,14 @@ def test_every_byte_is_that_of_the_java_store(golden: GoldenStore, spark: SparkS
         *("5.5.0-lost-head", "5.5.0-tiny"),
     ],
 )
-def test_so_it_is_when_nothing_is_given(name: str, tmp_path: Path, spark: SparkSession) -> None:
+def test_so_it_is_when_nothing_is_given(name: str, tmp_path: Path, start_spark: StartSpark) -> None:
     """In place, without broker.conf and without a release: by what the store shows."""
     golden = unpack(name, tmp_path / "store")
     settle(golden)
     (tmp_path / "broker.conf").unlink()
     before = tmp_path / "before"
     shutil.copytree(golden.root, before)
-    summary = rebuild(RebuildOptions(store=golden.root), lambda: spark)
+    summary = rebuild(RebuildOptions(store=golden.root), start_spark)
     assert summary.in_place
     assert summary.findings == []
     assert summary.basis.contradictions == ()
@@ -108,7 +110,7 @@ def test_so_it_is_when_nothing_is_given(name: str, tmp_path: Path, spark: SparkS
     check_checkpoint(replace(golden, root=before), golden.root)
 
 
-def test_a_store_is_converted_where_that_is_asked_for(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_store_is_converted_where_that_is_asked_for(tmp_path: Path, start_spark: StartSpark) -> None:
     """To files of other sizes and another release; without --convert it is refused."""
     golden = unpack("4.9.7-lost-head", tmp_path / "store")
     conf = tmp_path / "broker.conf"
@@ -116,7 +118,7 @@ def test_a_store_is_converted_where_that_is_asked_for(tmp_path: Path, spark: Spa
     asked = RebuildOptions(store=golden.root, broker_conf=conf, rocketmq_version="5.5.0")
     with pytest.raises(SettingsError, match="--convert"):
         rebuild(asked, lambda: pytest.fail("Spark was to be started"))
-    assert rebuild(replace(asked, convert=True), lambda: spark).in_place
+    assert rebuild(replace(asked, convert=True), start_spark).in_place
     found = look(golden.root, [golden.root / names.COMMIT_LOG])
     assert (found.queues.shown, found.index.shown) == ((2_000,), (10, 900))
     assert "the index has tags" in [mark.why for mark in found.release.marks]

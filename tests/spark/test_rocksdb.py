@@ -17,11 +17,8 @@ from tests.golden.store import ROCKSDB, GoldenStore, unpack
 from tests.spark.test_golden import options, settle, workload
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from tests.compat.rocksdb import Families
-
-pytestmark = pytest.mark.spark
+    from tests.spark.test_golden import StartSpark
 
 # A topic whose deletion left no trace in the log.
 FINDINGS = {
@@ -84,8 +81,8 @@ def check_queues(found: Families, expected: Families, left_out: tuple[bytes, int
     assert ends == expected[OFFSETS]
 
 
-def test_every_key_is_that_of_the_java_store(golden: GoldenStore, spark: SparkSession) -> None:
-    summary = rebuild(options(golden, settle(golden)), lambda: spark)
+def test_every_key_is_that_of_the_java_store(golden: GoldenStore, start_spark: StartSpark) -> None:
+    summary = rebuild(options(golden, settle(golden)), start_spark)
     out = Path(summary.output)
     expected = golden.dump()
     for directory in (name for name in expected if name.startswith("consumequeue")):
@@ -108,17 +105,17 @@ def test_every_key_is_that_of_the_java_store(golden: GoldenStore, spark: SparkSe
     assert not (out / names.REPUT / names.ROCKSDB).exists()
 
 
-def test_a_database_is_not_added_to(tmp_path: Path, spark: SparkSession) -> None:
+def test_a_database_is_not_added_to(tmp_path: Path, start_spark: StartSpark) -> None:
     golden = unpack("5.5.0-rocksdb-mixed", tmp_path / "store")
     last = sorted((golden.root / names.COMMIT_LOG).iterdir())[-1]
     data = last.read_bytes()
     last.unlink()
     asked = options(golden, settle(golden))
-    first = rebuild(asked, lambda: spark)
+    first = rebuild(asked, start_spark)
     before = contents(Path(first.output) / "consumequeue")
-    assert rebuild(asked, lambda: spark).new_messages == 0
+    assert rebuild(asked, start_spark).new_messages == 0
     last.write_bytes(data)
     with pytest.raises(OutputError, match="a database isn't added to") as refused:
-        rebuild(asked, lambda: spark)
+        rebuild(asked, start_spark)
     assert refused.value.path == str(Path(first.output) / "consumequeue")
     assert contents(Path(first.output) / "consumequeue") == before

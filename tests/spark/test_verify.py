@@ -6,12 +6,17 @@ import json
 import shlex
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from reput.format import names
+from reput.verify import VerifyOptions, verify
 from tests.rebuilds import Command, broker_conf, golden
 from tests.stores import tree_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 pytestmark = pytest.mark.spark
 
@@ -34,6 +39,32 @@ def test_a_sound_store(name: str, tmp_path: Path, reput: Command) -> None:
     assert done.stdout.splitlines()[0].endswith(": sound")
     assert "findings   none" in done.stdout
     assert tree_of(store.root) == before
+
+
+@pytest.mark.parametrize("name", [*STORES, "5.5.0-rocksdb-index", "5.3.3-batch-queue", "4.9.7-queue-ext"])
+def test_on_processes_it_finds_the_same(
+    name: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In parts that begin inside messages, of a store with damage of each area."""
+    monkeypatch.setattr("reput.replay.processes._SMALL", -1)
+    store = golden(name, tmp_path)
+    files = [path for path in sorted(store.root.rglob("*")) if path.is_file() and path.stat().st_size > 400]
+    for path in files[:: max(len(files) // 6, 1)]:
+        if path.suffix not in (".log", ".sst", ".dbtmp"):
+            with path.open("r+b") as file:
+                file.seek(330)
+                file.write(b"\xfe" * 7)
+    asked = VerifyOptions(
+        store.root,
+        broker_conf=broker_conf(store),
+        rocketmq_version=store.version,
+        part_bytes=50_000,
+        batch_bytes=300_000,
+    )
+    here, there = verify(asked, None), verify(asked, lambda: spark)
+    here.seconds = there.seconds = 0.0
+    assert here.findings
+    assert here.to_dict() == there.to_dict()
 
 
 @pytest.mark.parametrize("index_too", [False, True])

@@ -6,6 +6,7 @@ A run is refused while it is planned, before Spark is started and before anythin
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -180,10 +181,13 @@ def _run_here(
     plan: Plan, listener: Callable[[Progress, int], None], announce: Callable[[str], None]
 ) -> dict[str, float]:
     """Do :func:`run` without Spark; the wall time of the stages in seconds."""
+    from reput.output.ledger import load
     from reput.replay.processes import on_this_host
 
     began, elsewhere = time.perf_counter(), plan.settings.remote is not None
     with on_this_host(plan.log.end - plan.log.start, elsewhere=elsewhere) as runner:
+        # Once the processes are forked, for it starts a thread; beside the scan, which leaves this one idle.
+        threading.Thread(target=load, name="reput-ledger", daemon=True).start()
         session = time.perf_counter() - began
         plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
         target = plan.target(flush_in_tasks=False)

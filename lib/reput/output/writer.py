@@ -408,7 +408,8 @@ class BatchWriter:
             checkpoint.flushed().put_in_place()
 
     def _add_to_ledger(self) -> None:
-        if is_kept():
+        nothing = not self._journal.state.batches and not (self._target.root / names.LEDGER).exists()
+        if not nothing and is_kept():
             self.ledger.catch_up(self._journal)
 
     def _knows(self, parts: list[Part]) -> bool:

@@ -22,10 +22,11 @@ from reput.replay.selection import Selection
 from reput.replay.target import Target
 from reput.replay.unit_spill import Queue, RowSpill
 from reput.scan import output
-from reput.scan.part import PartOutcome, scan_part
+from reput.scan.part import _MAGIC_END, PartOutcome, scan_part
 from reput.scan.rules import Part
 from reput.scan.table import QueueTable
 from reput.store import witness
+from reput.store.reading import written
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +148,8 @@ def pass_over(
         rules = target.rocksdb_rules()._replace(index_keys=False, index_tags=False)
     out = _output()
     outcome = PartOutcome()
-    for chunk in scan_part(part, segment.data, rules, table, out, outcome, segment.arriving):
+    scanned = replace(part, end=part.start) if _is_hole(part) else part
+    for chunk in scan_part(scanned, segment.data, rules, table, out, outcome, segment.arriving):
         take(table, chunk, segment.data)
     finish(table)
     counts = out.counts
@@ -168,6 +170,14 @@ def pass_over(
         waiting={},
         seconds=time.perf_counter() - started,
     )
+
+
+def _is_hole(part: Part) -> bool:
+    """Whether nothing was ever written to a part: its pages needn't be read to see that it is zeros."""
+    if part.exact or is_elsewhere(part.path):
+        return False
+    start, end = part.start - part.base, part.end - part.base
+    return not written("the segment", part.path, start, min(end + _MAGIC_END, part.segment_length))
 
 
 class QueueRows(NamedTuple):

@@ -180,7 +180,10 @@ class _Worker:
         """How it ended, as ``waitstatus_to_exitcode`` has it."""
         with self._lock:
             if self._ended is None:
-                self._ended = os.waitstatus_to_exitcode(os.waitpid(self.number, 0)[1])
+                try:
+                    self._ended = os.waitstatus_to_exitcode(os.waitpid(self.number, 0)[1])
+                except ChildProcessError:  # SIGCHLD is ignored here, and the system tells nobody
+                    self._ended = 0
             return self._ended
 
     def _error(self, code: int) -> ReputError:

@@ -41,9 +41,9 @@ class SeriesReader:
         while self._open:
             _close(self._open.popitem()[1])
 
-    def path(self, topic: str, queue_id: int, base: int) -> Path:
+    def path(self, topic: str, queue_id: int, base: int) -> str:
         """Of the file whose first byte is ``base``."""
-        return self._directory(self._root, topic, queue_id) / names.offset_name(base)
+        return f"{self._directory(self._root, topic, queue_id)}/{names.offset_name(base)}"
 
     def descriptor(self, topic: str, queue_id: int, base: int) -> int:
         """A file's descriptor, -1 where there is no such file; closed when more are open than may be."""

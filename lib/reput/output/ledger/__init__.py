@@ -16,3 +16,9 @@ def is_kept() -> bool:
     except ModuleNotFoundError:
         return False
     return True
+
+
+def load() -> None:
+    """Load what writes one, where it is kept: a quarter of a second."""
+    if is_kept():
+        import reput.output.ledger.ledger_upkeep  # noqa: F401

@@ -1,0 +1,93 @@
+"""A rebuild on processes of this host: it goes on after SIGKILL, and says what only Spark can do."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from reput.errors import SettingsError
+from reput.job import RebuildOptions, rebuild
+from tests.rebuilds import LIB, assert_same, broker_conf, golden
+from tests.stores import tree_of
+
+KILLED = """
+import sys, time
+from pathlib import Path
+from reput.job import RebuildOptions, rebuild
+from reput.output import writer
+from reput.replay import processes
+
+processes._SMALL = -1
+store, conf, version, in_place = sys.argv[1:5]
+committed = writer.BatchWriter._commit
+count = 0
+
+def commit(self, scan, batch):
+    global count
+    count += 1
+    if count == 3:
+        print("now", flush=True)
+        time.sleep(60)
+    committed(self, scan, batch)
+
+writer.BatchWriter._commit = commit
+rebuild(
+    RebuildOptions(
+        Path(store),
+        None if in_place == "yes" else Path(store).parent / "out",
+        broker_conf=Path(conf),
+        rocketmq_version=version,
+        part_bytes=50_000,
+        max_bytes_per_trigger=100_000,
+    ),
+    None,
+)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("name", ["4.9.7-mixed", "5.5.0-mixed"])
+def test_it_goes_on_after_sigkill(name: str, in_place: bool, tmp_path: Path) -> None:
+    store = golden(name, tmp_path)
+    before = tmp_path / "before"
+    before.symlink_to(golden(name, tmp_path / "other").root)
+    words = [str(store.root), str(broker_conf(store)), store.version, "yes" if in_place else "no"]
+    process = subprocess.Popen(
+        [sys.executable, "-c", KILLED, *words],
+        env={**os.environ, "PYTHONPATH": str(LIB)},
+        stdout=subprocess.PIPE,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == b"now\n"
+    process.send_signal(signal.SIGKILL)
+    process.communicate()
+    time.sleep(0.2)  # for its processes to end
+    asked = RebuildOptions(
+        store.root,
+        None if in_place else tmp_path / "out",
+        broker_conf=broker_conf(store),
+        rocketmq_version=store.version,
+        part_bytes=50_000,
+        max_bytes_per_trigger=100_000,
+    )
+    summary = rebuild(asked, None)
+    assert 0 < summary.new_messages < summary.messages
+    assert_same(before, store.root if in_place else tmp_path / "out")
+
+
+def test_a_table_of_messages_is_refused_before_anything_is_begun(tmp_path: Path) -> None:
+    store = golden("5.5.0-tiny", tmp_path)
+    before = tree_of(store.root)
+    asked = RebuildOptions(store.root, tmp_path / "out", catalog=tmp_path / "table")
+    with pytest.raises(SettingsError, match="written by Spark") as refused:
+        rebuild(asked, None)
+    assert refused.value.path == str(tmp_path / "table")
+    assert tree_of(store.root) == before
+    assert not (tmp_path / "out").exists()
