@@ -20,6 +20,7 @@ from reput.config.stand_in import here
 from reput.errors import SettingsError, StoreError
 from reput.store import files
 from reput.store.nearest import nearest_queue
+from reput.store.temporary import write_alone
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -219,7 +220,7 @@ def _save(store: QueryStore, answer: Answer, body: Path | None, record: Path | N
     wanted = [] if record is None else [(files.new_file(record, store.root), store.log.record(shown.message))]
     wanted += [] if body is None else [(files.new_file(body, store.root), shown.message.body())]
     for file, data in wanted:
-        files.write_atomically(file, data)
+        write_alone(file, data)
 
 
 @dataclass(frozen=True, slots=True)
