@@ -233,7 +233,7 @@ def is_wanted(wanted: Wanted, record: Record) -> bool:
             wanted.queue_end is None or record.queue_offset < wanted.queue_end,
             wanted.transaction is None or wanted.transaction.value == state,
             wanted.body_size_over is None or len(record.body) > wanted.body_size_over,
-            wanted.tags is None or values.get(b"TAGS", b"").decode() in wanted.tags,
+            wanted.tags is None or values.get(b"TAGS", b"") in [tag.encode() for tag in wanted.tags],
             wanted.uniq_key is None or (uniq_key or b"") == wanted.uniq_key.encode(),
             wanted.key is None or wanted.key.encode() in [*keys, uniq_key or b""],
             not places_wanted
