@@ -24,7 +24,7 @@ from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
 from reput.spark.java import check_jars, is_submitted
 from reput.store.system_errors import shortage_in
-from reput.unforeseen import TRACEBACK
+from reput.unforeseen import REPORT, TRACEBACK, UNFORESEEN, raised_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +99,10 @@ _DELTA_ARTIFACTS = (
 )
 _MASTER = re.compile(r"--master[= ]\s*[\"']?([^\s\"']+)")
 #: What Spark puts around an error's own text.
-_AROUND = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$")
+_AROUND = re.compile(
+    r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$"
+    r"|Job aborted due to stage failure: .* \(TID [0-9]+\) \([^()]+\): "
+)
 #: Where Spark says that a task failed; the driver is the executor of a local master.
 _EXECUTOR = re.compile(r"\(TID [0-9]+\) \(([^\s()]+) executor (?!driver\))[^\s()]+\)")
 _CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
@@ -327,6 +330,8 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
         return SparkError(
             "Spark failed", path=short.path, found=short.found, next_step=short.next_step, host=elsewhere
         )
+    if not ours and (found := raised_elsewhere(text)) is not None:
+        return SparkError(UNFORESEEN, found=found, next_step=REPORT, host=elsewhere)
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and _CALL_WITHOUT_ANSWER.fullmatch(lines[0]):
         del lines[0]  # the error itself is below
