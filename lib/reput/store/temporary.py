@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import stat
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -82,12 +81,15 @@ def write_alone(path: Path, data: bytes) -> None:
 
 
 def _held(temporary: Path, *, directory: bool, mode: int, wait: bool) -> int | None:
-    """A descriptor with the lock; None where something was in the way: try again."""
-    with suppress(FileExistsError):
+    """A descriptor with the lock on what was made; None where something was in the way: try again."""
+    is_new = True
+    try:
         if directory:
             temporary.mkdir()
         else:
             os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+    except FileExistsError:
+        is_new = False
     try:
         held = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -96,22 +98,15 @@ def _held(temporary: Path, *, directory: bool, mode: int, wait: bool) -> int | N
         try:
             fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
         except BlockingIOError:
-            raise OutputError(
-                "another run is writing this",
-                path=temporary,
-                next_step="Wait until it has ended, or name another place",
-            ) from None
+            step = "Wait until it has ended, or name another place"
+            raise OutputError("another run is writing this", path=temporary, next_step=step) from None
         except OSError:
             pass  # no such locks here (NFS): then nothing tells two runs apart
-        if not _is(held, temporary):
-            os.close(held)
-            return None
-        facts = os.fstat(held)
-        is_directory = stat.S_ISDIR(facts.st_mode)
-        is_empty = not (any(temporary.iterdir()) if is_directory else facts.st_size)
-        if is_directory is directory and (is_directory or stat.S_ISREG(facts.st_mode)) and is_empty:
+        is_ours = _is(held, temporary)
+        if is_ours and is_new:
             return held
-        files.remove_tree(temporary)
+        if is_ours:  # a killed run's
+            files.remove_tree(temporary)
     except BaseException:
         os.close(held)
         raise
