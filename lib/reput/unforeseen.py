@@ -6,7 +6,9 @@ It loads next to nothing: what keeps a command from loading the rest is said by 
 from __future__ import annotations
 
 import os
+import re
 import traceback
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -31,6 +33,10 @@ _OF_SPARK = frozenset(
 )
 #: Set to anything, such an error shows its stack trace, too, and Spark's JVM all that it says.
 TRACEBACK = "REPUT_TRACEBACK"
+UNFORESEEN = "reput failed in a way that it doesn't foresee"
+REPORT = f"Run it again with {TRACEBACK}=1 in the environment, and report what it shows"
+_STACK = re.compile(r"Traceback \(most recent call last\):\n((?:[ \t].*\n)*)(\S.*)")
+_FRAME = re.compile(r'^ +File "(.+)", line ([0-9]+)', re.MULTILINE)
 
 
 def unforeseen(error: BaseException, path: Path | None = None) -> ReputError:
@@ -46,12 +52,19 @@ def unforeseen(error: BaseException, path: Path | None = None) -> ReputError:
     if os.environ.get(TRACEBACK):
         with suppress(OSError, ValueError):  # nobody may read stderr any more
             traceback.print_exception(error)
-    return shortage(error) or ReputError(
-        "reput failed in a way that it doesn't foresee",
-        path=path,
-        found=f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}{_place(error)}",
-        next_step=f"Run it again with {TRACEBACK}=1 in the environment, and report what it shows",
-    )
+    said = next((line for line in str(error).splitlines() if line.strip()), "").strip()
+    what = ": ".join([type(error).__name__, *([said] if said else [])])
+    frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+    return shortage(error) or ReputError(UNFORESEEN, path=path, found=what + _place(frames), next_step=REPORT)
+
+
+def raised_elsewhere(text: str) -> str | None:
+    """What a Python process raised, and where, by the last stack in a text; None without one."""
+    stacks = _STACK.findall(text)
+    if not stacks:
+        return None
+    frames, what = stacks[-1]
+    return f"{what.strip()}{_place(_FRAME.findall(frames))}"
 
 
 def without_spark(module: str) -> ReputError:
@@ -64,13 +77,12 @@ def without_spark(module: str) -> ReputError:
     )
 
 
-def _place(error: BaseException) -> str:
-    """The line that raised it, and reput's own line that led there."""
-    frames = traceback.extract_tb(error.__traceback__)
+def _place(frames: Sequence[tuple[str, object]]) -> str:
+    """The file and line that raised it, and reput's own that led there, of all from the outermost on."""
     if not frames:
         return ""
-    package = Path(__file__).parent
-    last = frames[-1]
-    ours = next((frame for frame in reversed(frames) if Path(frame.filename).is_relative_to(package)), last)
-    through = "" if ours is last else f", called by {ours.filename} line {ours.lineno}"
-    return f" ({last.filename} line {last.lineno}{through})"
+    file, line = frames[-1]
+    own = f"/{Path(__file__).parent.name}/"  # another host may have it elsewhere
+    ours = next((frame for frame in reversed(frames) if own in frame[0]), frames[-1])
+    through = "" if ours is frames[-1] else f", called by {ours[0]} line {ours[1]}"
+    return f" ({file} line {line}{through})"

@@ -66,6 +66,21 @@ def test_the_examples_of_its_page(reput: Command, store: GoldenStore, tmp_path: 
     assert [tree(root) for root in roots.values()] == before
 
 
+def test_several_tags(reput: Command, store: GoldenStore) -> None:
+    """One spelling, and one meaning, as in ``query``."""
+    one, other, both, every, all_of_it = (
+        reput("dump", "commitlog", store.root, *options(store), *words).stdout.splitlines()
+        for words in (
+            ("--tags", "TagA"), ("--tags", "TagB"), ("--tags", " TagB||TagA "), ("--tags", "*"), (),
+        )
+    )  # fmt: skip
+    assert len(one) > 1 < len(other)
+    assert sorted(both) == sorted(one + other)
+    assert every == all_of_it
+    refused = reput("dump", "commitlog", store.root, *options(store), "--tags", "||")
+    assert (refused.code, "the tag expression names no tag" in refused.stderr) == (2, True)
+
+
 @pytest.mark.slow
 def test_json_lines_say_what_they_are(reput: Command, store: GoldenStore) -> None:
     def lines(*words: str | Path) -> list[dict[str, object]]:

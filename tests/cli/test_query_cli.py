@@ -121,6 +121,30 @@ def test_a_batch_and_the_messages_in_it(reput: Command, tmp_path: Path, sound: b
         assert "no whole message at byte" in found["body_problem"]
 
 
+def test_a_time_in_all_queues_of_a_topic(reput: Command, store: GoldenStore) -> None:
+    """Each queue's answer is that of the queue alone, also where it has no message there."""
+    words = ("--time", "2026-11-21T10:36:56.506Z", "--boundary", "lower")
+    both = query(reput, store, "--topic", "t", *words, "--json")
+    facts = json.loads(both.stdout)
+    lines, messages = [], []
+    assert [one["queue_id"] for one in facts["queues"]] == [0, 1, 2, 3]
+    for one in facts["queues"]:
+        queue = ("--queue", f"t:{one['queue_id']}", *words)
+        alone = json.loads(query(reput, store, *queue, "--json").stdout)
+        assert all(alone[name] == value for name, value in one.items() if name != "queue_id")
+        lines += [f"Queue {one['queue_id']}", *query(reput, store, *queue).stdout.splitlines()]
+        messages += alone["messages"]
+    assert (both.code, facts["found"], facts["messages"]) == (0, True, messages)
+    assert query(reput, store, "--topic", "t", *words).stdout.splitlines() == lines
+
+    after = query(reput, store, "--topic", "t", "--time", "2030-01-01", "--json")
+    facts = json.loads(after.stdout)
+    assert (after.code, facts["why"]) == (1, "none of the topic's queues has a message there")
+    assert all("a broker answers with queueOffset" in one["why"] for one in facts["queues"])
+    none = query(reput, store, "--topic", "Order", "--time", "0")
+    assert (none.code, none.stdout) == (1, "Not found: there is no such topic; did you mean Orders?\n")
+
+
 QUEUE = ("--queue", "t:0")
 KEY = ("--topic", "t", "--key", "k")
 
@@ -128,7 +152,7 @@ KEY = ("--topic", "t", "--key", "k")
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ((), "expected one of --offset, --id, --key, --queue, found none"),
+        ((), "expected one of --offset, --id, --key, --queue, or --time with --topic, found none"),
         (("--offset", "1", "--key", "k"), "found --offset and --key"),
         (("--offset", "1", "--limit", "5"), "expected --key or --at beside it, found --limit"),
         (
@@ -137,7 +161,11 @@ KEY = ("--topic", "t", "--key", "k")
         ),
         ((*QUEUE, "--index-type", "T"), "expected --key beside it, found --index-type"),
         (("--offset", "1", "--at", "5"), "expected --queue beside it, found --at"),
-        ((*KEY, "--boundary", "upper"), "expected --queue beside it, found --boundary"),
+        ((*KEY, "--boundary", "upper"), "expected --queue or --topic beside it, found --boundary"),
+        (("--time", "0"), "or --time with --topic, found none"),
+        (("--topic", "t"), "or --time with --topic, found none"),
+        (("--topic", "t", "--time", "0", "--at", "1"), "expected --queue beside it, found --at"),
+        ((*KEY, "--time", "0"), "expected --queue or --topic beside it, found --time"),
         ((*QUEUE, "--limit", "5"), "expected --key or --at beside it, found --limit"),
         ((*QUEUE, "--tags", "a"), "expected --at beside it, found --tags"),
         (
@@ -148,8 +176,8 @@ KEY = ("--topic", "t", "--key", "k")
         ((*QUEUE, "--at", "0", "--time", "0"), "expected one of them, found --at and --time"),
         ((*QUEUE, "--at", "0", "--boundary", "lower"), "expected --time beside it, found --boundary"),
         ((*QUEUE, "--bodies"), "expected --at or --time beside --queue"),
-        ((*QUEUE, "--topic", "t"), "expected --key or --id beside it, found --topic"),
-        (("--offset", "1", "--topic", "t"), "expected --key or --id beside it, found --topic"),
+        ((*QUEUE, "--topic", "t"), "expected --key, --id or --time beside it, found --topic"),
+        (("--offset", "1", "--topic", "t"), "expected --key, --id or --time beside it, found --topic"),
         (("--key", "k"), "expected --topic beside it: keys are indexed by topic, found --key alone"),
         (("--queue", "t"), "expected TOPIC:ID, e.g. orders:3, found t"),
         ((*QUEUE, "--time", "soon"), "--time can't be understood"),

@@ -12,15 +12,20 @@ import pytest
 
 from tests.rebuilds import Outcome, golden, run, words
 
+_NAMELESS = 'hostname nosuch.invalid && exec "$@"'
 _MOUNT = 'mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@"'
 
 
 def on_small_disk(directory: Path, options: str) -> list[str]:
     """The beginning of a command that sees a file system of its own at a directory."""
-    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-r", "-m"]
-    command = [*unshare, "sh", "-c", _MOUNT, "sh", options, str(directory)]
+    return unshared("-m", "sh", "-c", _MOUNT, "sh", options, str(directory))
+
+
+def unshared(what: str, *words: str) -> list[str]:
+    """The beginning of a command that has mounts (-m), network (-n) or host name (-u) of its own."""
+    command = ["unshare", *(() if os.geteuid() == 0 else ("-r",)), what, *words]
     if shutil.which("unshare") is None or subprocess.run([*command, "true"], check=False).returncode:
-        pytest.skip("NOT TESTED: this host lets nobody mount a file system of his own")
+        pytest.skip(f"NOT TESTED: this host lets nobody have such a thing of his own: unshare {what}")
     return command
 
 
@@ -72,6 +77,24 @@ def test_open_files(tmp_path: Path) -> None:
     outcome = limited(tmp_path, "-n 64", *words(store, "--out", tmp_path / "out", "--json"))
     assert_one_line(outcome, "Spark doesn't start; expected 1024 open files or more (ulimit -n), found 64")
     assert json.loads(outcome.stdout)["error"] == "Spark doesn't start"
+
+
+@pytest.mark.spark
+def test_no_network(tmp_path: Path) -> None:
+    """Java says of it only that a class can't be initialized; its cause is further down."""
+    store = golden("5.5.0-tiny", tmp_path)
+    given = words(store, "--out", tmp_path / "out", "--json")
+    expected = "Spark doesn't start; expected a network interface that is up"
+    for before in (unshared("-n"), unshared("-n", "env", "SPARK_LOCAL_IP=127.0.0.1")):
+        assert_one_line(run(*given, before=before), expected, "ip link set lo up")
+    nameless = unshared("-u", "sh", "-c", _NAMELESS, "sh")
+    expected = "Spark doesn't start; expected an address for this host's name, found none for nosuch.invalid"
+    assert_one_line(run(*given, before=nameless), expected, "SPARK_LOCAL_IP=127.0.0.1")
+    # Both steps help.
+    up = unshared("-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
+    for before in (up, [*nameless, "env", "SPARK_LOCAL_IP=127.0.0.1"]):
+        outcome = run(*words(store, "--out", tmp_path / before[1]), before=before)
+        assert outcome.code == 0, outcome.stderr
 
 
 @pytest.mark.spark

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 from pathlib import Path
 
@@ -109,11 +110,29 @@ def test_what_is_refused_changes_nothing(store: Path, tmp_path: Path, reput: Com
     (store / names.LOCK).write_text("lock")  # as a broker does when it starts
     outcome = reput("undo", store)
     assert outcome.code == 2
-    assert "the store has changed" in outcome.stderr
-    assert "no broker to have run since" in outcome.stderr
+    assert "can't be put back as a whole any more; nothing was changed" in outcome.stderr
+    assert re.search(
+        rf"{store}/lock: .*expected no broker to have run since .*found lock written to at 20", outcome.stderr
+    )
+    assert f"`reput check {store}`" in outcome.stderr
+    assert f"What was replaced stays in {store}/{swap.KEPT}{OLD}" in outcome.stderr
+    assert "swap" not in outcome.stderr
     assert tree(store, names.REPUT, names.LOCK) == {
         name: digest for name, digest in before.items() if name != names.LOCK
     }
+
+
+def test_what_was_replaced_and_is_gone_is_named(store: Path, reput: Command) -> None:
+    """An undo that puts back what is left of it would make a store that never was."""
+    kept = replace(store, OLD, QUEUE, "checkpoint", "ledger/row")
+    (kept / "checkpoint").unlink()
+    before = tree(store, names.REPUT)
+    for words in ((), ("--dry-run",)):
+        outcome = reput("undo", store, *words)
+        assert outcome.code == 2
+        assert f"{kept}/checkpoint: " in outcome.stderr
+        assert "expected what was replaced, found nothing" in outcome.stderr
+    assert tree(store, names.REPUT) == before
 
 
 def interrupt(root: Path) -> None:

@@ -191,6 +191,8 @@ def test_a_zone_with_summer_time_is_called_by_its_name() -> None:
         ),
         ("stats STORE --top=1", "stats STORE --limit 1"),
         ("dump commitlog STORE --body --limit 1", "dump commitlog STORE --bodies --limit 1"),
+        ("dump commitlog STORE --tag TagA --limit 1", "dump commitlog STORE --tags TagA --limit 1"),
+        ("export STORE --out - --tag=TagA --limit 1", "export STORE --out - --tags TagA --limit 1"),
     ],
 )
 def test_old_names_go_on_working_with_a_note(reput: Command, store: GoldenStore, old: str, new: str) -> None:

@@ -125,3 +125,39 @@ def test_an_expired_queue_goes_on(version: str, tmp_path: Path, spark: SparkSess
         assert {queue: most for queue, (_, most) in offsets(store, topics).items()} == {
             (topic, queue): length + 1 for topic in topics for queue, length in LENGTHS.items()
         }
+
+
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_an_expired_queue_of_files_goes_on_in_rocksdb(
+    version: str, tmp_path: Path, spark: SparkSession
+) -> None:
+    """Its least queueOffset is the next one, as with files, and what is sent next comes there."""
+    root, config = tmp_path / "store", {**SMALL_FILES, "fileReservedTime": 0}
+    with JavaStore(version, root, config) as store:
+        assert store.load()
+        store.start()
+        for queue, length in LENGTHS.items():
+            for n in range(length):
+                store.put(Message("Expired", queue, f"{n}".encode(), keys=f"k{n}"))
+        for _ in range(200):
+            store.put(Message("Orders", 0, bytes(1000)))
+        store.wait_dispatched()
+        expire(store)
+    with JavaStore(version, root, config) as store:
+        assert store.load()
+        before = offsets(store, ["Expired"])
+    assert before == {("Expired", queue): (length, length) for queue, length in LENGTHS.items()}
+    conf, in_rocksdb = tmp_path / "broker.conf", {**config, "storeType": "defaultRocksDB"}
+    conf.write_text(conf_text(in_rocksdb), encoding="utf-8")
+    options = RebuildOptions(store=root, broker_conf=conf, rocketmq_version=version)
+    assert rebuild(options, lambda: spark).findings == []
+    with JavaStore(version, root, in_rocksdb) as store:
+        assert store.load()
+        store.start()
+        assert offsets(store, ["Expired"]) == before
+        for queue, length in LENGTHS.items():
+            assert store.put(Message("Expired", queue, b"next")).queue_offset == length
+        store.wait_dispatched()
+        assert offsets(store, ["Expired"]) == {
+            ("Expired", queue): (length, length + 1) for queue, length in LENGTHS.items()
+        }

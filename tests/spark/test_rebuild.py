@@ -102,6 +102,36 @@ def rows(root: Path, kind: str) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: (row["batch_end"], str(row["topic"]), row["queue_id"], row["file"]))
 
 
+def test_what_still_keeps_a_broker_from_starting_is_the_result(
+    reput: Command, store: GoldenStore, out: Path
+) -> None:
+    """A rebuild makes queues and index anew, and neither the log nor what else a start stumbles over."""
+    segment = min((store.root / names.COMMIT_LOG).iterdir())
+    segment.write_bytes(segment.read_bytes()[:-1])
+    queue = min((store.root / names.CONSUME_QUEUE).rglob("0" * 20))
+    queue.write_bytes(queue.read_bytes()[:-20])
+    for where in (("--out", out), ("--in-place",)):
+        outcome = reput(*words(store, *where, "--json"))
+        assert outcome.code == 1
+        facts = json.loads(outcome.stdout)
+        assert [(one["kind"], one["path"]) for one in facts["stops"]] == [("wrong-length", str(segment))]
+    (step,) = facts["stops"][0]["next_steps"]
+    shown = reput(*words(store, "--in-place")).stdout.splitlines()
+    assert shown[0].endswith("as RocketMQ 5.3 writes it, but no broker starts on it")
+    assert shown[1:3] == [
+        "  stops at   1",
+        f"    commitlog/{segment.name}: wrong-length: {facts['stops'][0]['said']}",
+    ]
+    assert shown[3] == f"  next       {step}"
+
+    segment.write_bytes(segment.read_bytes() + b"\0")
+    (segment.parent / "notes.txt").write_text("hello")
+    outcome = reput(*words(store, "--in-place", "--json"))
+    facts = json.loads(outcome.stdout)
+    assert (outcome.code, facts["findings"]) == (1, [])
+    assert [one["path"] for one in facts["stops"]] == [f"{segment.parent}/notes.txt"]
+
+
 # --- beside the store ------------------------------------------------------------------------------------
 
 

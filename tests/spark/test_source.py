@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from datetime import UTC, datetime
 from itertools import pairwise
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from pyspark.errors import AnalysisException, PySparkException, StreamingQueryException
+from pyspark.errors import AnalysisException, PySparkException, PythonException, StreamingQueryException
+from pyspark.sql.functions import udf
 
 from reput.format import names, properties
 from reput.format.commitlog import Record
@@ -262,15 +264,26 @@ def test_spark_finds_it_by_its_name(spark: SparkSession, log: LogWriter) -> None
 
 
 @pytest.mark.parametrize("option", ["noSuch", "path"])
-def test_a_refusal_has_no_traceback_of_reputs_around_it(
-    read: Read, spark: SparkSession, tmp_path: Path, option: str
-) -> None:
-    load = read if option == "noSuch" else lambda **_: spark.read.format(NAME).load(str(tmp_path / "gone"))
+@pytest.mark.parametrize("source", [NAME, QUEUES, INDEX])
+def test_a_refusal_is_a_sentence(spark: SparkSession, tmp_path: Path, option: str, source: str) -> None:
+    """PySpark puts its error class and what it was doing before it, in the same line, and no stack."""
+
+    def load(**given: str) -> DataFrame:
+        return spark.read.format(source).options(**given).load(str(tmp_path / "gone"))
+
     with pytest.raises(AnalysisException) as refused:
-        load(**{option: "x"}).count()
-    lines = str(refused.value).splitlines()
-    told = next(number for number, line in enumerate(lines) if line.startswith("reput.errors."))
-    assert len(lines[:told]) <= 4, lines
+        load(**({option: "x"} if option == "noSuch" else {})).count()
+    told, *rest = str(refused.value).splitlines()
+    said = "the source has no such option;" if option == "noSuch" else str(tmp_path / "gone")
+    assert re.fullmatch(rf"\[PYTHON_DATA_SOURCE_ERROR\] [\w ]+: reput\.errors\.\w+Error: .*{said}.*, found .*", told)
+    assert rest == [" SQLSTATE: 38000"]
+
+
+def test_a_users_own_error_keeps_its_stack(spark: SparkSession, read: Read) -> None:
+    with pytest.raises(AnalysisException, match="no such option"):
+        read(noSuch="x")
+    with pytest.raises(PythonException, match=r"Traceback[\s\S]*ZeroDivisionError"):
+        spark.range(1).select(udf(lambda _: 1 // 0)("id")).collect()
 
 
 def test_registering_again_is_harmless(spark: SparkSession, log: LogWriter, read: Read) -> None:

@@ -338,7 +338,7 @@ def _wanted(
     return Wanted(
         topics=(topic,) if isinstance(topic, str) else tuple(topic),
         queues=tuple(map(_queue, [queue] if _is_one(queue) else queue)),
-        tag=tag,
+        tags=None if tag is None else frozenset({tag}),
         key=key,
         uniq_key=uniq_key,
         since=_ms("since", since),

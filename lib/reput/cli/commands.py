@@ -21,9 +21,11 @@ _ORDER = [
     "catalog",
     *("demo", "doctor", "pack"),
 ]
-_OLD_OPTIONS = {
+#: What options were called before, by command: they go on working, with a note.
+OLD_OPTIONS = {
     "query": {"--from": "--since", "--max": "--limit", "--count": "--limit", "--body": "--bodies"},
-    "dump commitlog": {"--body": "--bodies"},
+    "dump commitlog": {"--body": "--bodies", "--tag": "--tags"},
+    "export": {"--tag": "--tags"},
     "report": {"--output": "--out"},
     "stats": {"--top": "--limit"},
 }
@@ -44,7 +46,7 @@ class Commands(TyperGroup):
         name, command, rest = super().resolve_command(ctx, args)
         path = f"{name}" if ctx.parent is None else f"{ctx.info_name} {name}"
         set_command(path)
-        return name, command, _renamed(rest, _OLD_OPTIONS.get(path, {}), command)
+        return name, command, _renamed(rest, OLD_OPTIONS.get(path, {}), command)
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, in the order in which they are listed."""

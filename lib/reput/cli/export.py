@@ -20,7 +20,7 @@ from reput.cli.dump.options import (
     QueueEnd,
     QueuesOfLog,
     QueueStart,
-    Tag,
+    Tags,
     Topics,
     TransactionState,
     UniqKey,
@@ -117,7 +117,7 @@ def export_command(
     queue: QueuesOfLog = None,
     queue_start: QueueStart = None,
     queue_end: QueueEnd = None,
-    tag: Tag = None,
+    tags: Tags = None,
     key: Key = None,
     uniq_key: UniqKey = None,
     transaction: TransactionState = None,
@@ -155,7 +155,7 @@ def export_command(
                 found="no --out",
             )
         wanted = wanted_of(
-            topics=topic, queues=queue, queue_start=queue_start, queue_end=queue_end, tag=tag, key=key,
+            topics=topic, queues=queue, queue_start=queue_start, queue_end=queue_end, tags=tags, key=key,
             uniq_key=uniq_key, transaction=transaction, body_size_over=body_size_over, since=since,
             until=until,
         )  # fmt: skip

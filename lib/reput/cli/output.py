@@ -218,7 +218,8 @@ def inline(text: str) -> str:
 def summary_lines(summary: Summary) -> list[str]:
     """What came of a rebuild, for people."""
     return [
-        _headline(summary),
+        _headline(summary) + (", but no broker starts on it" if summary.stops else ""),
+        *_stops(summary),
         *_facts(summary),
         *remarks(summary),
         *_salvaged(summary),
@@ -362,6 +363,12 @@ def remarks(summary: Summary) -> list[str]:
     if summary.left_alone:
         lines.append(f"  as it was  {listed(summary.left_alone)}: the commit log alone doesn't hold them")
     return lines
+
+
+def _stops(summary: Summary) -> Iterator[str]:
+    if summary.stops:
+        yield from fact_lines("stops at", summary.stops, Path(summary.store))
+        yield from step_lines([], list(dict.fromkeys(problem.next_step for problem in summary.stops)))
 
 
 def _salvaged(summary: Summary) -> list[str]:

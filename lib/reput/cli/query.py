@@ -13,6 +13,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Since, Store, TimeZone, Until, WrittenBy
 from reput.cli.commands import LOOK
 from reput.cli.completing import queues, topics
+from reput.cli.dump.options import Tags
 from reput.cli.output import Output, inline, settings_told, told
 from reput.cli.times import held_times, moment, time_of
 from reput.config.settings import StoreSettings
@@ -20,6 +21,7 @@ from reput.config.stand_in import here
 from reput.errors import SettingsError, StoreError
 from reput.store import files
 from reput.store.nearest import nearest_queue
+from reput.store.temporary import write_alone
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -51,6 +53,10 @@ By key, in an hour:
 The queue offset of a time:
 
     reput query /data/store --queue orders:3 --time 2026-11-21T10:00 --boundary upper
+
+And of all queues of a topic:
+
+    reput query /data/store --topic orders --time 2026-11-21T10:00
 """
 
 
@@ -72,12 +78,14 @@ def query_command(
     at: Annotated[
         int | None, typer.Option("--at", metavar="N", help="The message at this queue offset.")
     ] = None,
-    tags: Annotated[
-        str | None,
-        typer.Option("--tags", metavar="EXPR", help="Only with one of these tags: 'A || B', or '*' for all."),
-    ] = None,
+    tags: Tags = None,
     when: Annotated[
-        str | None, typer.Option("--time", metavar="TIME", help="The queue offset of this time.")
+        str | None,
+        typer.Option(
+            "--time",
+            metavar="TIME",
+            help="The queue offset of this time, in --queue, or in each queue of --topic.",
+        ),
     ] = None,
     boundary: Annotated[
         Literal["lower", "upper"] | None,
@@ -98,7 +106,7 @@ def query_command(
     ] = None,
     topic: Annotated[
         str | None,
-        typer.Option("--topic", metavar="T", autocompletion=topics, help="For --key and --id."),
+        typer.Option("--topic", metavar="T", autocompletion=topics, help="For --key, --id and --time."),
     ] = None,
     begin: Since = None,
     end: Until = None,
@@ -151,13 +159,16 @@ def query_command(
 
     with Output(as_json, interrupted="nothing was changed") as output:
         store = here(store, derived=True)
-        _one_of(offset=offset, id=message_id, key=key, queue=queue)
-        _only_with("--queue", queue, at=at, tags=tags, time=when, boundary=boundary)
+        of_topic = topic if when is not None and key is message_id is offset is queue is None else None
+        if of_topic is None:
+            _one_of(offset=offset, id=message_id, key=key, queue=queue)
+        _only_with("--queue", queue, at=at, tags=tags)
+        _only_with("--queue or --topic", queue or of_topic, time=when, boundary=boundary)
         _only_with("--key", key, index_type=index_type, since=begin, until=end, to=up_to)
         _only_with("--at" if when is None else "--at instead of --time", at, tags=tags)
         _only_with("--key or --at", at if key is None else key, limit=limit)
         _only_with("--time", when, boundary=boundary)
-        _only_with("--key or --id", message_id if key is None else key, topic=topic)
+        _only_with("--key, --id or --time", key or message_id or of_topic, topic=topic)
         if key is not None and topic is None:
             raise _unclear("--key alone", "--topic beside it: keys are indexed by topic")
         if at is not None and when is not None:
@@ -169,6 +180,7 @@ def query_command(
         since, last = _times(begin, end, up_to)
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True, rocksdb=True)
         asked = QueryStore(settings)
+        bound = None if boundary is None else Boundary(boundary)
         if offset is not None:
             answer = ask.by_offset(asked, offset)
         elif message_id is not None:
@@ -176,11 +188,12 @@ def query_command(
         elif key is not None and topic is not None:
             most = MOST_OFFSETS if limit is None else limit
             answer = ask.by_key(asked, topic, key, since, last, most, index_type=index_type)
+        elif of_topic is not None and moment_asked is not None:
+            answer = ask.by_time_in_all(asked, of_topic, moment_asked, bound)
         elif place is not None:
             if at is not None:
                 answer = ask.by_queue(asked, *place, at, limit, tags)
             elif moment_asked is not None:
-                bound = None if boundary is None else Boundary(boundary)
                 answer = ask.by_time(asked, *place, moment_asked, bound)
             else:
                 answer = ask.queue_range(asked, *place)
@@ -219,7 +232,7 @@ def _save(store: QueryStore, answer: Answer, body: Path | None, record: Path | N
     wanted = [] if record is None else [(files.new_file(record, store.root), store.log.record(shown.message))]
     wanted += [] if body is None else [(files.new_file(body, store.root), shown.message.body())]
     for file, data in wanted:
-        files.write_atomically(file, data)
+        write_alone(file, data)
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,6 +292,13 @@ class Display:
         from reput.query import ask
 
         answer, facts = self.answer, self.answer.facts
+        bodies = iter(self.bodies)
+        for number, one in answer.by_queue.items():
+            yield f"Queue {number}"
+            its = tuple(next(bodies) for _ in one.messages)
+            yield from replace(self, answer=one, bodies=its, meant=None, log_times=None).lines()
+        if answer.by_queue:
+            return
         if not answer.found:
             hint = "" if self.log_times is None else f"; {held_times(self.log_times)}"
             hint += "" if self.meant is None else f"; did you mean {self.meant}?"
@@ -368,7 +388,7 @@ def _one_of(**options: object) -> None:
     if len(given) != 1:
         raise SettingsError(
             "what to look for is not clear",
-            expected="one of " + ", ".join(f"--{name}" for name in options),
+            expected="one of " + ", ".join(f"--{name}" for name in options) + ", or --time with --topic",
             found=" and ".join(given) or "none",
         )
 

@@ -99,8 +99,9 @@ def report_command(
     from reput.report.gather import GatherOptions
     from reput.report.language import of_environment
     from reput.report.page import render
-    from reput.report.target import check_target, write_page
+    from reput.report.target import check_target
     from reput.report.units import Zone
+    from reput.store.temporary import write_alone
 
     with Output(as_json, interrupted="no page was written") as said:
         store = here(store, derived=True)
@@ -114,7 +115,7 @@ def report_command(
         page = b""
         if target is not None:
             page = render(facts, rows, Zone(zone(), zone_name()), lang or of_environment(os.environ))
-            write_page(target, with_urls(page.decode()).encode())
+            write_alone(target, with_urls(page.decode()).encode())
     said.show(facts, _lines(facts, output, len(page)))
 
 

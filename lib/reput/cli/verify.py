@@ -32,8 +32,9 @@ from reput.cli.output import (
 from reput.config.stand_in import here
 from reput.errors import OutputError, SettingsError
 from reput.remote.place import is_url, url_of
-from reput.store.files import new_file, reporting, write_atomically
+from reput.store.files import new_file, reporting
 from reput.store.space import human
+from reput.store.temporary import write_alone
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -134,7 +135,7 @@ def verify_command(
                 )
             )
         if kept is not None and proofs is not None:
-            write_atomically(proofs, kept.proofs.encode())
+            write_alone(proofs, kept.proofs.encode())
     output.show(report if kept is None else kept, _lines(report))
 
 

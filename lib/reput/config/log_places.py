@@ -5,10 +5,11 @@ STORE wins over ``storePathRootDir``: a copied store is read with the original's
 
 from __future__ import annotations
 
+import ntpath
 import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath, PureWindowsPath
 
 from reput.config.broker_conf import JAVA_WHITE, BrokerConf
 from reput.config.java_properties import Property
@@ -19,6 +20,7 @@ from reput.store.listing import names_seen
 #: DLedgerCommitLog takes what follows the first character for a number.
 _MEMBER = re.compile(r"[A-Za-z][0-9]{1,9}", re.ASCII)
 _PATH_SEPARATOR = ","  # MessageStoreConfig.MULTI_PATH_SPLITTER
+_DRIVE = re.compile(r"[A-Za-z]:")
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +105,18 @@ def dledger_settings(root: Path, conf: BrokerConf) -> DLedgerSettings | None:
 def _is_below_root(text: str, conf: BrokerConf) -> bool:
     """Whether a directory lies below broker.conf's storePathRootDir."""
     conf_root = _conf_root(conf)
-    return conf_root is not None and Path(os.path.normpath(text)).is_relative_to(conf_root)
+    return conf_root is not None and _is_below(_path(text), conf_root)
+
+
+def _path(text: str) -> PurePath:
+    """A path as broker.conf has it, without ``..``; Windows' own with a drive or a backslash."""
+    if not text.startswith("/") and ("\\" in text or _DRIVE.match(text)):
+        return PureWindowsPath(ntpath.normpath(text))
+    return Path(os.path.normpath(text))
+
+
+def _is_below(path: PurePath, other: PurePath) -> bool:
+    return type(path) is type(other) and path.is_relative_to(other)
 
 
 def _parts(text: str, several: bool) -> list[str]:
@@ -131,10 +144,19 @@ def _place(text: str, entry: Property, root: Path, conf: BrokerConf) -> Path:
             "no NUL, and no half of a surrogate pair",
             "A broker can't open it, either.",
         )
-    path = Path(os.path.normpath(text))
+    path = _path(text)
     conf_root = _conf_root(conf)
-    if conf_root is not None and path.is_relative_to(conf_root):
-        return root / path.relative_to(conf_root)
+    if conf_root is not None and _is_below(path, conf_root):
+        return root.joinpath(*path.relative_to(conf_root).parts)
+    if not isinstance(path, Path):
+        raise conf.error(
+            entry,
+            f"{entry.key} names a directory on Windows that isn't below storePathRootDir",
+            f"a directory below {conf_root or 'storePathRootDir'}, which STORE stands for, or one here",
+            "In a copy of the file, write each backslash twice: the broker drops a single one, too."
+            if path.drive and not path.root
+            else f"In a copy of the file, let {entry.key} name the directory that holds these segments here.",
+        )
     if not path.is_absolute():
         raise conf.error(
             entry,
@@ -145,9 +167,9 @@ def _place(text: str, entry: Property, root: Path, conf: BrokerConf) -> Path:
     return path
 
 
-def _conf_root(conf: BrokerConf) -> Path | None:
+def _conf_root(conf: BrokerConf) -> PurePath | None:
     text = conf.text("storePathRootDir")
-    return Path(os.path.normpath(text)) if text and _can_be_a_name(text) else None
+    return _path(text) if text and _can_be_a_name(text) else None
 
 
 def _can_be_a_name(text: str) -> bool:
@@ -167,7 +189,7 @@ def _refuse_ambiguous(dirs: list[Path], entry: Property, root: Path, conf: Broke
         return
     copied = _has_names(own)
     conf_root = _conf_root(conf)
-    if conf_root is not None and _same(conf_root, root):
+    if isinstance(conf_root, Path) and _same(conf_root, root):
         return
     if not any(_is_dir(path) for path in dirs):
         step = f"Remove the line from a copy of the file to read {own}." if copied else None

@@ -26,6 +26,7 @@ from reput.log.segments import open_segment
 from reput.query.queue import QueueView
 from reput.query.rocksdb import RocksQueueView, is_read_from, queues_in_rocksdb
 from reput.store import files
+from reput.store.temporary import write_alone
 from reput.words import SCHEMA_VERSION, counted
 
 if TYPE_CHECKING:
@@ -318,7 +319,7 @@ def write(
         except ReputError as error:
             done.not_read.append(str(error))
     done.ranges = len(lines) - 1
-    files.write_atomically(file, "".join(f"{line}\n" for line in lines).encode())
+    write_alone(file, "".join(f"{line}\n" for line in lines).encode())
     return done
 
 

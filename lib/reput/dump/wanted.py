@@ -98,7 +98,7 @@ class Wanted:
         topics: one of these.
         queues: one of these, (topic, queueId); a queueId of None stands for all queues of the topic.
         queue_start, queue_end: half open, of queueOffsets.
-        tag: TAGS is this.
+        tags: TAGS is one of these.
         key: a word of KEYS, or UNIQ_KEY, is this, as a client asks for a key.
         uniq_key: UNIQ_KEY is this.
         transaction: its state.
@@ -110,7 +110,7 @@ class Wanted:
     queues: tuple[tuple[str, int | None], ...] = ()
     queue_start: int | None = None
     queue_end: int | None = None
-    tag: str | None = None
+    tags: frozenset[str] | None = None
     key: str | None = None
     uniq_key: str | None = None
     transaction: Transaction | None = None
@@ -147,8 +147,9 @@ class Wanted:
             mask &= found.body_length[:count] > self.body_size_over
         if self.topics or self.queues:
             mask &= self._places(data, found, count)
-        if self.tag is not None:
-            mask &= Pieces(data, found.tags[:count], found.tags_length[:count]).are(_bytes(self.tag))
+        if self.tags is not None:
+            tags = Pieces(data, found.tags[:count], found.tags_length[:count])
+            mask &= np.any([tags.are(_bytes(tag)) for tag in self.tags], axis=0)
         if self.key is not None or self.uniq_key is not None:
             unique_keys = Pieces(data, found.unique_key[:count], found.unique_key_length[:count])
             if self.uniq_key is not None:

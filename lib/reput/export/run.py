@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import secrets
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -29,6 +28,7 @@ from reput.store import files
 from reput.store.lock import store_holder
 from reput.store.nearest import nearest_of
 from reput.store.outside import check_outside
+from reput.store.temporary import beside
 
 LINES, STORE = "lines", "store"
 #: The place of lines that stands for stdout.
@@ -290,17 +290,12 @@ def _opened(options: ExportOptions, place: LogPlace) -> Iterator[Callable[[Messa
                 store.finish()
         return
     target = Path(os.path.realpath(options.out))
-    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    with files.reporting("the export can't be written", target):
-        try:
-            # Messages are nobody else's business.
-            with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-                yield lambda message: file.write(line(message))
-                file.flush()
-                os.fsync(file.fileno())
-                empty = not file.tell()
-            if not empty:
-                temporary.replace(target)
-                files.fsync_dir(target.parent)
-        finally:
-            temporary.unlink(missing_ok=True)
+    # Messages are nobody else's business.
+    with beside(target, mode=0o600) as temporary, files.reporting("the export can't be written", target):
+        with temporary.open("wb") as file:
+            yield lambda message: file.write(line(message))
+            file.flush()
+            os.fsync(file.fileno())
+            empty = not file.tell()
+        if not empty:
+            files.rename(temporary, target)

@@ -11,9 +11,7 @@ Source: ``CommitLog.DefaultAppendMessageCallback.doAppend``, ``AppendMessageCall
 from __future__ import annotations
 
 import json
-import secrets
 import shutil
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
@@ -25,6 +23,7 @@ from reput.errors import OutputError, StoreError
 from reput.format import commitlog, javastring, names, properties
 from reput.format.commitlog import Record
 from reput.store import files
+from reput.store.temporary import beside
 
 _PIECE = 4 << 20
 
@@ -47,17 +46,18 @@ class SmallStore:
         self._settings = settings
         self._size = segment_size
         #: It is built beside its place, on the same file system, and a name with a dot is nobody's store.
-        self._staging = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
+        self._beside = beside(path, directory=True)
         self._fd: int | None = None
         self._waiting = bytearray()
         self._end = 0
         self._next: dict[tuple[bytes, int], int] = {}
 
     def __enter__(self) -> Self:
+        self._staging = self._beside.__enter__()
         try:
             files.make_dirs(self._staging / names.COMMIT_LOG)
         except OutputError:
-            self._remove()
+            self.__exit__(None, None, None)
             raise
         return self
 
@@ -119,11 +119,7 @@ class SmallStore:
         if self._fd is not None:
             files.system.close(self._fd)
             self._fd = None
-        self._remove()
-
-    def _remove(self) -> None:
-        with suppress(OutputError):
-            files.remove_tree(self._staging)
+        self._beside.__exit__(None, None, None)
 
     def _renumbered(self, record: Record) -> Record:
         values = properties.parse(record.properties)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +14,7 @@ from reput.format.rocksdbqueue import QueueEnd
 from reput.job.carry import missing_queues, queues_without_messages
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.rocksdb.installed import installed
+from reput.store.last_file import NO_UNIT
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
@@ -129,93 +131,119 @@ def carried(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
     """The last message of each queue of the store whose messages have all expired from the log.
 
     A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place or
-    restored. Where that can't be told, such queues begin at 0, and the journal gets a finding.
+    restored, by its database and its files: of a queue in both what goes further. Where that can't be told,
+    such queues begin at 0, and the journal gets a finding.
     """
     name = str(plan.settings.rocksdb.queues)
     directory, remote = plan.settings.root / name, plan.settings.remote
     if remote is not None:
         if not plan.log.start:
             return {}
-        if not is_database(remote.evidence_root / name):
-            return _last_units(plan, with_queues(remote, missing_queues(plan, remote.evidence_root)))
-        directory = with_queues(remote, [name]) / name
+        store = with_queues(remote, missing_queues(plan, remote.evidence_root))
+        is_there = is_database(remote.evidence_root / name)
+        directory = with_queues(remote, [name]) / name if is_there else directory
     elif not plan.in_place:
         return {}
-    if not is_database(directory):
-        return _last_units(plan, plan.settings.root)
+    else:
+        store, is_there = plan.settings.root, is_database(directory)
+    found: dict[tuple[bytes, int], QueueEnd] = {}
+    doubtful: dict[tuple[bytes, int], QueueEnd] = {}
     try:
-        with opened(directory) as database:
-            return expired_ends(database, plan)
+        if is_there:
+            with opened(directory) as database:
+                found = expired_ends(database, plan, doubtful if plan.log.start else None)
     except StoreError as error:
         _tell(
             plan,
             str(error.path or directory),
             str(error.expected or "a RocksDB that can be read"),
             f"{error.found or 'none'}: {error.problem}",
-            "queues without a message in the log begin at 0 again",
+            "queues without a message in the log begin at 0 again, but for those with files",
         )
-    return {}
+    for (topic, queue_id), end in list(doubtful.items())[:1]:
+        what = f"none at {end.position}, where {topic.decode('utf-8', 'replace')}:{queue_id} ends"
+        others = f", and {len(doubtful) - 1:,} more queues" if len(doubtful) > 1 else ""
+        outcome = "without a message in the log, they go on behind it"
+        _tell(plan, str(directory), "a message in the log", what + others, outcome, len(doubtful))
+    found |= {queue: QueueEnd(plan.log.start - 1, end.queue_offset) for queue, end in doubtful.items()}
+    for queue, end in _last_units(plan, store, found.keys()).items():
+        found[queue] = max(found.get(queue, end), end, key=lambda one: one.queue_offset)
+    return found
 
 
 def _tell(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> None:
-    """Have the journal say, once, that queues whose messages have expired begin at 0."""
-    state = plan.journal.state
-    if any(each.kind == EXPIRED_QUEUES for each in state.findings):
-        return
-    start = plan.log.start
+    """Have the journal say, once, what becomes of queues whose messages have expired."""
+    state, start = plan.journal.state, plan.log.start
     finding = Finding(EXPIRED_QUEUES, path, start, start, expected, found, outcome, count=count)
-    plan.journal.append(replace(state.without_messages(), findings=[finding]))
+    if finding not in state.findings:
+        plan.journal.append(replace(state.without_messages(), findings=[finding]))
 
 
-def expired_ends(database: Database, plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
+def expired_ends(
+    database: Database, plan: Plan, doubtful: dict[tuple[bytes, int], QueueEnd] | None = None
+) -> dict[tuple[bytes, int], QueueEnd]:
     """The last message of each queue of a database that points before the log.
+
+    Args:
+        doubtful: gets those that point into it, of queues that the log has no message of.
 
     Raises:
         StoreError: it can't be read.
     """
     found: dict[tuple[bytes, int], QueueEnd] = {}
+    state = plan.journal.state
     for keys, values in database.blocks(rocksdbqueue.OFFSETS):
         for key, value in zip(keys, values, strict=True):
             parsed, end = rocksdbqueue.parse_offset_key(key), rocksdbqueue.parse_offset(value)
             if parsed is None or end is None or parsed.which != rocksdbqueue.MAX:
                 continue
-            if end.position < plan.log.start and plan.selection.wants_topic(parsed.topic):
+            if not plan.selection.wants_topic(parsed.topic) or key == rocksdbqueue.CHECKPOINT_KEY:
+                continue
+            name = parsed.topic.decode("utf-8", "surrogateescape"), parsed.queue_id
+            if end.position < plan.log.start:
                 found[parsed.topic, parsed.queue_id] = end
+            elif doubtful is not None and end.position < state.cursor and name not in state.queues:
+                doubtful[parsed.topic, parsed.queue_id] = end
     return found
 
 
-def _last_units(plan: Plan, store: Path) -> dict[tuple[bytes, int], QueueEnd]:
-    """The same of a store whose queues are in files.
+def _last_units(plan: Plan, store: Path, known: Set[tuple[bytes, int]]) -> dict[tuple[bytes, int], QueueEnd]:
+    """The same of what a store has of queues in files.
+
+    A place before the log stands for one that can't be told, or that the log should have a message at.
 
     Args:
         store: has the queues that the log has no message of.
+        known: those of which nothing is told where their files don't say it.
     """
     found: dict[tuple[bytes, int], QueueEnd] = {}
     at_zero: list[tuple[str, str, str]] = []
+    doubtful: list[tuple[str, str, str]] = []
     start = plan.log.start
     if not start:
         return found  # nothing has expired
     # A light queue, which RocksDB doesn't have then, may have any name.
     maybe_light = plan.settings.enable_multi_dispatch and not plan.settings.rocksdb.lmq
     for queue in queues_without_messages(plan, store):
-        last = queue.last
+        last, key = queue.last, (queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id)
         if isinstance(last, str):
-            at_zero.append((str(queue), "a last file that begins with units", last))
-        elif last.last_position < 0:
-            at_zero.append((str(queue), "a unit before the log's end", "blanks alone"))
-        elif last.last_position >= start:
-            if maybe_light:
+            if last != NO_UNIT and key not in known:
+                at_zero.append((str(queue), "a last file that begins with units", last))
+            continue
+        if last.last_position >= start:
+            if maybe_light or key in known:
                 continue
             unit = f"one at {last.last_position}, queueOffset {last.next_offset - 1}"
-            at_zero.append((str(queue), f"a last unit before {start}, where the log begins", unit))
-        else:
-            end = QueueEnd(last.last_position, last.next_offset - 1)
-            found[queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id] = end
-    if at_zero:
-        named, expected, what = at_zero[0]
-        others = f", and {len(at_zero) - 1:,} more queues" if len(at_zero) > 1 else ""
-        outcome = "without a message in the log, they begin at 0 again"
-        _tell(plan, plan.settings.place, f"{named}: {expected}", f"{what}{others}", outcome, len(at_zero))
+            doubtful.append((str(queue), f"a last unit before {start}, where the log begins", unit))
+        position = last.last_position if 0 <= last.last_position < start else start - 1
+        found[key] = QueueEnd(position, last.next_offset - 1)
+    for odd, outcome in ((at_zero, "they begin at 0 again"), (doubtful, "they go on behind that unit")):
+        if not odd:
+            continue
+        named, expected, what = odd[0]
+        others = f", and {len(odd) - 1:,} more queues" if len(odd) > 1 else ""
+        outcome = f"without a message in the log, {outcome}"
+        _tell(plan, plan.settings.place, f"{named}: {expected}", f"{what}{others}", outcome, len(odd))
     return found
 
 

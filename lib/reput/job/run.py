@@ -22,7 +22,7 @@ from reput.job import databases
 from reput.job.carry import carry_over, drop_carried
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
-from reput.job.summary import Summary, summarize
+from reput.job.summary import Summary, left_to_mend, summarize
 from reput.log.segments import likely_end, open_segment
 from reput.store import files
 from reput.store.lock import OutputLock
@@ -94,7 +94,7 @@ def rebuild(
             kept = _swap(plan) if kept is None else kept
             files.remove_tree(plan.root)
         summary = summarize(plan, before, time.perf_counter() - started, kept, stages)
-        return replace(summary, catalog=cataloged)
+        return replace(summary, catalog=cataloged, stops=left_to_mend(plan))
 
 
 def write(

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
-from reput.errors import Finding
+from reput.errors import Finding, ReputError
+from reput.format import names
 from reput.job.carry import gone_queues
 from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
@@ -17,6 +18,7 @@ from reput.store.last_file import NO_UNIT, LastFile
 from reput.store.nearest import nearest_queue
 
 if TYPE_CHECKING:
+    from reput.broker.problem import Problem
     from reput.catalog.options import Cataloged
     from reput.job.plan import Plan
     from reput.replay.state import State
@@ -49,6 +51,7 @@ class Summary:
         salvaged: damaged ranges kept, places filled and messages hidden, by kind; the newest ones only.
         findings: what was skipped.
         left_alone: what a store rebuilt in place has and no log holds: timer wheel, compaction.
+        stops: what keeps a broker from starting on the store, and isn't mended by what was made.
         kept: the directory that holds what was replaced, None when nothing was.
         stages: wall time by stage, s.
         catalog: the result for the table of messages, None when no table was wanted.
@@ -81,6 +84,7 @@ class Summary:
     salvaged: dict[str, int] = field(default_factory=dict)
     findings: list[Finding] = field(default_factory=list)
     left_alone: list[str] = field(default_factory=list)
+    stops: list[Problem] = field(default_factory=list)
     kept: str | None = None
     stages: dict[str, float] = field(default_factory=dict)
     followed: bool = False
@@ -89,8 +93,13 @@ class Summary:
 
     @property
     def exit_code(self) -> int:
-        """0 when all is sound, 1 with findings, broken queues, or when a requested queue isn't in the log."""
-        return int(bool(self.findings or self.absent_queues or self.has_broken_queues))
+        """0 when all is sound, 1 otherwise.
+
+        With findings, broken queues, a requested queue that isn't in the log, or a store rebuilt in place on
+        which no broker starts.
+        """
+        stops = self.in_place and self.stops
+        return int(bool(self.findings or self.absent_queues or self.has_broken_queues or stops))
 
     @property
     def has_broken_queues(self) -> bool:
@@ -100,7 +109,7 @@ class Summary:
 
     def to_dict(self) -> dict[str, object]:
         """The summary as a JSON-ready mapping."""
-        apart = ("findings", "stages", "catalog", "basis")
+        apart = ("findings", "stops", "stages", "catalog", "basis")
         facts = {name: getattr(self, name) for name in self.__slots__ if name not in apart}
         findings = [finding.to_dict() for finding in self.findings]
         catalog = None if self.catalog is None else self.catalog.to_dict()
@@ -109,6 +118,7 @@ class Summary:
             "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
             "findings": findings,
+            "stops": [problem.to_dict() for problem in self.stops],
             "stages": self.stages,
             "catalog": catalog,
         }
@@ -172,6 +182,25 @@ def summarize(
         stages=stages,
         basis=plan.settings.basis,
     )
+
+
+def left_to_mend(plan: Plan) -> list[Problem]:
+    """What keeps a broker from starting on a store, but for what was made; nothing while one runs on it."""
+    from reput.broker.snapshot import take
+
+    root = plan.settings.root
+    if plan.settings.remote is not None:
+        return []
+    try:
+        found = take(plan.settings)
+    except ReputError:  # who reads the store next says why
+        return []
+    made = [] if plan.in_place else [root / name for name in names.OUTPUT]
+    return [
+        problem
+        for problem in found.problems
+        if problem.stops and found.holder is None and not any(map(Path(problem.path).is_relative_to, made))
+    ]
 
 
 def _absent(selection: Selection, state: State) -> dict[str, tuple[str, int | None]]:

@@ -52,7 +52,7 @@ def undo(store: Path, kept: Path | None = None) -> Undone:
     root = Path(os.path.abspath(store))
     check_store(root)
     if not swap.is_pending(root):
-        chosen(root, kept)  # refused before a lock is written
+        swap.undone_names(root, chosen(root, kept))  # refused before a lock is written
     owner = Owner.of_store(root, [root / names.COMMIT_LOG])
     owner.check_can_apply(root)
     with StoreLock(root, owner), OutputLock(root, owner):

@@ -12,6 +12,7 @@ from reput.errors import SettingsError, UnsupportedError
 from reput.lag.report import Flag, LagReport, QueueLag
 from reput.store import files
 from reput.store.reading import unreadable
+from reput.store.temporary import write_alone
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
 _TABLE, _LMQ_TABLE = "offsetTable", "lmqOffsetTable"
@@ -49,7 +50,7 @@ def write_corrected(report: LagReport, file: Path) -> LagReport:
             data = report.offsets.read_bytes()
         except OSError as error:
             raise unreadable("the file of committed offsets", report.offsets, error) from error
-        files.write_atomically(file, corrected(data, report.rows, report.offsets))
+        write_alone(file, corrected(data, report.rows, report.offsets))
     return replace(report, corrected=file if moved else None, moved=moved)
 
 

@@ -9,7 +9,6 @@ import platform
 import shutil
 import subprocess
 import tarfile
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
@@ -25,6 +24,7 @@ from reput.pack.libraries import take_along
 from reput.store import files
 from reput.store.space import check_free
 from reput.store.system_errors import shortage_in
+from reput.store.temporary import beside
 
 #: In the archive: what it holds, and what it needs of a host.
 MANIFEST = "reput-env.json"
@@ -215,8 +215,8 @@ def pack(
     with files.reporting("the archive can't be made", target):
         needed = int(sum(path.stat().st_size for path in sources.values()) * _ROOM)
         check_free(target.parent, needed, "the archive, and the files that it is made from")
-        with tempfile.TemporaryDirectory(prefix=f".{target.name}.", dir=target.parent) as scratch:
-            root, archive = Path(scratch, "environment"), Path(scratch, "archive")
+        with beside(target, directory=True) as scratch:
+            root, archive = scratch / "environment", scratch / "archive"
             tree = _Tree(root)
             say("putting together interpreter and packages")
             for place, path in sources.items():

@@ -45,12 +45,14 @@ class Answer:
         why: the reason if there isn't.
         facts: what else is known, by JSON names.
         messages: what was found, including hash collisions.
+        by_queue: the answers of a topic's queues, which these are of, by queue id.
     """
 
     found: bool
     why: str | None = None
     facts: dict[str, object] = field(default_factory=dict)
     messages: tuple[Shown, ...] = ()
+    by_queue: dict[int, Answer] = field(default_factory=dict)
 
     @property
     def exit_code(self) -> int:
@@ -230,6 +232,22 @@ def by_time(
     reason = _reason(store, status, missing_at) if not own else "no whole message is where the queue points"
     why = f"a broker answers with queueOffset {offset}, but {reason}"
     return Answer(False, f"{why}; {held(queue.min_offset, queue.max_offset)}", facts)
+
+
+def by_time_in_all(store: QueryStore, topic: str, timestamp: int, boundary: Boundary | None) -> Answer:
+    """As :func:`by_time`, of each queue of a topic; found when one of them has a message there.
+
+    Raises:
+        SettingsError, StoreError: see :func:`by_time`.
+    """
+    found = {number: by_time(store, topic, number, timestamp, boundary) for number in store.queue_ids(topic)}
+    queues = [
+        {"queue_id": number, "found": one.found, "why": one.why, **one.facts} for number, one in found.items()
+    ]
+    messages = tuple(shown for one in found.values() for shown in one.messages)
+    why = "none of the topic's queues has a message there" if found else "there is no such topic"
+    is_found = any(one.found for one in found.values())
+    return Answer(is_found, None if is_found else why, {"queues": queues}, messages, found)
 
 
 def held(min_offset: int, max_offset: int) -> str:

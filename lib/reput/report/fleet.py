@@ -12,7 +12,7 @@ from reput.remote import with_urls
 from reput.report import units
 from reput.report.facts import ATTENTION, BROKEN, SOUND
 from reput.report.page import ROWS, Tile, filled
-from reput.report.target import write_page
+from reput.store.temporary import write_alone
 from reput.words import counted
 
 #: A store's facts of one run: a row of the history (:mod:`reput.job.history`).
@@ -75,7 +75,7 @@ def write(path: Path, rows: Sequence[Row], earlier: Sequence[Row], zone: units.Z
     Raises:
         OutputError: it can't be written.
     """
-    write_page(path, with_urls(render(rows, earlier, zone).decode()).encode())
+    write_alone(path, with_urls(render(rows, earlier, zone).decode()).encode())
 
 
 def render(rows: Sequence[Row], earlier: Sequence[Row], zone: units.Zone | None = None) -> bytes:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -74,21 +72,3 @@ def is_report(path: Path) -> bool:
     with files.reporting("the file can't be read", path), open(path, "rb") as file:
         head = file.read(_HEAD)
     return not head or _MARK in head
-
-
-def write_page(path: Path, page: bytes) -> None:
-    """Write a page under a temporary name beside its own, and rename it.
-
-    Raises:
-        OutputError: it can't be written; what was there stays.
-    """
-    temporary = path.with_name(f".{path.name}.{secrets.token_hex(4)}.tmp")
-    with files.reporting("the report can't be written", path):
-        try:
-            with open(temporary, "xb") as file:
-                file.write(page)
-                file.flush()
-                os.fsync(file.fileno())
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import subprocess
-import tempfile
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -18,6 +16,7 @@ from reput.caches import CLIENT, can_write, own_directory, user_directory
 from reput.errors import SettingsError, SparkError
 from reput.spark.java import java
 from reput.store.reading import unreadable
+from reput.store.temporary import beside
 
 _LOCK = Path(__file__).with_name("client_jars.json")
 _TIMEOUT_SECONDS = 600
@@ -137,8 +136,9 @@ def _cache() -> Path:
 
 def _fetch(release: str, hashes: dict[str, str], target: Path) -> None:
     target.parent.mkdir(parents=True, exist_ok=True)
-    work = Path(tempfile.mkdtemp(prefix=f".{release}-", dir=target.parent))
-    try:
+    with beside(target, directory=True, wait=True) as work:
+        if target.is_dir():
+            return  # another process fetched it meanwhile
         (work / "ivy.xml").write_text(_module(hashes), encoding="utf-8")
         command = [
             *(java_command(), "-jar", str(pyspark_jar("ivy-")), "-m2compatible"),
@@ -167,13 +167,7 @@ def _fetch(release: str, hashes: dict[str, str], target: Path) -> None:
             )
         for coordinates, expected in hashes.items():
             _checked(work / "jars", coordinates, expected)
-        try:
-            (work / "jars").rename(target)
-        except OSError:
-            if not target.is_dir():  # else another process was faster
-                raise
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
+        (work / "jars").rename(target)
 
 
 def _last(said: str) -> str:

@@ -54,7 +54,6 @@ from reput.source.columns import (
 from reput.source.filters import ALL, FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, PARTS, Options
 from reput.source.read_statistics import ReadStatistics, reported
-from reput.source.stores import without_frames
 from reput.spark import worker_daemon
 from reput.store.witness import FileSeen, missing, naming_host, witness
 
@@ -96,7 +95,6 @@ class CommitLogDataSource(DataSource):
         UnsupportedError: the store uses a feature that reput doesn't read.
     """
 
-    @without_frames
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = Options.parse(dict(options))
@@ -118,7 +116,6 @@ class CommitLogDataSource(DataSource):
         """The batch reader; ``schema`` may name some of the columns."""
         return _BatchReader(self._options, self._chosen(schema), self._filters, self._where)
 
-    @without_frames
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
         """The stream reader; ``schema`` may name some of the columns.
 
@@ -131,7 +128,6 @@ class CommitLogDataSource(DataSource):
             )
         return CommitLogStreamReader(self._options, self._chosen(schema), self._where)
 
-    @without_frames
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802 - Spark's name
         """The stream reader for the parts of a live log; ``schema`` may name some of the columns."""
         return LivePartsReader(CommitLogStreamReader(self._options, self._chosen(schema), self._where))
@@ -370,7 +366,6 @@ class _BatchReader(FilteredReader):
         super().__init__(options.shared, filters, asked)
         self._plans = [_Plan(options, settings, names) for settings in options.shared.stores]
 
-    @without_frames
     def partitions(self) -> Sequence[InputPartition]:
         """From startOffset or the log's start to endOffset or its last whole record, of each store."""
         with reported(self._shared.read_report, tasks=0) as reads:
@@ -413,7 +408,6 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._fixed_end: int | None = None
         self._seen: dict[str, int] | None = None
 
-    @without_frames
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """startOffset, or the first segment's first byte; 0 while a live log has no segment."""
         if self._options.live and self._plan.live.segments() is None:
@@ -425,7 +419,6 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         most = self._options.max_bytes_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
-    @without_frames
     def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
         """The end of the next micro-batch: of the last whole record, or as far as ``limit`` and rate allow.
 
@@ -460,7 +453,6 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """The log's end as last seen, for the query's progress, whatever the limits."""
         return self._seen
 
-    @without_frames
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The partitions of a micro-batch; none when it is empty."""
         if start[_OFFSET] >= end[_OFFSET]:
@@ -475,7 +467,6 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         """A partition's rows."""
         return self._plan.read(partition, self._wanted, follows=True)
 
-    @without_frames
     def rows(self, start: dict[str, int], end: dict[str, int]) -> Iterator[pa.RecordBatch]:
         """The rows of a micro-batch of parts; none when it is empty."""
         # A list's iterator: Spark copies it.

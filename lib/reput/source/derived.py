@@ -25,7 +25,6 @@ from reput.source.filters import FilteredReader, Wanted
 from reput.source.options import QueueOptions, Shared
 from reput.source.ranges import Sized, gathered
 from reput.source.read_statistics import ReadStatistics, reported
-from reput.source.stores import without_frames
 from reput.spark import worker_daemon
 from reput.store.witness import FileSeen, file_seen, naming_host
 
@@ -73,7 +72,6 @@ class ConsumeQueueDataSource(_FilesDataSource):
 
     _NAME, _COLUMNS = QUEUES, QUEUE_COLUMNS
 
-    @without_frames
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = QueueOptions.parse(dict(options))
@@ -89,7 +87,6 @@ class IndexDataSource(_FilesDataSource):
 
     _NAME, _COLUMNS = INDEX, INDEX_COLUMNS
 
-    @without_frames
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
         self._options = Shared.parse(dict(options))
@@ -118,7 +115,6 @@ def _count(seen: FileSeen, reads: ReadStatistics) -> None:
 class _FilesReader(FilteredReader, Generic[_R]):
     """Reads ranges of files, those that are there when the query is planned."""
 
-    @without_frames
     def partitions(self) -> Sequence[InputPartition]:
         """Ranges of about ``partBytes`` bytes together."""
         shared = self._shared

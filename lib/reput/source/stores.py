@@ -7,14 +7,14 @@ import json
 import logging
 import os
 from collections.abc import Callable, Iterator, Mapping
-from functools import wraps
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import TypeVar
 
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError
 from reput.remote import is_url
+from reput.spark import worker_daemon
 from reput.unforeseen import TRACEBACK
 
 _LOG = logging.getLogger(__name__)
@@ -22,25 +22,11 @@ _LOG = logging.getLogger(__name__)
 STORE = "{store}"
 FAIL, SKIP = "fail", "skip"
 
-_P = ParamSpec("_P")
+if not os.environ.get(TRACEBACK):
+    worker_daemon.tell_in_a_sentence(ReputError)
+
 _K = TypeVar("_K")
 _T = TypeVar("_T")
-
-
-def without_frames(call: Callable[_P, _T]) -> Callable[_P, _T]:
-    """For what Spark asks of a source: a refusal has no traceback that Spark would print ahead of it."""
-
-    @wraps(call)
-    def asked(*arguments: _P.args, **more: _P.kwargs) -> _T:
-        try:
-            return call(*arguments, **more)
-        except ReputError as error:
-            if os.environ.get(TRACEBACK):
-                raise
-            refusal = error
-        raise refusal.with_traceback(None)
-
-    return asked
 
 
 def paths_of(options: Mapping[str, str]) -> tuple[Path, ...]:

@@ -24,7 +24,7 @@ from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
 from reput.spark.java import check_jars, is_submitted
 from reput.store.system_errors import shortage_in
-from reput.unforeseen import TRACEBACK
+from reput.unforeseen import REPORT, TRACEBACK, UNFORESEEN, raised_elsewhere
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -99,7 +99,10 @@ _DELTA_ARTIFACTS = (
 )
 _MASTER = re.compile(r"--master[= ]\s*[\"']?([^\s\"']+)")
 #: What Spark puts around an error's own text.
-_AROUND = re.compile(r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$")
+_AROUND = re.compile(
+    r"^\[[A-Z_.]+\] (?:Query \[.*?\] terminated with exception: )?|\s*SQLSTATE: \w+$"
+    r"|Job aborted due to stage failure: .* \(TID [0-9]+\) \([^()]+\): "
+)
 #: Where Spark says that a task failed; the driver is the executor of a local master.
 _EXECUTOR = re.compile(r"\(TID [0-9]+\) \(([^\s()]+) executor (?!driver\))[^\s()]+\)")
 _CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
@@ -107,6 +110,9 @@ _CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
 OPEN_FILES = 1024
 #: Printed by every JVM that Spark starts: it requests a module that only its linear algebra uses.
 _JVM_NOISE = b"WARNING: Using incubator modules: jdk.incubator.vector"
+#: What Java, and Python, say where no interface is up.
+_NO_NETWORK = ("No network interfaces configured", "Network is unreachable")
+_NO_ADDRESS = re.compile(r"UnknownHostException: ([^:\s]+)")
 #: A line that says why a JVM doesn't start.
 _JVM_CAUSE = re.compile(r"Exception|Error(?! occurred during)(?!: A JNI error)|[Cc]ould not|[Cc]annot")
 _DRAIN_SECONDS, _MOST_LINES = 2.0, 1000
@@ -324,6 +330,8 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
         return SparkError(
             "Spark failed", path=short.path, found=short.found, next_step=short.next_step, host=elsewhere
         )
+    if not ours and (found := raised_elsewhere(text)) is not None:
+        return SparkError(UNFORESEEN, found=found, next_step=REPORT, host=elsewhere)
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and _CALL_WITHOUT_ANSWER.fullmatch(lines[0]):
         del lines[0]  # the error itself is below
@@ -395,10 +403,26 @@ def _start_error(error: BaseException, said: str) -> SparkError:
         return SparkError(
             "Spark doesn't start", path=short.path, found=short.found, next_step=short.next_step
         )
+    if any(words in f"{said}\n{error}" for words in _NO_NETWORK):
+        return SparkError(
+            "Spark doesn't start",
+            expected="a network interface that is up, as the loopback: Spark's processes use it",
+            found="none",
+            next_step="Bring it up (`ip link set lo up`), or give the container a network, then run the same "
+            "command again",
+        )
     if not said:
         return spark_error(error)
     lines = [line.strip() for line in said.splitlines() if line.strip()]
-    found = next((line for line in lines if _JVM_CAUSE.search(line)), lines[-1])
+    causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
+    found = causes[-1] if causes else next((line for line in lines if _JVM_CAUSE.search(line)), lines[-1])
+    if (name := _NO_ADDRESS.search(found)) is not None:
+        return SparkError(
+            "Spark doesn't start",
+            expected="an address for this host's name",
+            found=f"none for {name[1]}",
+            next_step="Add the name to /etc/hosts, or set SPARK_LOCAL_IP=127.0.0.1 in the environment",
+        )
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most != resource.RLIM_INFINITY and most < OPEN_FILES:
         # A JVM that can't open its own files prints a lot, but not the cause.

@@ -17,6 +17,8 @@ from __future__ import annotations
 
 import sys
 import traceback
+from collections.abc import Callable
+from functools import partial
 from types import ModuleType, SimpleNamespace, TracebackType
 
 
@@ -40,6 +42,25 @@ def hide_closed_connections_of_planner() -> None:
     main = sys.modules["__main__"]
     if getattr(getattr(main, "__spec__", None), "name", None) == "pyspark.daemon":
         hide_closed_connections(main)
+
+
+def tell_in_a_sentence(kind: type[BaseException]) -> None:
+    """Have a process of Spark's tell its JVM such errors without the stack, and others as before.
+
+    What a worker and a planner do with an error is in ``pyspark.util.handle_worker_exception``, which both
+    have by that name (PySpark 4.2.0).
+    """
+    for name in ("__main__", "pyspark.worker", "pyspark.sql.worker.utils"):
+        module = sys.modules.get(name)
+        tell = getattr(module, "handle_worker_exception", None)
+        if tell is not None:
+            module.handle_worker_exception = partial(_tell, tell, kind)  # type: ignore[union-attr]
+
+
+def _tell(
+    tell: Callable[..., None], kind: type[BaseException], error: BaseException, *arguments: object
+) -> None:
+    tell(error, *arguments, **({"hide_traceback": True} if isinstance(error, kind) else {}))
 
 
 def hide_closed_connections_at_exit() -> None:

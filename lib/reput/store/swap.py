@@ -43,6 +43,7 @@ from typing import Any
 
 from reput.errors import OutputError
 from reput.format import names
+from reput.next_command import next_command
 from reput.store import files, system_errors
 from reput.store.file_system import mounted
 from reput.store.ownership import Owner
@@ -283,7 +284,8 @@ class Swap:
         if intent is None:
             return None
         _check_places(root, intent)
-        _refuse_stale(root, intent, _intent_path(root))
+        if (found := _broker_since(root, intent)) is not None:
+            raise _overtaken(root, _intent_path(root), "no broker to have run since the swap began", found)
         return _carry_out(root, intent)
 
 
@@ -300,7 +302,8 @@ def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> P
         The directory that holds what was in place.
 
     Raises:
-        SwapOvertakenError: a broker ran on the store since, so that the kept files are behind the log.
+        SwapOvertakenError: a broker ran on the store since, so that the kept files are behind the log; or not
+            all of them are there.
         OutputError: ``kept`` has no record of a swap, or see :meth:`Swap.run`.
     """
     back, added = undone_names(root, kept)
@@ -314,8 +317,14 @@ def undone_names(root: Path, kept: Path) -> tuple[list[str], list[str]]:
         SwapOvertakenError, OutputError: as in :func:`undo`.
     """
     done = _record_in(kept)
-    _refuse_stale(root, done, kept / INTENT)
-    back = [name for name in (*done.names, *done.remove) if os.path.lexists(kept / name)]
+    if (found := _broker_since(root, done)) is not None:
+        raise _too_late(
+            root, kept, root / names.LOCK, "no broker to have run since these files were replaced", found
+        )
+    back = [name for name in (*done.names, *done.remove) if name not in done.created]
+    for name in back:
+        if not os.path.lexists(kept / name):
+            raise _too_late(root, kept, kept / name, "what was replaced", "nothing")
     return back, list(done.created)
 
 
@@ -385,7 +394,7 @@ def _put(root: Path, intent: _Intent, name: str) -> None:
                     files.rename(staged, place)
                     return
             elif not _is_new(place, intent, name):
-                raise _overtaken(place, "the old or the new one", "another")
+                raise _overtaken(root, place, "the old or the new one", "another")
             _move(staged, old, intent.owner)
         case False, True, _:
             _move(staged, place, intent.owner)
@@ -393,7 +402,7 @@ def _put(root: Path, intent: _Intent, name: str) -> None:
             pass
         case _:
             where = [str(path) for path in (place, staged, old) if os.path.lexists(path)]
-            raise _overtaken(place, "the new one here or in staging", ", ".join(where) or "neither")
+            raise _overtaken(root, place, "the new one here or in staging", ", ".join(where) or "neither")
 
 
 def _finish(root: Path, intent: _Intent) -> Path:
@@ -453,20 +462,33 @@ def _broker_mark(root: Path) -> int | None:
     return facts.st_mtime_ns if facts.st_size else None
 
 
-def _refuse_stale(root: Path, intent: _Intent, record: Path) -> None:
-    if _broker_mark(root) != intent.broker_mark:
-        raise _overtaken(
-            record, "no broker to have run since the swap began", f"{root / names.LOCK} written to since"
-        )
+def _broker_since(root: Path, intent: _Intent) -> str | None:
+    """What shows that a broker has started since the swap began; None where nothing does."""
+    now = _broker_mark(root)
+    if now == intent.broker_mark:
+        return None
+    at = "" if now is None else f" at {datetime.fromtimestamp(now // 10**9, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return f"{names.LOCK} written to{at}, as by a broker that starts" if at else f"no {names.LOCK} any more"
 
 
-def _overtaken(path: Path, expected: str, found: str) -> SwapOvertakenError:
+def _too_late(root: Path, kept: Path, path: Path, expected: str, found: str) -> SwapOvertakenError:
     return SwapOvertakenError(
-        "the swap can't go on, the store has changed",
+        "what was replaced can't be put back as a whole any more; nothing was changed",
         path=path,
         expected=expected,
         found=found,
-        next_step="Rebuild the store again.",
+        next_step=f"Go on with the store as it is: `{next_command('check', root)}` says what a broker finds. "
+        f"What was replaced stays in {kept}; remove that when nothing in it is needed.",
+    )
+
+
+def _overtaken(root: Path, path: Path, expected: str, found: str) -> SwapOvertakenError:
+    return SwapOvertakenError(
+        "a run that was replacing files was interrupted, and can't be finished: the store has changed since",
+        path=path,
+        expected=expected,
+        found=found,
+        next_step=f"`{next_command('rebuild', root, '--in-place')}` gives that run up, and begins anew.",
     )
 
 

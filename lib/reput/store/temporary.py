@@ -1,4 +1,4 @@
-"""Temporary directories that killed processes have left."""
+"""Temporary files and directories, and what killed processes have left of them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import fcntl
 import os
 import shutil
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
+
+from reput.errors import OutputError
+from reput.store import files
 
 
 def sweep(place: Path, prefix: str, old_seconds: float) -> None:
@@ -32,3 +36,86 @@ def sweep(place: Path, prefix: str, old_seconds: float) -> None:
                     shutil.rmtree(entry.path, ignore_errors=True)
                 finally:
                     os.close(descriptor)
+
+
+@contextmanager
+def beside(path: Path, *, directory: bool = False, mode: int = 0o666, wait: bool = False) -> Iterator[Path]:
+    """``.NAME.tmp`` beside a place, empty, to be filled and renamed; what is still there goes with the block.
+
+    It is held by a lock (``flock``), so that what a killed run left is told from what another one fills now.
+
+    Args:
+        path: the place.
+        directory: a directory is made, else a file.
+        mode: of the file, less the umask.
+        wait: for another run that fills it, rather than to refuse.
+
+    Raises:
+        OutputError: another run fills it, or it can't be made.
+    """
+    temporary = path.with_name(f".{path.name}.tmp")
+    with files.reporting("it can't be written", temporary):
+        while (held := _held(temporary, directory=directory, mode=mode, wait=wait)) is None:
+            pass
+    try:
+        yield temporary
+    finally:
+        with suppress(OutputError, OSError):
+            if _is(held, temporary):
+                files.remove_tree(temporary)
+        os.close(held)
+
+
+def write_alone(path: Path, data: bytes) -> None:
+    """Replace a file that several runs may write at once: it holds what one of them wrote, as a whole.
+
+    Raises:
+        OutputError: it can't be written; what was there stays.
+    """
+    with beside(path, wait=True) as temporary, files.reporting("it can't be written", path):
+        with temporary.open("wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        files.rename(temporary, path)
+
+
+def _held(temporary: Path, *, directory: bool, mode: int, wait: bool) -> int | None:
+    """A descriptor with the lock on what was made; None where something was in the way: try again."""
+    is_new = True
+    try:
+        if directory:
+            temporary.mkdir()
+        else:
+            os.close(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, mode))
+    except FileExistsError:
+        is_new = False
+    try:
+        held = os.open(temporary, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+    except FileNotFoundError:
+        return None  # another run has just renamed or removed it
+    try:
+        try:
+            fcntl.flock(held, fcntl.LOCK_EX | (0 if wait else fcntl.LOCK_NB))
+        except BlockingIOError:
+            step = "Wait until it has ended, or name another place"
+            raise OutputError("another run is writing this", path=temporary, next_step=step) from None
+        except OSError:
+            pass  # no such locks here (NFS): then nothing tells two runs apart
+        is_ours = _is(held, temporary)
+        if is_ours and is_new:
+            return held
+        if is_ours:  # a killed run's
+            files.remove_tree(temporary)
+    except BaseException:
+        os.close(held)
+        raise
+    os.close(held)
+    return None
+
+
+def _is(held: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(held), path.lstat())
+    except FileNotFoundError:
+        return False

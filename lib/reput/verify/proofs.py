@@ -89,6 +89,9 @@ class Remembering:
         self._anew = anew
         self._is_believed = True
         self.after = Proofs()
+        #: What was proven of segments that a finding is told of, and which of these hold it again.
+        self._lost: dict[int, SegmentProof] = {} if anew else dict(self._before.lost)
+        self._back: dict[int, SegmentProof] = {}
         self._valid: dict[int, SegmentProof] = {}
         self._started = 0
         self._identities: dict[str, Identity] = {}
@@ -182,8 +185,9 @@ class Remembering:
             ReputError: something can't be read.
         """
         here = {segment.base: segment for segment in self._plan.log.segments}
+        self._find_back(runner, here)
         self._tell_gone(here)
-        old = {} if self._anew else self._before.segments
+        old = {} if self._anew else self._before.segments | self._back
         known = {
             base: proof
             for base, proof in old.items()
@@ -192,7 +196,9 @@ class Remembering:
         for base in sorted(old.keys() & here.keys() - known.keys()):
             if here[base].length != old[base].length:
                 self._changed(old[base], here[base], base)
-        changed = {base for base in known if not self._segment_same(known[base], here[base])}
+        changed = {
+            base for base in known if not self._segment_same(known[base], here[base])
+        } - self._back.keys()
         self._check_digests(runner, known, here, changed)
         if not self._is_believed:
             known.clear()
@@ -210,6 +216,42 @@ class Remembering:
             segment is not log.segments[-1] and segment.length == log.segment_size and end <= self._plan.end
         )
 
+    def _find_back(self, runner: Runner, here: Mapping[int, Segment]) -> None:
+        """End what was told of segments that hold again what was proven of them."""
+        parts: list[Part] = []
+        for base, proof in self._lost.items():
+            segment, last = here.get(base), self._before.segments.get(base)
+            if segment is None or segment.length != proof.length:
+                continue
+            if self._segment_same(proof, segment):
+                self._back[base] = proof
+            elif proof.sha256 and not (last is not None and self._segment_same(last, segment)):
+                self._back[base] = proof
+                parts += _parts_of(proof, segment)
+        for part, found in zip(
+            parts, in_waves(runner, [partial(sha256_of, one) for one in parts]), strict=True
+        ):
+            self.bytes_read += part.end - part.start
+            if dict(self._lost[part.base].sha256)[part.end] != found:
+                self._back.pop(part.base, None)
+        if not self._anew:
+            self.findings += self._before.told
+        self._end_told()
+
+    def _end_told(self) -> None:
+        """A finding ends where all segments that it is of hold again what was proven of them."""
+
+        def is_over(one: Difference) -> bool:
+            of = [base for base, proof in self._lost.items() if _is_of(one, proof)]
+            return bool(of) and all(base in self._back for base in of)
+
+        self.findings = [one for one in self.findings if not is_over(one)]
+
+    def _lose(self, proof: SegmentProof) -> None:
+        """Keep what was proven before the first finding of a segment: what was told earlier has no other."""
+        if not any(_is_of(one, proof) for one in self.findings):
+            self._lost[proof.base] = proof
+
     def _check_digests(
         self, runner: Runner, known: dict[int, SegmentProof], here: Mapping[int, Segment], changed: set[int]
     ) -> None:
@@ -223,12 +265,7 @@ class Remembering:
                     self._replaced.append((proof, segment))
                 del known[base]
                 continue
-            start = base
-            for end, _ in proof.sha256:
-                parts.append(
-                    Part(str(segment.path), base, segment.length, segment.length, start=start, end=end)
-                )
-                start = end
+            parts += _parts_of(proof, segment)
         tasks = [partial(sha256_of, part) for part in parts]
         for part, found in zip(parts, in_waves(runner, tasks), strict=True):
             self.bytes_read += part.end - part.start
@@ -243,6 +280,7 @@ class Remembering:
             # Only of the object something is known, not of its bytes.
             expected = f"the object that was verified on {self._before.verified}"
             found = self._other_object(proof, segment)
+        self._lose(proof)
         self.findings.append(
             Difference(
                 CHANGED,
@@ -270,9 +308,14 @@ class Remembering:
         Of the bytes that were verified nothing is left to be compared with; what came of them is. So this is
         for when the log has been verified.
         """
+        for base, proof in self._lost.items():
+            now = self.after.segments.get(base)
+            if not proof.sha256 and now is not None and self._says_the_same(proof, now):
+                self._back[base] = proof
+        self._end_told()
         for proof, segment in self._replaced:
             now = self.after.segments.get(proof.base)
-            if now is None or not self._says_the_same(proof, now):
+            if now is None or not (proof.base in self._back or self._says_the_same(proof, now)):
                 self._changed(proof, segment, proof.base)
                 continue
             if proof.identity is None:
@@ -292,9 +335,9 @@ class Remembering:
         """Segments at the log's end that aren't there any more: those at its head have expired."""
         last = max(here)
         gone = [proof for base, proof in self._before.segments.items() if base > last]
-        if not self._anew:
-            self.findings += self._before.told
         if gone and not self._anew:
+            for proof in gone:
+                self._lose(proof)
             first, end = min(one.base for one in gone), max(one.end for one in gone)
             path = self._plan.log.segments[-1].path.with_name(names.offset_name(first))
             self.findings.append(
@@ -477,6 +520,7 @@ class Remembering:
         segment = self._plan.log.segments[-1]
         proof = None if self._anew else self._before.segments.get(segment.base)
         if proof is not None and end < proof.end:
+            self._lose(proof)
             self.findings.append(
                 Difference(
                     GONE,
@@ -511,6 +555,11 @@ class Remembering:
         """
         after = self.after
         after.told = list(self.findings)
+        after.lost = {
+            base: proof
+            for base, proof in self._lost.items()
+            if any(_is_of(one, proof) for one in self.findings)
+        }
         if not _unbound(self._plan):
             self._keep_files(infos, blocks, unsound, outside)
         known = self._before.first_seen
@@ -594,6 +643,20 @@ def _of_segment(segment: Segment) -> Identity:
         return _of_file(segment.path)
     file = store.file_at(segment.path)
     return file.size, file.pin
+
+
+def _is_of(one: Difference, proof: SegmentProof) -> bool:
+    """Whether a finding about what was proven before is of this segment."""
+    return one.first < proof.end and proof.base < one.end
+
+
+def _parts_of(proof: SegmentProof, segment: Segment) -> list[Part]:
+    """What each digest of a segment is of."""
+    starts = [proof.base, *(end for end, _ in proof.sha256)]
+    return [
+        Part(str(segment.path), proof.base, segment.length, segment.length, start=start, end=end)
+        for start, (end, _) in zip(starts, proof.sha256, strict=False)
+    ]
 
 
 def _settings(plan: Plan) -> str:

@@ -133,7 +133,8 @@ class Proofs:
         seen: what was found of these files' places outside of what the log has.
         index_files: by name.
         first_seen: when each finding was first there, by :func:`finding_key`.
-        told: findings about what was proven before, told until all is verified again.
+        told: findings about what was proven before, told until that is there again, or all is verified again.
+        lost: what was proven of the segments that these are of, by base; none of those that 1.0.0 told.
     """
 
     place: str = ""
@@ -145,11 +146,13 @@ class Proofs:
     index_files: dict[str, IndexProof] = field(default_factory=dict)
     first_seen: dict[str, str] = field(default_factory=dict)
     told: list[Difference] = field(default_factory=list)
+    lost: dict[int, SegmentProof] = field(default_factory=dict)
     version: str = ""
 
     def encode(self) -> bytes:
         """As a file has it: JSON, compressed."""
-        queues = sorted({queue for segment in self.segments.values() for queue in segment.queues})
+        proofs = [*self.segments.values(), *self.lost.values()]
+        queues = sorted({queue for segment in proofs for queue in segment.queues})
         number = {queue: at for at, queue in enumerate(queues)}
         facts = {
             "format": FORMAT,
@@ -173,6 +176,7 @@ class Proofs:
             },
             "first_seen": self.first_seen,
             "told": [asdict(one) for one in self.told],
+            "lost": [_segment_out(one, number) for _, one in sorted(self.lost.items())],
         }
         return gzip.compress(json.dumps(facts, separators=(",", ":")).encode(), 6, mtime=0)
 
@@ -205,13 +209,16 @@ class Proofs:
                 # Its settings are another format's, so that no file would be believed; what was told stays.
                 facts |= {"place": "", "queue_files": [], "index_files": {}}
             queues = [(topic, queue_id) for topic, queue_id in facts["queues"]]
-            segments = [_segment_in(one, queues) for one in facts["segments"]]
+            segments, lost = (
+                {one.base: one for one in (_segment_in(each, queues) for each in facts.get(key, ()))}
+                for key in ("segments", "lost")
+            )
             files = [((topic, queue, base), *rest) for topic, queue, base, *rest in facts["queue_files"]]
             return cls(
                 facts["place"],
                 facts["verified"],
                 facts["settings"],
-                {one.base: one for one in segments},
+                segments,
                 {key: _identity(was) for key, was, _ in files},
                 {key: Seen(*seen) for key, _, seen in files if seen is not None},
                 {
@@ -228,6 +235,7 @@ class Proofs:
                 },
                 facts["first_seen"],
                 [Difference(**one) for one in facts["told"]],
+                lost,
                 str(facts.get("reput", "")),
             )
         except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError, zlib.error) as error:

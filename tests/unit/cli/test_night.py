@@ -110,7 +110,7 @@ def test_a_run_whose_page_cannot_be_written_goes_on(tmp_path: Path, monkeypatch:
         made = {**row(3), "finding_list": [], "seconds": 1.0, "messages": 1, "log_start": 0}
         kept.add(job.place, made, None, None)
     with monkeypatch.context() as full:
-        full.setattr(fleet, "write_page", no_space)
+        full.setattr(fleet, "write_alone", no_space)
         failed = CliRunner().invoke(app, words)
     assert failed.exit_code == 2, failed.output
     assert (history / "run.json").exists()

@@ -207,6 +207,55 @@ def test_a_commit_log_under_the_root_moves_with_the_store(
     assert settings.commit_log_dirs == (store / found,)
 
 
+@pytest.mark.parametrize(
+    ("conf_root", "conf_log", "found"),
+    [
+        (r"D:\\rocketmq\\store", r"D:\\rocketmq\\store\\commitlog", ["commitlog"]),
+        (r"D:\\rocketmq\\store\\", r"d:/RocketMQ/store/disk1/log", ["disk1/log"]),
+        ("D:/rocketmq/store", r"D:\\rocketmq\\x\\..\\store\\log", ["log"]),
+        (r"\\\\files\\mq\\store", r"\\\\files\\mq\\store\\commitlog", ["commitlog"]),
+        (r"store", r"store\\commitlog", None),
+        (r".\\store", r".\\store\\commitlog", ["commitlog"]),
+        ("D:/s", "D:/s/log1,D:/s/log2", ["log1", "log2"]),
+    ],
+)
+def test_a_conf_from_windows(store: Path, conf_root: str, conf_log: str, found: list[str] | None) -> None:
+    """``Properties.load`` makes one backslash of two; what lies below the root lies below STORE."""
+    text = f"storePathRootDir={conf_root}\nstorePathCommitLog={conf_log}\n"
+    if found is None:  # a root that may be Linux's isn't Windows'
+        refused(store, text)
+    else:
+        assert load(store, text).commit_log_dirs == tuple(store / name for name in found)
+
+
+@pytest.mark.parametrize(
+    ("conf_root", "conf_log", "named"),
+    [
+        (r"D:\\store", r"E:\\log", r"E:\\log"),
+        (r"D:\\store", r"D:\\store2\\log", r"D:\\store2\\log"),
+        (r"D:\\store", r"\\\\files\\mq\\log", r"\\files\\mq\\log"),
+        ("D:/store", "D:/store/log1,E:/log2", "E:/log2"),
+        ("/data/store", "D:/store/commitlog", "D:/store/commitlog"),
+        (None, "D:/store/commitlog", "D:/store/commitlog"),
+        (r"D:\store", r"D:\store\commitlog", "D:storecommitlog"),
+    ],
+)
+def test_a_log_on_windows_that_is_not_below_the_root(
+    store: Path, conf_root: str | None, conf_log: str, named: str
+) -> None:
+    root = "" if conf_root is None else f"storePathRootDir={conf_root}\n"
+    error = refused(store, f"{root}storePathCommitLog={conf_log}\n")
+    assert "names a directory on Windows that isn't below storePathRootDir" in error.problem
+    assert named in (error.found or "")
+    step = "write each backslash twice" if "storec" in named else "let storePathCommitLog name the directory"
+    assert step in (error.next_step or "")
+    # The advice ends.
+    here = segment(store.parent / "log" if "storec" not in named else store / "commitlog")
+    log = str(here) if "storec" not in named else conf_log.replace("\\", "\\\\")
+    root = root.replace("\\", "\\\\") if "storec" in named else root
+    assert load(store, f"{root}storePathCommitLog={log}\n").commit_log_dirs == (here,)
+
+
 def test_a_commit_log_elsewhere_stays_there(store: Path, tmp_path: Path) -> None:
     log = segment(tmp_path / "disk" / "commitlog")
     assert load(store, f"storePathCommitLog={log}\n").commit_log_dirs == (log,)

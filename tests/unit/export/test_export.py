@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from reput.dump.wanted import Wanted
 from reput.errors import OutputError, SettingsError, UnsupportedError
 from reput.export.apart import Apart
 from reput.export.records import line_of, message_of
-from reput.export.run import STORE, Exported, ExportOptions, export
+from reput.export.run import LINES, STORE, Exported, ExportOptions, export
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
 from reput.query.message import Message
@@ -254,6 +255,23 @@ def test_places_that_are_not_written_to(store: GoldenStore, tmp_path: Path) -> N
     assert len(lines(there)) == 2
     (tmp_path / "empty").mkdir()
     assert taken(store.root, tmp_path / "empty", store, form=STORE, limit=3).messages == 3
+
+
+@pytest.mark.parametrize("form", [LINES, STORE])
+def test_what_a_killed_export_left_goes_with_the_next(store: GoldenStore, tmp_path: Path, form: str) -> None:
+    def killed(_read: int, messages: int, _total: int) -> None:
+        if messages == 50:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    options = ExportOptions(store.root, tmp_path / "out", form=form, broker_conf=broker_conf(store))
+    for _ in range(2):
+        child = os.fork()
+        if not child:
+            export(options, killed)
+        os.waitpid(child, 0)
+        assert [path.name for path in tmp_path.iterdir()] == [".out.tmp"]
+    assert export(options).messages > 50
+    assert [path.name for path in tmp_path.iterdir()] == ["out"]
 
 
 def test_a_full_disk_leaves_nothing(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from rocksdict import Options, Rdict
 
 from reput.errors import StoreError, UnsupportedError
 from reput.format import names
+from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.rocksdbqueue import QueueEnd, checkpoint_value, offset_key, offset_value
 from reput.job.databases import carried, with_delivery_state
 from reput.job.options import RebuildOptions, TailOptions
@@ -96,6 +98,48 @@ def test_the_end_of_a_queue_whose_messages_expired(golden: GoldenStore) -> None:
         found = carried(plan)
     assert found[b"Gone", 3] == QueueEnd(7, 41)
     assert all(end.position < plan.log.start for end in found.values())
+
+
+def put_file(golden: GoldenStore, topic: str, units: bytes) -> None:
+    size = golden.manifest["config"]["mappedFileSizeConsumeQueue"]
+    path = golden.root / names.CONSUME_QUEUE / topic / "0" / names.offset_name(size)
+    path.parent.mkdir(parents=True)
+    path.write_bytes(units.ljust(size, b"\0"))
+
+
+def test_queues_of_which_only_files_know_the_end_go_on(golden: GoldenStore) -> None:
+    """Beside a database, as double write leaves them that was switched on, or off, later."""
+    (golden.root / names.COMMIT_LOG / names.offset_name(0)).unlink()
+    start = golden.manifest["config"]["mappedFileSizeCommitLog"]
+    first = golden.manifest["config"]["mappedFileSizeConsumeQueue"] // UNIT_LENGTH
+    put(golden.root / "consumequeue", "offset", offset_key(b"Both", 0, b"max"), offset_value(7, first))
+    put(golden.root / "consumequeue", "offset", offset_key(b"Base", 0, b"max"), offset_value(9, first + 9))
+    for topic in ("Both", "Base", "Files"):
+        put_file(golden, topic, unit(8, 1, 0) + unit(start - 5, 5, 0))
+    put_file(golden, "Blank", PRE_BLANK * 3 + unit(1 << 40, 5, 0))
+    put_file(golden, "Never", b"")
+    put_file(golden, "Lost", unit(start + 1, 5, 0))
+    with prepare(options(golden)) as plan:
+        state = plan.journal.state
+        plan.journal.append(replace(state.without_messages(), end=plan.log.end))
+        put(golden.root / "consumequeue", "offset", offset_key(b"Gone", 3, b"max"), offset_value(start, 41))
+        found = carried(plan)
+        findings = plan.journal.state.findings
+    assert {
+        topic: found.get((topic.encode(), 0)) for topic in ("Both", "Base", "Files", "Blank", "Never")
+    } == {
+        "Both": QueueEnd(start - 5, first + 1),
+        "Base": QueueEnd(9, first + 9),
+        "Files": QueueEnd(start - 5, first + 1),
+        "Blank": QueueEnd(start - 1, first + 2),
+        "Never": None,
+    }
+    assert found[b"Lost", 0] == QueueEnd(start - 1, first)
+    assert found[b"Gone", 3] == QueueEnd(start - 1, 41)
+    assert {one.outcome for one in findings} == {
+        "without a message in the log, they go on behind it",
+        "without a message in the log, they go on behind that unit",
+    }
 
 
 def test_a_database_that_cant_be_read_isnt_needed(golden: GoldenStore) -> None:

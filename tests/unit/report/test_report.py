@@ -49,8 +49,9 @@ from reput.report.facts import (
 from reput.report.gather import GatherOptions, gather
 from reput.report.page import render
 from reput.report.queue_findings import REPEATS, answer
-from reput.report.target import check_target, is_report, write_page
+from reput.report.target import check_target, is_report
 from reput.report.topics import topic_list
+from reput.store.temporary import write_alone
 from reput.words import visible
 from tests.golden.store import unpack
 from tests.rebuilds import broker_conf, golden
@@ -716,7 +717,7 @@ def test_a_page_goes_where_it_harms_nothing(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     assert check_target(target, settings, force=False) == target
     page = render(many_queues(1))
-    write_page(target, page)
+    write_alone(target, page)
     assert target.read_bytes() == page
     assert is_report(target)
     assert check_target(target, settings, force=False) == target
@@ -770,6 +771,6 @@ def test_what_was_there_stays_when_writing_fails(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(OutputError, match="can't be written"):
-        write_page(target, b"after")
+        write_alone(target, b"after")
     assert target.read_bytes() == b"before"
     assert [path.name for path in tmp_path.iterdir()] == ["report.html"]

@@ -61,9 +61,18 @@ LOST = (
 @pytest.mark.parametrize(
     ("text", "said"),
     [
-        (LOST.format("10.0.0.2", "1", "EOFError"), "on host 10.0.0.2: Spark failed; found Job aborted"),
-        (LOST.format("fd00::2", "12", "EOFError"), "on host fd00::2: Spark failed; found Job aborted"),
-        (LOST.format("this", "driver", "EOFError"), "Spark failed; found Job aborted"),
+        (
+            LOST.format("10.0.0.2", "1", "EOFError"),
+            "on host 10.0.0.2: Spark failed; found org.apache.spark.api.python.PythonException: EOFError",
+        ),
+        (
+            LOST.format("fd00::2", "12", "EOFError"),
+            "on host fd00::2: Spark failed; found org.apache.spark.api.python.PythonException: EOFError",
+        ),
+        (
+            LOST.format("this", "driver", "EOFError"),
+            "Spark failed; found org.apache.spark.api.python.PythonException: EOFError",
+        ),
         (LOST.format("fd00::2", "12", "MemoryError"), "on host fd00::2: Spark failed; found MemoryError"),
         (
             LOST.format("10.0.0.2", "1", "reput.errors.StoreError: on host far: /s: it can't be read"),
@@ -73,6 +82,24 @@ LOST = (
 )
 def test_failures_of_tasks_name_their_host(text: str, said: str) -> None:
     assert str(spark.spark_error(Exception(text))).startswith(said)
+
+
+def test_what_nothing_foresees_in_a_task_is_said_with_its_place() -> None:
+    """The last exception of a chain: what Python said to Spark, without Spark's words around it."""
+    stack = (
+        'Traceback (most recent call last):\n  File "/a/worker.py", line 7, in main\n    process()\n'
+        '  File "/x/reput/scan/part.py", line 12, in scan\n    return found[key]\n           ~~~~~^^^^^\n'
+        '  File "/x/other.py", line 3, in __getitem__\n    raise KeyError(key)\n{}\n'
+    )
+    first = (
+        stack.format("ValueError: before") + "\nDuring handling of the above exception, another occurred:\n\n"
+    )
+    text = LOST.format("10.0.0.2", "1", first + stack.format("KeyError: 'Orders'") + "\n\tat org.apache.X\n")
+    error = spark.spark_error(Exception(text))
+    assert error.found == "KeyError: 'Orders' (/x/other.py line 3, called by /x/reput/scan/part.py line 12)"
+    assert error.host == "10.0.0.2"
+    assert error.problem == "reput failed in a way that it doesn't foresee"
+    assert "REPUT_TRACEBACK=1" in (error.next_step or "")
 
 
 FASTER = {"spark.python.unix.domain.socket.enabled", "spark.hadoop.fs.file.impl"}

@@ -136,7 +136,7 @@ def test_a_bit_in_a_sealed_segment(store: GoldenStore) -> None:
     assert told.first <= int(path.name) + path.stat().st_size // 2 < told.end
     assert [one.to_dict() for one in others] == [one.to_dict() for one in expected.findings]
     assert path.name not in {names.offset_name(base) for base in then.segments}
-    # It is told until all is verified again, though the segment is as it was the last time.
+    # It is told until the bytes are there again, or all is verified again, though the segment is as it was.
     third, then = night(store, then)
     assert [one.to_dict() for one in third.findings] == [one.to_dict() for one in second.findings]
     seen = remembered(third).first_seen
@@ -144,6 +144,68 @@ def test_a_bit_in_a_sealed_segment(store: GoldenStore) -> None:
     assert len(seen) == len(third.findings)
     fourth, _ = night(store, then, anew=True)
     assert facts(fourth) == facts(expected)
+
+
+def test_a_segment_that_was_mended_is_sound_again(store: GoldenStore) -> None:
+    """What was proven before binds its bytes: where these are there again, nothing is left to be told."""
+    first, left = night(store, None)
+    path, other = segments(store)[1:3]
+    sound = path.read_bytes()
+    for damaged in (path, other):
+        flip(damaged, len(sound) // 2)
+    _, then = night(store, left)
+    _, then = night(store, then)
+    path.write_bytes(sound)
+    mended, then = night(store, then)
+    assert [one.path for one in mended.findings if one.kind == CHANGED] == [str(other)]
+    assert str(path) not in {one.path for one in mended.findings}
+    flip(other, len(sound) // 2)
+    mended, then = night(store, then, read_all=True)
+    assert facts(mended) == facts(first)
+    again, then = night(store, then)
+    assert facts(again) == facts(first)
+    assert remembered(again).skipped == remembered(mended).skipped == len(segments(store)) - 1
+    assert (then.told, then.lost) == ([], {})
+
+
+def test_a_segment_that_was_sound_with_other_bytes_in_between(store: GoldenStore) -> None:
+    """Bytes that no checksum covers turn: what was told of them ends with the first bytes, and no other."""
+    _, left = night(store, None)
+    path = segments(store)[1]
+    sound = path.read_bytes()
+    flip(path, 8 + 4 + 4 + 4 - 1)  # the queue id's neighbour: the first message's flag
+    second, then = night(store, left)
+    assert [one.kind for one in second.findings] == [CHANGED]
+    third, then = night(store, then)
+    assert [one.kind for one in third.findings] == [CHANGED]
+    assert remembered(third).skipped == len(segments(store)) - 1
+    flip(path, len(sound) // 2)
+    _, then = night(store, then)
+    flip(path, len(sound) // 2)
+    fifth, then = night(store, then)
+    assert {one.kind for one in fifth.findings} == {CHANGED}
+    path.write_bytes(sound)
+    mended, _ = night(store, then)
+    assert not mended.findings
+
+
+def test_what_1_0_0_told_stays_until_all_is_verified_again(store: GoldenStore) -> None:
+    """It kept no digest of what had been proven before, so that nothing says whether that is there again."""
+    _, left = night(store, None)
+    path = segments(store)[1]
+    sound = path.read_bytes()
+    flip(path, len(sound) // 2)
+    _, then = night(store, left)
+    then.lost = {}
+    path.write_bytes(sound)
+    third, then = night(store, then)
+    assert [one.kind for one in third.findings] == [CHANGED]
+    flip(path, len(sound) // 2)
+    _, then = night(store, then)
+    path.write_bytes(sound)
+    _, then = night(store, then)
+    assert then.told[0] == third.findings[0]
+    assert not night(store, then, anew=True)[0].findings
 
 
 def test_a_bit_that_no_time_tells_is_found_by_its_digest(
@@ -276,6 +338,25 @@ def test_the_end_of_the_log_goes(store: GoldenStore) -> None:
     assert third.findings[0].kind == GONE
 
 
+def test_the_end_of_the_log_comes_back(store: GoldenStore) -> None:
+    first, left = night(store, None)
+    kept = {path: path.read_bytes() for path in segments(store)[-3:]}
+    for path in kept:
+        path.unlink()
+    _, then = night(store, left)
+    back = iter(kept)
+    for is_told in (True, False):  # the last one wasn't sealed
+        path = next(back)
+        path.write_bytes(kept[path])
+        report, then = night(store, then)
+        assert (GONE in {one.kind for one in report.findings}) is is_told
+    path = next(back)
+    path.write_bytes(kept[path])
+    report, then = night(store, then)
+    assert facts(report) == facts(first)
+    assert not then.told
+
+
 def test_other_settings_are_another_proof(store: GoldenStore) -> None:
     _, left = night(store, None)
     proven = Remembering(left)
@@ -304,6 +385,9 @@ def test_the_log_is_cut_within_a_proven_segment(store: GoldenStore) -> None:
     assert (told.first, told.end) == (second.end, int(path.name) + len(data))
     third, _ = night(store, then)
     assert [one.kind for one in third.findings].count(GONE) == 1
+    path.write_bytes(data)
+    fourth, _ = night(store, then)
+    assert GONE not in {one.kind for one in fourth.findings}
 
 
 def test_what_was_told_and_found_stays_over_other_settings(store: GoldenStore) -> None:

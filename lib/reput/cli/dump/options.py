@@ -53,7 +53,10 @@ QueueStart = Annotated[
 QueueEnd = Annotated[
     int | None, typer.Option("--queue-end", metavar="N", help="With --queue: stop before this queueOffset.")
 ]
-Tag = Annotated[str | None, typer.Option("--tag", metavar="TAG", help="Only with this tag.")]
+Tags = Annotated[
+    str | None,
+    typer.Option("--tags", metavar="EXPR", help="Only with one of these tags: 'A || B', or '*' for all."),
+]
 Key = Annotated[
     str | None, typer.Option("--key", metavar="KEY", help="Only with this key, or this UNIQ_KEY.")
 ]
@@ -134,7 +137,7 @@ def wanted_of(
     queues: list[str] | None,
     queue_start: int | None,
     queue_end: int | None,
-    tag: str | None,
+    tags: str | None,
     key: str | None,
     uniq_key: str | None,
     transaction: str | None,
@@ -148,6 +151,7 @@ def wanted_of(
         SettingsError: one can't be understood, or they don't go together; names the options.
     """
     from reput.dump.wanted import Transaction, Wanted
+    from reput.query.pull import TagFilter
 
     chosen = tuple(queue_of(text) for text in queues or ())
     if queue_start is not None or queue_end is not None:
@@ -156,7 +160,7 @@ def wanted_of(
         if topics:
             raise unclear("--queue-start or --queue-end with --topic", "one --queue TOPIC:ID and no --topic")
     in_order("--queue-start", queue_start, "--queue-end", queue_end)
-    for option, text in (("--tag", tag), ("--key", key), ("--uniq-key", uniq_key)):
+    for option, text in (("--tags", tags), ("--key", key), ("--uniq-key", uniq_key)):
         filled(option, text)
     for one in topics or ():
         filled("--topic", one)
@@ -171,7 +175,7 @@ def wanted_of(
         queues=chosen,
         queue_start=queue_start,
         queue_end=queue_end,
-        tag=tag,
+        tags=TagFilter.parse(tags).tags,
         key=key,
         uniq_key=uniq_key,
         transaction=None if transaction is None else Transaction(transaction),
