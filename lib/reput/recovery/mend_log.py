@@ -6,14 +6,15 @@ again, about the copies. So nothing is changed that a start doesn't meet, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import StoreFile
+from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.errors import Fact, StoreError
 from reput.format import commitlog
@@ -75,21 +76,39 @@ class MendedLog:
         plan: what a start makes of it.
         changes: what was changed, in order.
         removed: segments to move away, relative to the store.
+        whole: physical offsets of messages among the damage: their bodies alone are wrong, and queues that
+            are made of the log as it was have units of them.
     """
 
     view: Snapshot
     plan: Plan
     changes: list[Change]
     removed: list[str]
+    whole: list[int] = field(default_factory=list)
 
 
-def mend_log(view: Snapshot, copies: LogCopies) -> MendedLog:
+class WholeMessagesError(StoreError):
+    """Queues and index hold messages that stand-ins take the places of: make them without ``offsets``."""
+
+    def __init__(self, path: Path, offsets: Sequence[int]) -> None:
+        super().__init__(
+            "a message's body doesn't have its CRC, messages follow, and a start cuts the log there",
+            path=path,
+            offset=offsets[0],
+            next_step="Set checkCRCOnRecover=false in broker.conf to keep it, and all behind it.",
+        )
+        self.offsets = tuple(offsets)
+
+
+def mend_log(view: Snapshot, copies: LogCopies, without: Sequence[int] = ()) -> MendedLog:
     """Change copies until a start cuts nothing off the log.
 
     Args:
         view: the store, its queues and index as they will be.
+        without: the messages with a wrong body that they were made without, by physical offset.
 
     Raises:
+        WholeMessagesError: they have to be made anew, without others.
         ReputError: there is damage that can't be mended, with what to do instead.
     """
     mended = MendedLog(view, plan(view), [], [])
@@ -98,6 +117,8 @@ def mend_log(view: Snapshot, copies: LogCopies) -> MendedLog:
             raise _refused(view, mended.plan, f"more than {_MOST_CHANGES} damaged places")
         _step(mended, copies)
         mended.plan = plan(mended.view)
+    if set(mended.whole) != set(without):
+        raise WholeMessagesError(Path(mended.changes[0].path), sorted({*mended.whole, *without}))
     return mended
 
 
@@ -120,6 +141,8 @@ def _step(mended: MendedLog, copies: LogCopies) -> None:
             mended.changes.append(Change("moved-away", mended.removed[-1], one.base, one.base + size))
         return
     refuse_sound_record(prediction, cut)
+    if judge(data, position, view.settings.dialect, check_crc=False).kind is Kind.MESSAGE:
+        mended.whole.append(segment.base + position)
     end = found if found >= 0 else size
     if found >= 0:
         timestamp = max(timestamp, commitlog.decode(data.data, found).store_timestamp)

@@ -26,7 +26,7 @@ from reput.job.run import stage
 from reput.job.summary import Summary, summarize
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.losses import Loss
-from reput.recovery.mend_log import Change, mend_log
+from reput.recovery.mend_log import Change, WholeMessagesError, mend_log
 from reput.recovery.plan import Plan, plan
 from reput.recovery.refusals import (
     is_derived,
@@ -146,7 +146,11 @@ def mend(
             mended.replica = compare_logs(settings, replica, comparing)
             compared(mended.replica)
             if mended.replica.taken:
-                _with_replica(mended, mended.replica, options, owner, start_spark, listener)
+                compared_to = mended.replica
+                _without_whole(
+                    options,
+                    lambda tried: _with_replica(mended, compared_to, tried, owner, start_spark, listener),
+                )
                 return mended
     shown(mended.plan)
     if not mended.plan.loses:
@@ -157,7 +161,7 @@ def mend(
     current = plan(_without_strays(snapshot)) if _strays(snapshot) else mended.plan
     if _is_derived_broken(snapshot, current):
         check_spark()
-        _with_rebuild(mended, options, start_spark, listener)
+        _without_whole(options, lambda tried: _with_rebuild(mended, tried, start_spark, listener))
     else:
         _log_alone(mended, settings)
     return mended
@@ -217,6 +221,14 @@ def _log_alone(mended: Mended, settings: StoreSettings) -> None:
                 files.remove_tree(staging)
 
 
+def _without_whole(options: RebuildOptions, work: Callable[[RebuildOptions], None]) -> None:
+    """Mend; once more if queues and index turn out to hold messages that stand-ins take the places of."""
+    try:
+        work(options)
+    except WholeMessagesError as found:
+        work(replace(options, without=found.offsets))
+
+
 def _with_rebuild(
     mended: Mended,
     options: RebuildOptions,
@@ -231,7 +243,8 @@ def _with_rebuild(
         staged = _staged(staging)
         snapshot = take(rebuilding.settings)
         try:
-            _put(mended, _staged_view(snapshot, staging, staged), snapshot, staging, staged, owner)
+            view = _staged_view(snapshot, staging, staged)
+            _put(mended, view, snapshot, staging, staged, owner, options.without)
         finally:
             if not is_pending(rebuilding.settings.root):
                 files.remove_tree(staging)
@@ -270,7 +283,7 @@ def _with_replica(
                 stops = [problem for problem in snapshot.problems if problem.stops]
                 refuse_problems(stops, rebuilding.settings)
                 copies = LogCopies(rebuilding.settings, staging, comparison.segment_size, owner)
-                log = mend_log(_staged_view(snapshot, staging, staged), copies)
+                log = mend_log(_staged_view(snapshot, staging, staged), copies, options.without)
                 _refuse_unproven(log.plan, rebuilding.settings)
                 copies.flush()
                 summary = summarize(rebuilding, before, 0.0, None, {}, carried_from=view.root)
@@ -368,11 +381,12 @@ def _put(
     staging: Path,
     staged: tuple[str, ...] | list[str],
     owner: Owner,
+    without: tuple[int, ...] = (),
 ) -> None:
     """Mend the log on copies, ask the model, and put everything in place."""
     root = snapshot.settings.root
     copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
-    log = mend_log(view, copies)
+    log = mend_log(view, copies, without)
     strays = [copies.name(path) for path in _strays(snapshot)]
     _refuse_unproven(log.plan, snapshot.settings)
     copies.flush()
