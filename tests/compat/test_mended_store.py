@@ -40,6 +40,7 @@ TOPICS = ("Orders", "Payments")
 CASES = (
     (damage.torn_last_message, "killed"),
     (damage.bad_magic, None),
+    (damage.bad_crc, "killed"),
     (damage.no_blank, "behind"),
     (damage.log_shorter, "killed"),
     (damage.empty_queue_file_behind, None),

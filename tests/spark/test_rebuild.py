@@ -550,7 +550,7 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
     summary = json.loads(outcome.stdout)
     assert summary["carried_queues"] == ["Damaged:0", "Expired:3"]
     assert summary["doubtful_queues"] == ["Damaged:0"]
-    past_end = f"its units lead past the log's end at {end}"
+    past_end = f"all its units (1) lead past the log's end at {end}"
     assert summary["vanished_queues"] == {"Empty:0": "it has no file with a unit", "Lost:0": past_end}
     gone = {f"{topic}{path}" for topic in ("Empty", "Lost") for path in ("", "/0", f"/0/{last.name}")}
     gone.add(f"Expired/3/{names.offset_name(1000)}")

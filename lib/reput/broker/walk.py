@@ -31,6 +31,8 @@ from reput.scan.table import QueueTable
 #: The arrays are reused afterwards.
 Sink = Callable[[OutputArrays, QueueTable], None]
 
+#: :attr:`Walked.why` where a message's frame is whole, and its body isn't.
+WRONG_BODY = "a body that doesn't have its CRC"
 _SCHEDULE_TOPIC = commitlog.SCHEDULE_TOPIC
 
 
@@ -265,7 +267,7 @@ def _said(status: Status) -> str:
         Status.BAD_SIZE: "a record whose size can't be",
         Status.BAD_MAGIC: "no magic of a record",
         Status.BAD_LENGTHS: "a record whose lengths don't add up",
-        Status.BAD_CRC: "a body that doesn't have its CRC",
+        Status.BAD_CRC: WRONG_BODY,
         Status.BAD_PHYSICAL_OFFSET: "no whole record",
         Status.BLANK: "a closing record whose size can't be",
     }.get(status, "no whole record")

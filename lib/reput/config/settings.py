@@ -151,6 +151,7 @@ class StoreSettings:
         rocksdb: what is in RocksDB.
         config_form: how topics, groups and offsets are kept.
         config_imports: of which of them a JSON file with a higher counter is imported at the start.
+        passed_over: physical offsets of messages with a wrong body that aren't taken, though others follow.
     """
 
     root: Path
@@ -176,6 +177,7 @@ class StoreSettings:
     rocksdb: RocksDBSettings = RocksDBSettings()
     config_form: Form = Form.FILES
     config_imports: frozenset[Kind] = frozenset()
+    passed_over: frozenset[int] = frozenset()
 
     @property
     def place(self) -> str:

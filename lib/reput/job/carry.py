@@ -81,10 +81,24 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
 def carry_over(plan: Plan, store: Path) -> None:
     """Copy the last files of such queues of ``store`` into the output, flushed.
 
+    Where nothing at all is left of the store's queues of a kind, or of its index, the output gets an empty
+    directory, which takes the old one's place: else units and keys of a lost log would stay.
+
     Raises:
         OutputError: one can't be read or written.
     """
     recovery = plan.settings.recovery
+    if plan.selection.is_all:
+        of_files = plan.settings.rocksdb.files
+        made = {
+            names.CONSUME_QUEUE: of_files,
+            names.CONSUME_QUEUE_EXT: of_files and recovery.queue_ext,
+            names.BATCH_CONSUME_QUEUE: of_files and bool(plan.selection.batch),
+            names.INDEX: plan.index,
+        }
+        for name, is_made in made.items():
+            if is_made and (store / name).is_dir():
+                files.make_dirs(plan.root / name, plan.owner)
     for gone in gone_queues(plan, store):
         if isinstance(gone.last, str):
             continue

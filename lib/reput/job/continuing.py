@@ -34,6 +34,7 @@ def deciding(settings: StoreSettings, options: RebuildOptions, selection: Select
         ),
         _KNOWN: None if selection.known is None else sorted(selection.known),
         _BATCH: sorted(selection.batch),
+        **({"passed_over": sorted(settings.passed_over)} if settings.passed_over else {}),
     }
 
 

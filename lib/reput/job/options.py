@@ -36,6 +36,7 @@ class RebuildOptions:
         catalog_bodies: with their bodies.
         convert: in place, to the sizes and the release given, whatever the store shows.
         changes: keys and values that take the place of those in broker_conf.
+        without: physical offsets of messages with a wrong body that are passed over like other damage.
         single_host: tasks write into the same files, as they may where all share one page cache; False: they
             don't; None: what the executors show.
         conf_by_hand, version_by_hand: broker_conf or rocketmq_version was given by an option, not by the
@@ -55,6 +56,7 @@ class RebuildOptions:
     catalog_bodies: bool = False
     convert: bool = False
     changes: tuple[tuple[str, str], ...] = ()
+    without: tuple[int, ...] = ()
     single_host: bool | None = None
     conf_by_hand: bool = True
     version_by_hand: bool = True

@@ -182,6 +182,7 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
         batch_topics=selection.batch,
         databases=selection.is_all,
     )
+    settings = replace(settings, passed_over=frozenset(options.without))
     decided = deciding(settings, options, selection)
     if follows:
         selection = LiveSelection(

@@ -32,7 +32,7 @@ from reput.job.run import rebuild, stage
 from reput.job.summary import Summary, summarize
 from reput.mend.steps import Making, Step, making, steps_of
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.mend_log import Change, MendedLog, mend_log
+from reput.recovery.mend_log import Change, MendedLog, WholeMessagesError, mend_log
 from reput.recovery.refusals import is_derived, is_stray, refuse_problems
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
@@ -231,12 +231,24 @@ class _Mending:
         elif result.replica is not None and result.replica.taken:
             with _locked(self._settings) as owner:
                 _clear(self._settings)
-                self._with_replica(result.replica, owner)
+                comparison = result.replica
+                self._without_whole(lambda options: self._with_replica(comparison, owner, options))
         elif self._making.anything:
-            self._with_rebuild()
+            self._without_whole(self._with_rebuild)
         else:
-            self._log_alone(before.snapshot)
+            snapshot = before.snapshot
+            self._without_whole(
+                lambda options: self._with_rebuild(options) if options.without else self._log_alone(snapshot)
+            )
         result.applied = True
+
+    def _without_whole(self, work: Callable[[RebuildOptions], None]) -> None:
+        """Mend; once more if queues and index turn out to hold messages that stand-ins take the places of."""
+        try:
+            work(self._options)
+        except WholeMessagesError as found:
+            self._making = Making.whole()
+            work(replace(self._options, without=found.offsets))
 
     def _derived_alone(self) -> None:
         """Of a store whose start isn't foretold the log stays as it is."""
@@ -262,9 +274,9 @@ class _Mending:
                 if not is_pending(self._settings.root):
                     files.remove_tree(staging)
 
-    def _with_rebuild(self) -> None:
+    def _with_rebuild(self, options: RebuildOptions) -> None:
         result, started = self._result, time.perf_counter()
-        options = self._making.options(self._options)
+        options = self._making.options(options)
         with prepare(options) as rebuilding:
             before = replace(rebuilding.journal.state)
             stage(rebuilding, self._start_spark, self._listener)
@@ -274,13 +286,13 @@ class _Mending:
             summary = summarize(rebuilding, before, 0.0, None, {})
             try:
                 found = [Difference.of_log(one) for one in summary.findings]
-                self._put(snapshot, staging, staged, removed, owner, found)
+                self._put(snapshot, staging, staged, removed, owner, found, options.without)
             finally:
                 if not is_pending(rebuilding.settings.root):
                     files.remove_tree(staging)
             result.rebuilt = summarize(rebuilding, before, time.perf_counter() - started, result.kept, {})
 
-    def _with_replica(self, comparison: Comparison, owner: Owner) -> None:
+    def _with_replica(self, comparison: Comparison, owner: Owner, options: RebuildOptions) -> None:
         """Take over what the replica has, derive queues and index from that log, and mend what is left of it.
 
         A rebuild that was begun from the log as it was is given up: the two don't go together.
@@ -293,7 +305,7 @@ class _Mending:
             view = ReplicaView.make(comparison, mending, owner)
             staging = mending / "out"
             with view.reported():
-                derived = replace(self._options, store=view.root, out=staging)
+                derived = replace(options, store=view.root, out=staging)
                 with prepare(derived) as rebuilding:
                     _refuse_elsewhere(rebuilding.settings, view.root)
                     before = replace(rebuilding.journal.state)
@@ -306,15 +318,14 @@ class _Mending:
                     summary = summarize(rebuilding, before, 0.0, None, {}, carried_from=view.root)
                     found = [Difference.of_log(one) for one in summary.findings]
                     seen = _staged_view(snapshot, staging, staged, ())
-                    log = mend_log(seen, copies, closable(found, snapshot.segment_size))
+                    log = mend_log(seen, copies, closable(found, snapshot.segment_size), options.without)
                     result.after = _afterwards(log, found, rebuilding.settings)
                     copies.flush()
             strays = [copies.name(path) for path in _strays(snapshot)]
             new = view.move(staging, copies.names)
             files.remove_tree(view.root)
-            remove = [*strays, *(name for name in log.removed if name not in copies.names)]
             order = [*sorted({*new, *copies.names}), *staged]
-            swap = Swap(settings.root, staging, order, new_stamp(settings.root), remove=remove, owner=owner)
+            swap = Swap(settings.root, staging, order, new_stamp(settings.root), remove=strays, owner=owner)
             result.kept = str(swap.run())
             result.changes = [*(Change("moved-away", name, 0, 0) for name in strays), *log.changes]
             result.made = staged
@@ -348,17 +359,17 @@ class _Mending:
         removed: Sequence[str],
         owner: Owner,
         found: Sequence[Difference],
+        without: Sequence[int] = (),
     ) -> None:
         """Mend the log on copies, ask the model, and put everything in place."""
         result, root = self._result, snapshot.settings.root
         copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
-        log = mend_log(
-            _staged_view(snapshot, staging, staged, removed), copies, closable(found, snapshot.segment_size)
-        )
+        view = _staged_view(snapshot, staging, staged, removed)
+        log = mend_log(view, copies, closable(found, snapshot.segment_size), without)
         result.after = _afterwards(log, found, snapshot.settings)
         strays = [copies.name(path) for path in _strays(snapshot)]
         copies.flush()
-        remove = [*strays, *removed, *(name for name in log.removed if name not in copies.names)]
+        remove = [*strays, *removed]
         stamp = new_stamp(root)
         # The log first: a start in between doesn't cut it.
         order = [*copies.names, *staged]

@@ -129,15 +129,6 @@ class LogCopies:
         with self._open(copy.path) as fd:
             files.pwrite_all(fd, data, position)
 
-    def clear(self, copy: StoreFile, position: int) -> None:
-        """Make a copy zero from a position up to its end.
-
-        Raises:
-            OutputError: it can't be written.
-        """
-        with self._open(copy.path) as fd:
-            files.zero(fd, position, self._size - position)
-
     @contextmanager
     def _open(self, path: Path, owner: Owner | None = None) -> Iterator[int]:
         fd = files.create_file(path, self._size, owner)

@@ -206,8 +206,16 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
     (``ConsumeQueue.recover``, ``truncateDirtyLogicFiles``: rocketmq-all-4.9.7, 5.3.3).
     """
     for queue, model in sorted(prediction.queues.items()):
-        count = _left_units(prediction, queue, model)
-        if count:
+        blanks = _ends_blank(prediction, model)
+        count = 0 if blanks else _left_units(prediction, queue, model)
+        if blanks:
+            text = (
+                f"queue {queue[0]}:{queue[1]} ends with a blank at {model.max_offset - 1}: a broker gives "
+                "its new messages no unit as long as the log ends below 2 GiB"
+            )
+            places = model.max_offset - 1, model.max_offset
+            yield _loss(prediction, queue, "queue-ends-late", places, 0, text)
+        elif count:
             units = "unit there is" if count == 1 else "units there are"
             text = (
                 f"queue {queue[0]}:{queue[1]} ends {counted(count, 'place')} behind its last message: the "
@@ -216,6 +224,13 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
             )
             places = model.max_offset - count, model.max_offset
             yield _loss(prediction, queue, "queue-ends-late", places, count, text)
+
+
+def _ends_blank(prediction: Prediction, model: QueueModel) -> bool:
+    """Whether the blanks before a queue's first unit are its last ones, and it takes no new units."""
+    for _, units in model.units(model.end - UNIT_LENGTH) if model.end and model.files else ():
+        return bool(units["size"][-1] == PRE_BLANK_SIZE) and prediction.log_end < PRE_BLANK_SIZE
+    return False
 
 
 def _left_units(prediction: Prediction, queue: Queue, model: QueueModel) -> int:

@@ -6,7 +6,7 @@ again, about the copies. So nothing is changed that a start doesn't meet, and th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -25,7 +25,7 @@ from reput.log.walk_kernel import walk
 from reput.recovery.log_copies import LogCopies, length_of
 from reput.recovery.plan import Plan, plan
 from reput.recovery.refusals import rebuild_out, refuse_sound_record
-from reput.recovery.survivors import first_cut, first_whole, is_followed
+from reput.recovery.survivors import first_cut, first_whole
 from reput.scan.part import STAND_IN_TOPIC
 
 _MOST_CHANGES = 1000
@@ -41,7 +41,7 @@ class Change(Fact):
     """A range of the log that isn't any more what it was.
 
     Attributes:
-        kind: ``torn-end`` (zeros now), ``stand-in`` (records that a broker passes over), ``closing-record``,
+        kind: ``stand-in`` (records that a broker passes over), ``closing-record``,
             ``new-segment``, ``made-longer``, ``moved-away`` (a file).
         path: the segment.
         offset, end: physical offsets, half open.
@@ -54,7 +54,6 @@ class Change(Fact):
     def said(self) -> str:
         """What was done."""
         return {
-            "torn-end": "no whole record: zeros now, as a broker finds them behind its log",
             "stand-in": "damaged: records stand there that a broker passes over",
             "closing-record": "the segment's closing record",
             "moved-away": "moved away",
@@ -79,36 +78,54 @@ class MendedLog:
         view: the store with the copies in the segments' places.
         plan: what a start makes of it.
         changes: what was changed, in order.
-        removed: segments to move away, relative to the store.
     """
 
     view: Snapshot
     plan: Plan
     changes: list[Change]
-    removed: list[str]
 
 
-def mend_log(view: Snapshot, copies: LogCopies, damage: Iterable[tuple[int, int]] = ()) -> MendedLog:
+class WholeMessagesError(StoreError):
+    """Queues and index hold messages that stand-ins take the places of: make them without ``offsets``."""
+
+    def __init__(self, path: Path, offsets: Sequence[int]) -> None:
+        super().__init__(
+            "a message's body doesn't have its CRC, messages follow, and a start cuts the log there",
+            path=path,
+            offset=offsets[0],
+            next_step="Set checkCRCOnRecover=false in broker.conf to keep it, and all behind it.",
+        )
+        self.offsets = tuple(offsets)
+
+
+def mend_log(
+    view: Snapshot, copies: LogCopies, damage: Iterable[tuple[int, int]] = (), without: Sequence[int] = ()
+) -> MendedLog:
     """Change copies until nothing of the log's damage is left that a start could end the log at.
 
     Args:
         view: the store, its queues and index as they will be.
         damage: physical offsets, half open: ranges that a scan of the whole log skipped, with whole records
             or segments behind them. Segments that are missing, or too short, are among them.
+        without: the messages with a wrong body that queues and index were made without, by physical offset.
 
     Raises:
+        WholeMessagesError: they have to be made anew, without others.
         ReputError: there is damage that can't be mended, with what to do instead.
     """
     seen = _Seen(view, copies)
     for start, end in _merged(damage):
         seen.close(start, end)
     found = plan(seen.view)
-    while any(loss.kind in ("log-cut", "segment-deleted") for loss in found.losses):
+    # What is cut without a whole message is nothing that a start has to be kept from.
+    while found.cuts_messages:
         if len(seen.changes) >= _MOST_CHANGES:
             raise _refused(view, found, f"more than {_MOST_CHANGES} damaged places")
         seen.step(found)
         found = plan(seen.view)
-    return MendedLog(seen.view, found, seen.changes, seen.removed)
+    if set(seen.whole) != set(without):
+        raise WholeMessagesError(Path(seen.changes[0].path), sorted({*seen.whole, *without}))
+    return MendedLog(seen.view, found, seen.changes)
 
 
 def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -128,7 +145,7 @@ class _Seen:
     def __init__(self, view: Snapshot, copies: LogCopies) -> None:
         self.view = view
         self.changes: list[Change] = []
-        self.removed: list[str] = []
+        self.whole: list[int] = []  # messages that a stand-in takes the place of
         self._copies = copies
 
     def close(self, start: int, end: int) -> None:
@@ -192,18 +209,11 @@ class _Seen:
             raise _refused(view, found, f"the log ends at {prediction.log_end}, and {path.name} follows")
         segment, position, behind, timestamp = cut.segment, cut.position, cut.found, cut.timestamp
         size = view.segment_size
-        if not is_followed(view, cut):
-            copy = self._take(segment)
-            self._copies.clear(copy, position)
-            self._note("torn-end", segment, position, size)
-            for one in cut.written:
-                self.removed.append(self._copies.name(one.path))
-                self.view = _with(self.view, [file for file in self.view.log.files if file != one])
-                self.changes.append(Change("moved-away", self.removed[-1], one.base, one.base + size))
-            return
         refuse_sound_record(prediction, cut)
+        data = map_segment(segment.path, size)
+        if judge(data, position, view.settings.dialect, check_crc=False).kind is Kind.MESSAGE:
+            self.whole.append(segment.base + position)
         if behind >= 0:
-            data = map_segment(segment.path, size)
             timestamp = max(timestamp, commitlog.decode(data.data, behind).store_timestamp)
         if not self._fill(segment, position, behind if behind >= 0 else size, timestamp):
             raise _refused(view, found, f"{size - position} damaged bytes at {segment.base + position}")

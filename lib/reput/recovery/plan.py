@@ -10,6 +10,7 @@ from reput.broker.predict import Prediction, predict
 from reput.broker.problem import Problem
 from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
 from reput.broker.snapshot import Queue, Snapshot
+from reput.broker.walk import WRONG_BODY
 from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.format import names
@@ -426,6 +427,11 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
         steps.append(f"{says} them.")
     if any(loss.count for loss in found if loss.kind in _CUTS):
         steps.append(f"Look for what is damaged first: {says} it.")
+        if prediction.recovered is not None and prediction.recovered.why == WRONG_BODY:
+            steps.append(
+                "Or set checkCRCOnRecover=false in broker.conf, for the broker and for reput: that keeps the "
+                f"message at {prediction.recovered.end}, whose body is wrong, and all behind it."
+            )
     elif "queue-cut" in kinds and not kinds & {*_CUTS, *LOG_GONE}:
         if _lost_end(prediction):
             steps.append(f"Look for the log's end first: {says} it.")

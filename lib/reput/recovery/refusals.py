@@ -6,13 +6,11 @@ from pathlib import Path
 
 from reput.broker.predict import Prediction
 from reput.broker.problem import Problem
-from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import names
-from reput.log.segments import map_segment
 from reput.recovery.losses import LOG_GONE
 from reput.recovery.survivors import Cut, first_cut, is_followed
 
@@ -134,29 +132,14 @@ def refuse_sound_record(prediction: Prediction, cut: Cut) -> None:
 
     Raises:
         UnsupportedError: a whole message keeps the release from reading on.
-        StoreError: a message's body doesn't have its CRC.
     """
-    settings, segment, position = prediction.snapshot.settings, cut.segment, cut.position
-    path, offset = segment.path, segment.base + position
-    if cut.found == position:
+    if cut.found == cut.position:
         raise UnsupportedError(
             "a whole message keeps this release from reading on",
-            path=path,
-            offset=offset,
+            path=cut.segment.path,
+            offset=cut.segment.base + cut.position,
             found=prediction.recovered.why if prediction.recovered else None,
-            next_step=rebuild_out(settings),
-        )
-    data = map_segment(path, prediction.snapshot.segment_size)
-    judged = judge(data, position, settings.dialect, check_crc=False)
-    if judged.kind is Kind.MESSAGE and settings.recovery.check_crc:
-        raise StoreError(
-            "a message's body doesn't have its CRC, messages follow, and a start cuts the log there",
-            path=path,
-            offset=offset,
-            expected="bytes that were written",
-            found="a record whose frame is sound: a broker that doesn't check hands it out as it is",
-            next_step="Set checkCRCOnRecover=false in broker.conf, for the broker's start and for this "
-            "command, to keep that message and all behind it. Or: " + rebuild_out(settings),
+            next_step=rebuild_out(prediction.snapshot.settings),
         )
 
 

@@ -148,8 +148,9 @@ def pass_over(
         rules = target.rocksdb_rules()._replace(index_keys=False, index_tags=False)
     out = _output()
     outcome = PartOutcome()
+    passed_over = target.settings.passed_over
     scanned = replace(part, end=part.start) if _is_hole(part) else part
-    for chunk in scan_part(scanned, segment.data, rules, table, out, outcome, segment.arriving):
+    for chunk in scan_part(scanned, segment.data, rules, table, out, outcome, segment.arriving, passed_over):
         take(table, chunk, segment.data)
     finish(table)
     counts = out.counts
@@ -210,11 +211,12 @@ def collect(
     """
     pieces: dict[tuple[str, int], list[QueueRows]] = {queue: [] for queue in wanted}
     scan_rules = target.rules()._replace(index_keys=False, index_tags=False)
+    passed_over = target.settings.passed_over
     for part in parts:
         segment = _opened(part)
         table = target.table()
-        outcome = PartOutcome()
-        for chunk in scan_part(part, segment.data, scan_rules, table, _output(), outcome, segment.arriving):
+        data, out, outcome = segment.data, _output(), PartOutcome()
+        for chunk in scan_part(part, data, scan_rules, table, out, outcome, segment.arriving, passed_over):
             used = int(chunk.counts[output.UNITS])
             unit_queue = chunk.unit_queue[:used]
             for number in np.unique(unit_queue).tolist():

@@ -8,7 +8,7 @@ is known to be a record's first byte, the first whole record that names its own 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -116,6 +116,7 @@ def scan_part(
     out: OutputArrays,
     outcome: PartOutcome,
     arriving: Arriving | None = None,
+    passed_over: Container[int] = (),
 ) -> Iterator[OutputArrays]:
     """Scan a part; yields ``out`` whenever there is something in it, to be used before the next one.
 
@@ -123,6 +124,7 @@ def scan_part(
 
     Args:
         arriving: fills ``data`` while it is scanned; None where all of it is there.
+        passed_over: physical offsets of records with a wrong CRC that aren't taken, whatever follows.
     """
     v2, entries = rules.topic_length_v2, bool(rules.entries)
     outcome.entries = entries
@@ -182,7 +184,7 @@ def scan_part(
                 status = Status.END
                 continue
             following = kernel.walk(data, part.base, end, end + 1, v2, entries).status
-            if following in (Status.END, Status.BLANK):
+            if following in (Status.END, Status.BLANK) and part.base + position not in passed_over:
                 outcome.findings.append(
                     _finding(part, data, status, position, end, "taken, for its frame is whole", entries)
                 )

@@ -120,6 +120,8 @@ class SparkRunner:
         return elsewhere.results(self._run(elsewhere.task(function), items))
 
     def _run(self, function: Callable[..., Any], items: list[object]) -> list[Any]:
+        if not items:
+            return []
         self._context.addJobTag(self._tag)
         return self._context.parallelize(items, len(items)).map(function).collect()
 

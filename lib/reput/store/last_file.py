@@ -16,14 +16,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.format import batchconsumequeue, consumequeue, names
-from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
+from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.store import files
 
 _UNIT = np.dtype(consumequeue.FIELDS)
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
+#: Stands for the last blank of a queue that has nothing else: a message before all others, long expired.
+AFTER_BLANKS = unit(0, 1, 0)
 #: Why a queue that never had a message can't be carried over.
 NO_UNIT = "it has no file with a unit"
-_PAST_END = "its units lead past the log's end at {}"
+_PAST_END = "all its units ({:,}) lead past the log's end at {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +52,8 @@ def last_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
 
     A broker's crash may leave an empty file behind it, which says nothing more. Units from the first one on
     that leads to the log's end or behind it don't count: a start cuts them off, and leaves the blanks before
-    them (``ConsumeQueue.truncateDirtyLogicFiles``).
+    them (``ConsumeQueue.truncateDirtyLogicFiles``). Behind a blank a broker puts no unit of a message that
+    ends below 2 GiB (``putMessagePositionInfo``), so the last blank becomes a unit of one byte.
 
     Args:
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
@@ -59,7 +62,7 @@ def last_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
     Raises:
         OutputError: the directory or a file can't be read.
     """
-    reason = NO_UNIT
+    reason, lost = NO_UNIT, 0
     for found in _newest_first(directory, file_size):
         if isinstance(found, str):
             return found
@@ -77,8 +80,10 @@ def last_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
             length = count * UNIT_LENGTH
             after = (int(path.name) + length) // UNIT_LENGTH
             last = int(units[count - 1]["position"]) if count > blanks else -1
-            return LastFile(path, data[:length], after, last, modified)
-        reason = _PAST_END.format(log_end)
+            kept = data[:length] if count > blanks else data[: length - UNIT_LENGTH] + AFTER_BLANKS
+            return LastFile(path, kept, after, last, modified)
+        lost += int(is_unit.sum()) - blanks
+        reason = _PAST_END.format(lost, log_end)
     return reason
 
 
@@ -92,7 +97,7 @@ def last_batch_file(directory: Path, file_size: int, log_end: int) -> LastFile |
     Raises:
         OutputError: the directory or a file can't be read.
     """
-    reason = NO_UNIT
+    reason, lost = NO_UNIT, 0
     for found in _newest_first(directory, file_size):
         if isinstance(found, str):
             return found
@@ -110,7 +115,8 @@ def last_batch_file(directory: Path, file_size: int, log_end: int) -> LastFile |
             return LastFile(
                 path, data[: count * _BATCH_UNIT.itemsize], after, int(last["position"]), modified
             )
-        reason = _PAST_END.format(log_end)
+        lost += int(is_unit.sum())
+        reason = _PAST_END.format(lost, log_end)
     return reason
 
 

@@ -22,7 +22,7 @@ from reput.job.options import RebuildOptions
 from reput.job.output_directory import staging_of
 from reput.recovery import mending
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.mend_log import mend_log, stand_ins
+from reput.recovery.mend_log import WholeMessagesError, mend_log, stand_ins
 from reput.recovery.mending import Mended, mend
 from reput.recovery.plan import plan
 from reput.store import files
@@ -218,7 +218,7 @@ def test_a_log_that_isnt_there_is_refused(number: int | None, case: Case) -> Non
     assert tree(case.root) == before
 
 
-def test_a_body_without_its_crc_is_refused_unless_the_broker_lets_it_pass(case: Case) -> None:
+def test_a_body_without_its_crc_gives_way_unless_the_broker_lets_it_pass(case: Case) -> None:
     conf = case.options.broker_conf
     assert conf is not None
     case.mend()
@@ -229,9 +229,17 @@ def test_a_body_without_its_crc_is_refused_unless_the_broker_lets_it_pass(case: 
     damage.write(case.last.segment, at, bytes([case.last.segment.read_bytes()[at] ^ 1]))
     settings = StoreSettings.load(case.root, conf, case.options.rocketmq_version)
     copies = LogCopies(settings, case.root.parent / "copies", case.copy.segment_size, Owner.default())
-    with pytest.raises(ReputError, match="checkCRCOnRecover=false"):
+    with pytest.raises(WholeMessagesError) as found:
         mend_log(take(settings), copies)
-    assert not any("--apply" in step for step in plan(take(settings)).next_steps), "it would be refused"
+    assert found.value.offsets == (case.last.offset,), "queues and index are made without it first"
+    again = LogCopies(settings, case.root.parent / "again", case.copy.segment_size, Owner.default())
+    changes = mend_log(take(settings), again, found.value.offsets).changes
+    assert [(change.kind, change.offset, change.end) for change in changes] == [
+        ("stand-in", case.last.offset, later.physical_offset)
+    ]
+    steps = plan(take(settings)).next_steps
+    assert any("--apply" in step for step in steps)
+    assert any("checkCRCOnRecover=false" in step for step in steps)
     with conf.open("a") as file:
         file.write("checkCRCOnRecover=false\n")
     settings = StoreSettings.load(case.root, conf, case.options.rocketmq_version)
