@@ -16,16 +16,14 @@ from reput.errors import SettingsError, StoreError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reput.diagnosis.check import Diagnosis
     from reput.dump.damage import Damage
     from reput.dump.wanted import Wanted
     from reput.job import Summary
     from reput.lag import LagReport
     from reput.query import Message, QueryStore
-    from reput.recovery.check import Check
-    from reput.recovery.plan import Plan
     from reput.report.facts import QueueFacts
     from reput.report.topics import TopicList
-    from reput.verify import Report
 
 AnyPath = str | PathLike[str]
 #: Milliseconds since 1970, or a time with a time zone.
@@ -37,8 +35,8 @@ Queue = str | tuple[str, int | None]
 class Store:
     """A store, at rest or with a broker that runs on it; it is only read.
 
-    Nothing is read, and nothing refused, before something is asked. A DLedger log does for all but
-    :meth:`check` and :meth:`plan`, which refuse it.
+    Nothing is read, and nothing refused, before something is asked. What a start does with a DLedger log
+    isn't known to :meth:`check`.
 
     Args:
         path: its directory, or its URL (docs/remote.md).
@@ -67,30 +65,36 @@ class Store:
             self._root, self.broker_conf, self.rocketmq_version, dledger=True, rocksdb=True
         )
 
-    def check(self) -> Check:
-        """What would keep a broker from starting, and what is wrong to be seen without the log.
-
-        Raises:
-            ReputError: the store can't be read.
-        """
-        from reput.broker.snapshot import take
-        from reput.recovery.check import check_snapshot
-
-        return check_snapshot(take(self._start_settings()))
-
-    def plan(self, *, full: bool = False) -> Plan:
-        """What a broker's start would do to the store, and lose.
+    def check(
+        self,
+        spark: SparkSession | None = None,
+        *,
+        quick: bool = False,
+        queues: Iterable[str] = (),
+        index: bool = True,
+    ) -> Diagnosis:
+        """Whether a broker can start, what its start would lose, and what is wrong with queues and index.
 
         Args:
-            full: read all that the broker would, not 3 GiB of the log at most.
+            spark: a session of :func:`reput.session`, to compare there; None for this host's processes.
+            quick: read only what a start reads, and compare nothing.
+            queues: ``TOPIC`` or ``TOPIC:ID``; empty for all. With a choice the index isn't looked at.
+            index: the index is looked at, too.
 
         Raises:
-            ReputError: the store can't be read, or has what can't be predicted.
+            ReputError: the store can't be read, or what was given can't be used.
         """
-        from reput.broker.snapshot import take
-        from reput.recovery.plan import MOST_READ, plan
+        from reput.diagnosis.check import check
+        from reput.verify import VerifyOptions
 
-        return plan(take(self._start_settings()), None if full else MOST_READ)
+        options = VerifyOptions(
+            self._root,
+            broker_conf=self.broker_conf,
+            rocketmq_version=self.rocketmq_version,
+            queues=tuple(queues),
+            index=index,
+        )
+        return check(options, None if spark is None else lambda: spark, quick=quick)
 
     def queues(self) -> list[QueueFacts]:
         """Every queue that has files, by topic and queue id: its min and max offset, files, last time.
@@ -219,41 +223,9 @@ class Store:
         path = None if offsets is None else Path(offsets)
         return lag(self.settings, group=group, topic=topic, offsets=path, now=now)
 
-    def verify(
-        self, spark: SparkSession | None = None, *, queues: Iterable[str] = (), index: bool = True
-    ) -> Report:
-        """Queues, index and checkpoint against the log, both ways.
-
-        Args:
-            spark: a session of :func:`reput.session`; None for one that is made, or the one that runs.
-            queues: ``TOPIC`` or ``TOPIC:ID``; empty for all. With a choice the index isn't looked at.
-            index: the index is looked at, too.
-
-        Raises:
-            ReputError: refused or failed.
-        """
-        from reput.spark.java import check_spark
-        from reput.verify import VerifyOptions, verify
-
-        check_spark()
-        options = VerifyOptions(
-            self._root,
-            broker_conf=self.broker_conf,
-            rocketmq_version=self.rocketmq_version,
-            queues=tuple(queues),
-            index=index,
-        )
-        return verify(options, _starter(spark))
-
     @cached_property
     def _root(self) -> Path:
         return here(self.path, derived=True)
-
-    def _start_settings(self) -> StoreSettings:
-        """For what says itself where queues in RocksDB lie."""
-        return StoreSettings.load(
-            self.path, self.broker_conf, self.rocketmq_version, rocksdb=True, elsewhere=True
-        )
 
 
 def open(  # noqa: A001 - reput.open, as gzip.open

@@ -9,23 +9,23 @@ try:
     begin_early()
     from reput.cli import (
         catalog,
+        check,
         demo,
         digest,
         doctor,
         export,
         lag,
         many,
+        mend,
         migrate,
         pack,
         query,
-        recover,
         report,
         resend,
         restore,
         stats,
         topics,
         undo,
-        verify,
         watch,
     )
     from reput.cli.app import main
@@ -34,6 +34,7 @@ except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would e
 
 __all__ = [
     "catalog",
+    "check",
     "demo",
     "digest",
     "doctor",
@@ -41,16 +42,15 @@ __all__ = [
     "lag",
     "main",
     "many",
+    "mend",
     "migrate",
     "pack",
     "query",
-    "recover",
     "report",
     "resend",
     "restore",
     "stats",
     "topics",
     "undo",
-    "verify",
     "watch",
 ]

@@ -9,19 +9,26 @@ from typing import Any
 import typer
 from typer.core import TyperGroup
 
-from reput.cli.crash import ended_by
+from reput.cli.crash import REFUSED, ended_by
 from reput.cli.output import set_command, told
 
 #: The groups of ``reput --help``.
 LOOK, MEND, FOLLOW, TABLES, START = "Look", "Mend", "Follow", "Tables", "Set up"
 _ORDER = [
-    *("check", "verify", "verify-many", "report", "topics", "query", "dump", "stats", "lag", "digest"),
-    *("rebuild", "rebuild-many", "recover", "migrate", "undo", "restore", "export", "resend"),
+    *("check", "report", "topics", "query", "dump", "stats", "lag", "digest"),
+    *("mend", "undo", "rebuild", "restore", "migrate", "export", "resend"),
     *("tail", "status", "stop"),
     "catalog",
     *("demo", "doctor", "pack"),
 ]
 #: What options were called before, by command: they go on working, with a note.
+#: Commands that have become others; what each is called now.
+_OLD_COMMANDS = {
+    "recover": "`reput check STORE` says what a start would do and lose, `reput mend STORE` puts it right",
+    "verify": "`reput check STORE` compares queues, index and checkpoint with the whole log, too",
+    "verify-many": "`reput check STORE STORE …` looks at several stores",
+    "rebuild-many": "`reput rebuild STORE STORE … --out-root DIR` makes several",
+}
 OLD_OPTIONS = {
     "query": {"--from": "--since", "--max": "--limit", "--count": "--limit", "--body": "--bodies"},
     "dump commitlog": {"--body": "--bodies", "--tag": "--tags"},
@@ -43,6 +50,9 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that a line names, and give its options the names that they have now."""
+        if args and ctx.parent is None and args[0] in _OLD_COMMANDS:
+            told(f"there is no `{args[0]}` any more: {_OLD_COMMANDS[args[0]]} (docs/from-1.0.md)")
+            raise typer.Exit(REFUSED)
         name, command, rest = super().resolve_command(ctx, args)
         path = f"{name}" if ctx.parent is None else f"{ctx.info_name} {name}"
         set_command(path)

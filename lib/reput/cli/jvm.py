@@ -17,14 +17,14 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reput.cli.output import ProgressDisplay
 from reput.spark import ahead
-from reput.spark.java import check_spark
+from reput.spark.java import check_spark, is_submitted
 from reput.spark.sessions import session
 
 if TYPE_CHECKING:
@@ -64,6 +64,20 @@ def prepare_spark() -> None:
         import reput.stream.rebuild_query  # noqa: F401
 
         begun.serve_forks()
+
+
+def spark_wanted(
+    application: str, master: str | None, display: ProgressDisplay | None = None
+) -> Callable[[], SparkSession] | None:
+    """What starts a session where a master was named, or by spark-submit; None: the command needs none.
+
+    Raises:
+        ReputError: Spark is wanted, and can't run here.
+    """
+    if master is None and not is_submitted():
+        return None
+    prepare_spark()
+    return lambda: start_spark(application, master, display)
 
 
 def start_spark(application: str, master: str | None, display: ProgressDisplay | None = None) -> SparkSession:

@@ -21,7 +21,7 @@ from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.verify.plan import VerifyOptions
-from reput.verify.report import Note, Report
+from reput.verify.report import MEASURES, Note, Report, key_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -122,7 +122,14 @@ class Diagnosis:
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
         found, snapshot, report = self.verdict, self.snapshot, self.report
-        facts: dict[str, object] = {
+        holder = None if snapshot is None else snapshot.holder
+        has_checkpoint = snapshot is not None and snapshot.checkpoint_exists
+        remembered = None if report is None else report.remembered
+        findings = [one.to_dict() for one in self.findings]
+        if remembered is not None:
+            for one, told in zip(self.findings, findings, strict=True):
+                told["first_seen"] = remembered.first_seen.get(key_of(one))
+        return {
             "verdict": found.sort,
             "summary": found.text,
             "store": self.settings.place,
@@ -130,20 +137,17 @@ class Diagnosis:
             "settings": self.settings.basis.to_dict(),
             "quick": self.quick,
             "clean": None if snapshot is None else snapshot.clean,
-            "in_use_by": None if snapshot is None or snapshot.holder is None else snapshot.holder.what,
-            "checkpoint": None
-            if snapshot is None or not snapshot.checkpoint_exists
-            else asdict(snapshot.checkpoint),
+            "in_use_by": None if holder is None else holder.what,
+            "checkpoint": asdict(snapshot.checkpoint) if snapshot is not None and has_checkpoint else None,
             "segment_size": None if snapshot is None else snapshot.segment_size,
-            "start": None if self.plan is None else self.plan.facts(),
-            "compared": None if report is None else report.facts(),
-            "findings": [one.to_dict() for one in self.findings],
+            "starting": None if self.plan is None else self.plan.facts(),
+            **(dict.fromkeys((*MEASURES, "remembered")) if report is None else report.facts()),
+            "findings": findings,
             "notes": [asdict(one) for one in self.notes],
             "not_read": self.not_read,
             "next_steps": self.next_steps,
             "seconds": round(self.seconds, 3),
         }
-        return facts
 
 
 def check(
@@ -172,7 +176,12 @@ def check(
 
     started = time.perf_counter()
     settings = StoreSettings.load(
-        options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
+        options.store,
+        options.broker_conf,
+        options.rocketmq_version,
+        dledger=True,
+        rocksdb=True,
+        elsewhere=True,
     )
     result = Diagnosis(settings, [], quick=quick)
     _foretell(result, quick=quick)

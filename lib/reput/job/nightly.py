@@ -1,4 +1,4 @@
-"""A verification that goes on from what was proven before, with its row in the history."""
+"""A diagnosis that goes on from what was proven before, with its row in the history."""
 
 from __future__ import annotations
 
@@ -16,13 +16,12 @@ from reput.remote.left_out import KnownFile
 from reput.verify.plan import VerifyOptions
 from reput.verify.proofs import Remembering
 from reput.verify.proven import Proofs
-from reput.verify.report import OTHER_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reput.diagnosis.check import Diagnosis
     from reput.statistics.count import Listener
-    from reput.verify.report import Report
 
 REFUSED = "refused"
 
@@ -50,52 +49,54 @@ class Again:
 
 
 @dataclass(slots=True)
-class Verified:
+class Checked:
     """What came of it.
 
     Attributes:
-        report: the verification's.
+        diagnosis: the store's.
         lag: messages that consumer groups still have to read; None where that can't be told.
         proofs: for the next run.
     """
 
-    report: Report
+    diagnosis: Diagnosis
     lag: int | None
     proofs: Proofs
 
     @property
     def exit_code(self) -> int:
-        """0 when nothing is wrong, 1 with findings."""
-        return self.report.exit_code
+        """That of the diagnosis."""
+        return self.diagnosis.exit_code
 
     def to_dict(self) -> dict[str, object]:
-        """The report, and the lag."""
-        return {**self.report.to_dict(), "lag": self.lag}
+        """The diagnosis, and the lag."""
+        return {**self.diagnosis.to_dict(), "lag": self.lag}
 
 
-def verify_again(
+def check_again(
     options: VerifyOptions,
     again: Again,
-    start_spark: Callable[[], SparkSession],
+    start_spark: Callable[[], SparkSession] | None,
     listener: Listener = lambda _bytes, _messages, _total: None,
-) -> Verified:
-    """Verify what isn't proven yet, and look at consumers' lag.
+) -> Checked:
+    """Diagnose a store, compare what isn't proven yet, and look at consumers' lag.
 
     Raises:
         ReputError: refused or failed.
     """
-    from reput.verify.run import verify
+    from reput.diagnosis.check import check
 
     proven = Remembering(again.before, read_all=again.digests, anew=again.everything)
-    report = verify(options, start_spark, listener, proven)
+    found = check(options, start_spark, listener, proven=proven)
+    report = found.report
     # By settings that aren't the files', nothing is compared, and nothing of what is known goes.
-    left = proven.after if report.remembered is not None else again.before or Proofs()
+    is_compared = report is not None and report.remembered is not None
+    left = proven.after if is_compared else again.before or Proofs()
     elsewhere = remote_store(options.store)
     # Elsewhere files aren't opened for what the log and they were just found to say.
     behind = _lag(options, proven.settings, {} if elsewhere is None else proven.ends)
-    if elsewhere is not None and report.remembered is not None:
+    if elsewhere is not None and report is not None and report.remembered is not None:
         report.remembered = replace(report.remembered, spent=tally.total(elsewhere.url))
-    return Verified(report, behind, left)
+    return Checked(found, behind, left)
 
 
 def _lag(
@@ -136,7 +137,7 @@ def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
     remembered = facts.get("remembered") or {}
     findings = facts["findings"]
     shown = ("kind", "area", "said", "path", "topic", "queue_id", "count", "first_seen")
-    compared = all(one["kind"] != OTHER_SETTINGS for one in findings)
+    compared = facts["end"] is not None
     is_growth = compared and last is not None and last["log_end"] is not None
     return {
         **row,

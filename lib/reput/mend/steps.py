@@ -9,6 +9,7 @@ from typing import Self
 
 from reput.diagnosis.check import NOT_FORETOLD, Diagnosis
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
+from reput.diagnosis.start import QUEUE_CUT
 from reput.format import names
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
@@ -126,7 +127,8 @@ def making(before: Diagnosis) -> Making:
     found = [one for one in wanted(before) if one.area in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
     if before.all_lost:
         return Making.whole()
-    of_queues = [one for one in found if one.area is Area.QUEUE]
+    # Units that go with a cut of the log stay when the log is closed.
+    of_queues = [one for one in found if one.area is Area.QUEUE and one.kind != QUEUE_CUT]
     if found:
         # What a start puts right depends on how far all queues reach, and on the checkpoint.
         of_queues += [one for one in before.findings if one.effect is Effect.HEALS and one.kind in _IN_LOG]

@@ -23,6 +23,7 @@ from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.log.segments import discover, without_unwritten_end
+from reput.replay.processes import on_this_host
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.rocksdb.installed import is_installed
@@ -72,31 +73,41 @@ _QUEUES_AT_ONCE = 64
 
 def verify_against(
     options: VerifyOptions,
-    start_spark: Callable[[], SparkSession],
+    start_spark: Callable[[], SparkSession] | None,
     listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Report:
     """Compare a store's derived files with another's.
 
     Args:
-        start_spark: gives the session; only called when nothing speaks against the run.
+        start_spark: gives the session; only called when nothing speaks against the run. None: on processes of
+            this host, without Spark.
         listener: gets bytes of queue files that were compared, units, and 0, since their sum is not known.
 
     Raises:
         ReputError: refused or failed.
     """
+    started = time.perf_counter()
+    pair = prepare_pair(options)
+    if start_spark is None:
+        elsewhere = pair.first.remote is not None or pair.second.remote is not None
+        with on_this_host(pair.end - pair.start, elsewhere=elsewhere) as runner:
+            report = compare_pair(pair, runner, listener)
+    else:
+        report = _on_spark(pair, start_spark, listener)
+    report.seconds = time.perf_counter() - started
+    return report
+
+
+def _on_spark(pair: Pair, start_spark: Callable[[], SparkSession], listener: Listener) -> Report:
     from reput.spark.runner import SparkRunner
     from reput.spark.sessions import converting_spark_errors
 
-    started = time.perf_counter()
-    pair = prepare_pair(options)
     with converting_spark_errors():
         runner = SparkRunner(start_spark().sparkContext)
         if not runner.is_local:
             seen = (store_seen(settings.root, live=pair.running) for settings in (pair.first, pair.second))
             runner.demand(*seen)
-        report = compare_pair(pair, runner, listener)
-    report.seconds = time.perf_counter() - started
-    return report
+        return compare_pair(pair, runner, listener)
 
 
 @dataclass(frozen=True, slots=True)

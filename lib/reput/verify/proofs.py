@@ -47,7 +47,7 @@ from reput.verify.proven import (
     known_file,
 )
 from reput.verify.queue_reader import QueueReader
-from reput.verify.report import LOG, Difference, Note, Remembered, finding_key
+from reput.verify.report import LOG, Difference, Note, Remembered, key_of
 from reput.verify.sums import MODULUS, Sum, added, mixed_entries, sums_by, unit_sum
 from reput.verify.tasks import PartChecked, in_waves, of_each, sha256_of
 
@@ -564,7 +564,7 @@ class Remembering:
             self._keep_files(infos, blocks, unsound, outside)
         known = self._before.first_seen
         for one in findings:
-            finding = finding_key(one)
+            finding = key_of(one)
             after.first_seen[finding] = known.get(finding, after.verified)
 
     def _keep_files(

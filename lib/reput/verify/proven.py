@@ -132,7 +132,7 @@ class Proofs:
         queue_files: identity of each file that units were read from, by queue and first byte.
         seen: what was found of these files' places outside of what the log has.
         index_files: by name.
-        first_seen: when each finding was first there, by :func:`finding_key`.
+        first_seen: when each finding was first there, by :func:`key_of`.
         told: findings about what was proven before, told until that is there again, or all is verified again.
         lost: what was proven of the segments that these are of, by base; none of those that 1.0.0 told.
     """

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Protocol
 
 from reput.config.evidence import Basis
 from reput.errors import Fact, Finding
@@ -184,7 +185,7 @@ class Remembered:
             were.
         bytes_skipped: of log.
         since: when the verification before this one was, ISO 8601; None if there was none.
-        first_seen: when each finding was first there, by :func:`finding_key`.
+        first_seen: when each finding was first there, by :func:`key_of`.
         whole: why all of the store is read each time, in words; None where it isn't.
         spent: what the server of a store elsewhere was asked in all; None for a store here.
     """
@@ -224,7 +225,21 @@ class Remembered:
         )
 
 
-def finding_key(one: Difference) -> str:
+#: How much was compared, by the names of :class:`Report`.
+MEASURES = ("start", "end", "messages", "bytes", "queues", "units", "index_files", "index_entries")
+
+
+class Placed(Protocol):
+    """What a finding says of its place."""
+
+    kind: str
+    path: str
+    topic: str | None
+    queue_id: int | None
+    first: int
+
+
+def key_of(one: Placed) -> str:
     """What tells a finding from others, also the next day."""
     facts = [one.kind, with_urls(one.path), one.topic, one.queue_id, one.first]
     return json.dumps(facts, separators=(",", ":"))
@@ -311,25 +326,22 @@ class Report:
 
     def facts(self) -> dict[str, object]:
         """How much was compared, JSON-ready."""
-        left_out = ("findings", "notes", "not_checked", "next", "basis", "remembered")
-        facts = {name: getattr(self, name) for name in self.__slots__ if name not in left_out}
-        return facts if self.remembered is None else {**facts, "remembered": self.remembered.to_dict()}
+        facts = {name: getattr(self, name) for name in MEASURES}
+        remembered = None if self.remembered is None else self.remembered.to_dict()
+        return {**facts, "remembered": remembered}
 
     def to_dict(self) -> dict[str, object]:
         """The report as a JSON-ready mapping."""
-        facts = self.facts()
-        seen = {} if self.remembered is None else self.remembered.first_seen
-        findings = [one.to_dict() for one in self.findings]
-        if self.remembered is not None:
-            for one, told in zip(self.findings, findings, strict=True):
-                told["first_seen"] = seen.get(finding_key(one))
         return {
             "verdict": self.verdict,
             "summary": self.summary,
-            **facts,
+            "store": self.store,
+            "against": self.against,
+            "broker_running": self.broker_running,
+            **{name: getattr(self, name) for name in (*MEASURES, "seconds")},
             "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
-            "findings": findings,
+            "findings": [one.to_dict() for one in self.findings],
             "notes": [asdict(one) for one in self.notes],
             "not_read": [one.text for one in self.not_checked],
             "next_steps": self.next,

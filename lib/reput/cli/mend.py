@@ -1,0 +1,159 @@
+"""``reput mend``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reput.cli import app as commands
+from reput.cli.arguments import AsJson, BrokerConf, LocalStore, Master, StartedBy, TimeZone
+from reput.cli.check import finding_lines
+from reput.cli.commands import MEND
+from reput.cli.jvm import spark_wanted
+from reput.cli.output import Output, ProgressDisplay, at_most, remarks, settings_lines
+from reput.diagnosis.finding import COUNTS
+from reput.errors import Fact
+from reput.next_command import next_command
+from reput.store.space import human
+from reput.words import counted
+
+if TYPE_CHECKING:
+    from reput.mend.run import Mended
+    from reput.recovery.replica import Comparison
+
+_EXAMPLES = """**Examples**
+
+What there is to do, and what each step changes:
+
+    reput mend /data/store --broker-conf broker.conf --rocketmq-version 5.3.3
+
+Do it, with the broker stopped; and take that back:
+
+    reput mend /data/store --apply --broker-conf broker.conf
+
+    reput undo /data/store
+
+Take what is damaged or missing in the log from a slave, a backup or a copy first:
+
+    reput mend /data/store --from /data/slave --apply --broker-conf broker.conf
+"""
+
+
+@commands.app.command("mend", epilog=_EXAMPLES, rich_help_panel=MEND)
+def mend_command(
+    store: LocalStore,
+    apply: Annotated[
+        bool,
+        typer.Option("--apply", help="Take the steps. The broker must be stopped."),
+    ] = False,
+    replica: Annotated[
+        Path | None,
+        typer.Option(
+            "--from",
+            metavar="REPLICA",
+            help="Take what is damaged or missing in the log from a slave, a backup or a copy: a store's "
+            "directory, or one of segments. It is only read, and mustn't be written meanwhile.",
+        ),
+    ] = None,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: StartedBy = None,
+    master: Master = None,
+    _tz: TimeZone = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say what puts a store right, in order; with --apply, do it.
+
+    Files that are in the way are moved aside, the log's damage is closed so that a broker goes on behind it,
+    and queues, index and checkpoint are made anew from the log where they are wrong. All that is replaced is
+    kept; `reput undo` puts it back. A run that was killed is finished, or given up, by the same command.
+
+    Exit code: that of `reput check` for the store as it then is. 0: start it. 1: start it; messages are gone
+    for good. 3: there is something to mend, and --apply wasn't given. 4: it will not start. 5: can't be told.
+    2: refused or failed, with the store's files as they were.
+    """
+    from reput.job.options import RebuildOptions
+    from reput.mend.run import mend
+
+    interrupted = "the same command finishes what was begun" if apply else "nothing was changed"
+    with Output(as_json, interrupted=interrupted) as output, ProgressDisplay("checking") as display:
+        result = mend(
+            RebuildOptions(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version),
+            replica,
+            apply=apply,
+            start_spark=spark_wanted("reput mend", master, display),
+            checking=display.update,
+            comparing=lambda done, total: display.update(done, 0, total),
+            listener=lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+            begins=lambda found: display.say(f"mending: {counted(len(found.steps), 'step')}"),
+        )
+    output.show(result, mend_lines(result))
+
+
+def mend_lines(result: Mended) -> Iterator[str]:
+    """What there is to do, or was done, for people; the result first."""
+    settings = result.before.settings
+    if result.finished is not None:
+        yield f"Finished what was begun: the old files are kept in {result.finished}"
+    yield result.now.verdict.text
+    if not result.applied:
+        yield from _todo(result)
+    yield from settings_lines(settings.basis)
+    if result.replica is not None:
+        yield from _replica(result.replica, applied=result.applied)
+    if result.applied:
+        yield from _done(result)
+    left = [one for one in result.now.findings if one.effect in COUNTS]
+    if left or not result.applied:
+        yield from finding_lines(result.now.findings, settings.root)
+
+
+def _todo(result: Mended) -> Iterator[str]:
+    if not result.steps:
+        yield "  steps      none: there is nothing to mend here"
+        return
+    for number, step in enumerate(result.steps, 1):
+        yield f"  {'' if number > 1 else 'steps':<10} {number}. {'by hand: ' if step.by_hand else ''}{step}"
+    if all(step.by_hand for step in result.steps):
+        return
+    words = ["--apply"]
+    if result.replica is not None:
+        words = ["--from", str(result.replica.replica), "--apply"]
+    apply = result.before.settings.command("mend", *words)
+    yield f"  next       With the broker stopped: `{apply}` takes the steps; `{_undo(result)}` undoes them."
+
+
+def _undo(result: Mended) -> str:
+    return next_command("undo", result.before.settings.root)
+
+
+def _replica(comparison: Comparison, *, applied: bool) -> Iterator[str]:
+    same = f"{human(comparison.same)} of it sound in both, and the same"
+    yield f"  compared   {comparison.start} to {comparison.end} of the log, {same}"
+    yield from _facts("taken" if applied else "take", comparison.taken)
+    yield from _facts("left", comparison.left)
+
+
+def _facts(title: str, facts: Sequence[Fact]) -> Iterator[str]:
+    if facts:
+        yield f"  {title:<10} {len(facts):,}"
+        said = [f"{one.kind}: {one.said}" for one in facts]
+        yield from at_most("    ", said, "    and {} more; --json prints all")
+
+
+def _done(result: Mended) -> Iterator[str]:
+    if result.changes:
+        yield f"  log        {len(result.changes):,}"
+        yield from at_most("    ", result.changes, "    and {} more; --json prints all")
+    rebuilt = result.rebuilt
+    if rebuilt is None:
+        yield "  queues     as they were, and the index, too"
+    else:
+        yield from at_most("  made anew  ", result.made, "             and {} more; --json prints all")
+        units, keys = counted(rebuilt.units, "unit"), counted(rebuilt.index_entries, "key")
+        yield f"  from       {counted(rebuilt.messages, 'message')} of the log: {units}, {keys}"
+        yield from remarks(rebuilt)
+    if result.kept is not None:
+        yield f"  replaced   the old files are kept in {result.kept}; `{_undo(result)}` puts them back"
