@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
 from reput.broker.files import Listing
 from reput.broker.problem import Problem
 from reput.broker.snapshot import Queue, Snapshot, take, type_problems
@@ -52,6 +53,8 @@ if TYPE_CHECKING:
     Spark = Callable[[], SparkSession] | None
     Listener = Callable[[Progress, int], None]
 
+#: Problems that a load tells by the files in ``config/``.
+_BY_CONFIG = frozenset({"queue-type", MISSING_CONFIG, LOST_CONFIG})
 #: Where segments are copied to when nothing is rebuilt; else a rebuild's staging is that.
 _MENDING = "mending"
 
@@ -459,8 +462,8 @@ def _staged_view(
     problems += [
         problem
         for problem in seen.problems
-        # Which type a topic's queues are of is said by a file that isn't staged.
-        if problem.kind != "queue-type" and Path(problem.path).is_relative_to(staging)
+        # config/ isn't staged: what is said of it there holds for nothing.
+        if problem.kind not in _BY_CONFIG and Path(problem.path).is_relative_to(staging)
     ]
     view = replace(
         snapshot,
