@@ -202,6 +202,8 @@ class QueueModel(MappedFiles[QueueFile]):
 
     def truncate(self, physical: int) -> None:
         """Cut the units of messages at or past a physical offset."""
+        if self.files and self.files[-1].wrote and self.ends_before(physical):
+            return  # nothing is cut, and the last unit is the one that the recovery has found
         self.max_physical = physical
         while self.files:
             last = self.files[-1]
@@ -296,6 +298,18 @@ class QueueModel(MappedFiles[QueueFile]):
                 begin = max(start - file.base, 0) // UNIT_LENGTH
                 for at, units in self._chunks(file, begin, file.wrote // UNIT_LENGTH):
                     yield file.base // UNIT_LENGTH + at, units
+
+    def last_unit(self) -> tuple[int, int] | None:
+        """Physical offset and bytes of the message of its last unit; None without one."""
+        for file in reversed(self.files):
+            if file.wrote:
+                at = file.wrote - UNIT_LENGTH
+                if not file.patches and file.head is not None and at + UNIT_LENGTH <= len(file.head):
+                    position, size, _ = UNITS.unpack_from(file.head, at)
+                    return position, size
+                unit = self._units(file, at // UNIT_LENGTH, 1)[0]
+                return int(unit["position"]), int(unit["size"])
+        return None
 
     def counting(self, file: QueueFile) -> NDArray[np.void]:
         """The units of a file on disk that count.

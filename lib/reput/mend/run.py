@@ -22,7 +22,7 @@ from reput.config.settings import StoreSettings
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.derived import closable, merged
 from reput.diagnosis.finding import Effect, Remedy
-from reput.diagnosis.start import of_start, unique
+from reput.diagnosis.start import LOG_CUTS, of_start, unique
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.job.options import RebuildOptions
@@ -40,9 +40,11 @@ from reput.store import files
 from reput.store.ignored_features import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
-from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending, new_stamp
+from reput.store.space import check_free
+from reput.store.swap import Swap, SwapOvertakenError, abandon, check_movable, is_pending, new_stamp
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import LOG, Difference, Note, Report
+from reput.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -226,6 +228,7 @@ class _Mending:
 
     def run(self) -> None:
         result, before = self._result, self._result.before
+        self._foresee()
         if before.snapshot is None or before.plan is None:
             self._derived_alone()
         elif result.replica is not None and result.replica.taken:
@@ -241,6 +244,25 @@ class _Mending:
                 lambda options: self._with_rebuild(options) if options.without else self._log_alone(snapshot)
             )
         result.applied = True
+
+    def _foresee(self) -> None:
+        """See, before the first write, that copies of segments have room, and that files can be moved.
+
+        Raises:
+            OutputError: they haven't, or can't.
+        """
+        before, root = self._result.before, self._settings.root
+        snapshot, report = before.snapshot, before.report
+        if snapshot is None:
+            return
+        size = snapshot.segment_size
+        places = [] if report is None else closable(report.findings, size)
+        places += [(one.first, one.first + 1) for one in before.findings if one.kind in LOG_CUTS]
+        bases = {at // size * size for start, end in places for at in range(start - start % size, end, size)}
+        there = [one.path for one in snapshot.log.files if one.base in bases]
+        check_free(root, len(there) * size, f"copies of {counted(len(there), 'segment')}")
+        moved = [path for path in (*there, *_strays(snapshot)) if path.is_relative_to(root)]
+        check_movable(root, [path.relative_to(root).as_posix() for path in moved])
 
     def _without_whole(self, work: Callable[[RebuildOptions], None]) -> None:
         """Mend; once more if queues and index turn out to hold messages that stand-ins take the places of."""

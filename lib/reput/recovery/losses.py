@@ -206,8 +206,11 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
     (``ConsumeQueue.recover``, ``truncateDirtyLogicFiles``: rocketmq-all-4.9.7, 5.3.3).
     """
     for queue, model in sorted(prediction.queues.items()):
-        blanks = _ends_blank(prediction, model)
-        count = 0 if blanks else _left_units(prediction, queue, model)
+        position, size = model.last_unit() or (-1, 0)
+        blanks = size == PRE_BLANK_SIZE and prediction.log_end < PRE_BLANK_SIZE
+        # Most queues end with a message before the walk, or with one that it went through.
+        is_walked = prediction.began_at is not None and position >= prediction.began_at.base
+        count = _left_units(prediction, queue, model) if is_walked and not blanks else 0
         if blanks:
             text = (
                 f"queue {queue[0]}:{queue[1]} ends with a blank at {model.max_offset - 1}: a broker gives "
@@ -224,13 +227,6 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
             )
             places = model.max_offset - count, model.max_offset
             yield _loss(prediction, queue, "queue-ends-late", places, count, text)
-
-
-def _ends_blank(prediction: Prediction, model: QueueModel) -> bool:
-    """Whether the blanks before a queue's first unit are its last ones, and it takes no new units."""
-    for _, units in model.units(model.end - UNIT_LENGTH) if model.end and model.files else ():
-        return bool(units["size"][-1] == PRE_BLANK_SIZE) and prediction.log_end < PRE_BLANK_SIZE
-    return False
 
 
 def _left_units(prediction: Prediction, queue: Queue, model: QueueModel) -> int:
