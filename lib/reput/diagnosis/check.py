@@ -212,7 +212,7 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
         result.not_read.append("what a start would do: a broker starts on a store here (`reput restore`)")
         return
     if settings.dledger is not None:
-        text = "what a start would do: how DLedger recovers its log isn't known to reput"
+        text = "how DLedger recovers its log, and its own index, aren't known to reput"
         result.findings.append(_unknown(NOT_FORETOLD, text, settings.dledger.home))
         return
     snapshot = result.snapshot = take(settings)
