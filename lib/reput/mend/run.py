@@ -154,10 +154,11 @@ def mend(
     if apply and is_pending(settings.root):
         _refuse_in_use(take(settings))
         finished = _finish_swap(settings)
-    before = check(wanted, start_spark, checking, enough=None if replica else _is_all_lost)
-    result = Mended(before, finished=finished)
-    if replica is not None:
-        result.replica = compare_logs(settings, replica, comparing)
+    comparison = None if replica is None else compare_logs(settings, replica, comparing)
+    # With another log all is made anew.
+    is_taken = comparison is not None and bool(comparison.taken)
+    before = check(wanted, start_spark, checking, enough=(lambda _: True) if is_taken else _is_all_lost)
+    result = Mended(before, finished=finished, replica=comparison)
     result.steps = list(steps_of(before, result.replica))
     if apply and not all(step.by_hand for step in result.steps):
         if before.snapshot is not None:
@@ -229,13 +230,13 @@ class _Mending:
     def run(self) -> None:
         result, before = self._result, self._result.before
         self._foresee()
-        if before.snapshot is None or before.plan is None:
-            self._derived_alone()
-        elif result.replica is not None and result.replica.taken:
+        if result.replica is not None and result.replica.taken:
             with _locked(self._settings) as owner:
                 _clear(self._settings)
                 comparison = result.replica
                 self._without_whole(lambda options: self._with_replica(comparison, owner, options))
+        elif before.snapshot is None or before.plan is None:
+            self._derived_alone()
         elif self._making.anything:
             self._without_whole(self._with_rebuild)
         else:
