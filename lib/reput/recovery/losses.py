@@ -18,15 +18,19 @@ from reput.errors import Fact
 from reput.format import commitlog, names, properties
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.indexfile import file_length
+from reput.log.rivals import ODD_NAME, RIVAL_FILE, SECOND_FILE
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.log.written import written_end
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.scan.reference import Frame, frame
+from reput.store.reading import reading
 from reput.words import counted
 
 #: Problems of a load that stand for messages which nobody can bring back from what is there.
 LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
+#: Files that a start takes for what they aren't: what it then cuts is there.
+MISTAKEN = frozenset({SECOND_FILE, RIVAL_FILE, ODD_NAME})
 #: Problems of a load that a rebuild from the log takes away, although the broker starts with them.
 DERIVED_GONE = frozenset({"missing-queue-files", "index-length", "not-a-directory"})
 _MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
@@ -136,8 +140,8 @@ def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_befor
         count, end = count + walked.records, walked.position
         position = max(end, found + 1)
     if not count:
-        with open(segment.path, "rb") as file:
-            end = written_end(file.fileno(), data, start)
+        with reading(segment.path, by_ranges=True) as fd:
+            end = written_end(fd, data, start)
     return count, end - start
 
 

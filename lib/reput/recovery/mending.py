@@ -30,10 +30,11 @@ from reput.recovery.mend_log import Change, mend_log
 from reput.recovery.plan import Plan, plan
 from reput.recovery.refusals import (
     is_derived,
-    is_stray,
     refuse_other_settings,
     refuse_problems,
     refuse_without_log,
+    strays_of,
+    without_strays,
 )
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
@@ -154,7 +155,7 @@ def mend(
     refuse_problems(mended.plan.prediction.problems, settings)
     refuse_other_settings(snapshot)
     refuse_without_log(snapshot)
-    current = plan(_without_strays(snapshot)) if _strays(snapshot) else mended.plan
+    current = plan(without_strays(snapshot)) if strays_of(snapshot) else mended.plan
     if _is_derived_broken(snapshot, current):
         check_spark()
         _with_rebuild(mended, options, start_spark, listener)
@@ -185,17 +186,6 @@ def _locked(settings: StoreSettings) -> Iterator[Owner]:
         yield owner
 
 
-def _strays(snapshot: Snapshot) -> list[Path]:
-    settings = snapshot.settings
-    return [Path(one.path) for one in snapshot.problems if one.stops and is_stray(one, settings)]
-
-
-def _without_strays(snapshot: Snapshot) -> Snapshot:
-    settings = snapshot.settings
-    left = [problem for problem in snapshot.problems if not (problem.stops and is_stray(problem, settings))]
-    return replace(snapshot, problems=left)
-
-
 def _is_derived_broken(snapshot: Snapshot, current: Plan) -> bool:
     """Whether queues or index are broken, as a start sees it once strays are away."""
     if any(is_derived(problem, snapshot.settings) for problem in current.prediction.problems):
@@ -211,7 +201,7 @@ def _log_alone(mended: Mended, settings: StoreSettings) -> None:
         _clear(settings)
         try:
             snapshot = take(settings)
-            _put(mended, _without_strays(snapshot), snapshot, staging, (), owner)
+            _put(mended, without_strays(snapshot), snapshot, staging, (), owner)
         finally:
             if not is_pending(settings.root):
                 files.remove_tree(staging)
@@ -274,7 +264,7 @@ def _with_replica(
                 _refuse_unproven(log.plan, rebuilding.settings)
                 copies.flush()
                 summary = summarize(rebuilding, before, 0.0, None, {}, carried_from=view.root)
-        strays = [copies.name(path) for path in _strays(snapshot)]
+        strays = [copies.name(path) for path in strays_of(snapshot)]
         new = view.move(staging, copies.names)
         files.remove_tree(view.root)
         remove = [*strays, *(name for name in log.removed if name not in copies.names)]
@@ -327,7 +317,7 @@ def _staged_view(snapshot: Snapshot, staging: Path, staged: list[str]) -> Snapsh
     """The store as it will be, seen before: what is staged, in the place of what is there."""
     settings = snapshot.settings
     seen = take(replace(settings, root=staging))
-    whole = _without_strays(snapshot)
+    whole = without_strays(snapshot)
     replaced = [settings.root / name for name in staged]
     # What isn't staged stays, and so do its problems.
     problems = [
@@ -373,7 +363,7 @@ def _put(
     root = snapshot.settings.root
     copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
     log = mend_log(view, copies)
-    strays = [copies.name(path) for path in _strays(snapshot)]
+    strays = [copies.name(path) for path in strays_of(snapshot)]
     _refuse_unproven(log.plan, snapshot.settings)
     copies.flush()
     remove = [*strays, *(name for name in log.removed if name not in copies.names)]
