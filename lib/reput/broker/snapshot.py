@@ -25,7 +25,7 @@ from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import names, properties
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
-from reput.log.rivals import choose
+from reput.log.rivals import ODD_NAME, choose
 from reput.log.segments import map_segment
 from reput.rocksdb import CURRENT, is_database, traces
 from reput.scan.reference import Frame, frame
@@ -618,6 +618,8 @@ def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Proble
             )
             break
         else:
+            if not names.is_index_name(entry.name):
+                problems.append(_odd_index_name(entry))
             if entry.length != length:
                 problems.append(_wrong_index_length(entry, length))
             try:
@@ -628,6 +630,17 @@ def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Proble
                     "this index file can't be read", path=entry.path, found=error.strerror
                 ) from error
     return tuple(found), problems
+
+
+def _odd_index_name(entry: Entry) -> Problem:
+    return Problem(
+        kind=ODD_NAME,
+        path=str(entry.path),
+        expected="a name of 17 digits",
+        found=entry.name,
+        outcome="the broker takes it for an index file, in the order of the names: keys may be found twice",
+        next_step="Move it elsewhere; `verify` says whether keys are missing then.",
+    )
 
 
 def _is_made(path: Path) -> bool:

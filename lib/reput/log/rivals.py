@@ -73,7 +73,7 @@ def choose(one: Path, other: Path, base: int, *, topic_length_v2: bool, entries:
     )
     stays, goes = (one, other) if ends[0] >= ends[1] else (other, one)
     found = (
-        f"also {one}; the two differ from byte {differs} on; messages that stand where they say fill the "
+        f"also {stays}; the two differ from byte {differs} on; messages that stand where they say fill the "
         f"first {ends[0]} bytes of {one.name} and {ends[1]} of {other.name}"
     )
     if differs < min(ends) or not max(ends):
