@@ -186,9 +186,7 @@ def test_nobody_waits_for_a_lock_or_a_journal(kind: str, tmp_path: Path) -> None
         with (
             in_place_of(kind, tmp_path / name),
             watched(),
-            pytest.raises(
-                OutputError, match="open the file for writing|a symbolic link is in the way"
-            ) as refused,
+            pytest.raises(OutputError, match=r"open the file for writing|a symbolic link") as refused,
         ):
             lock.acquire()
         assert refused.value.path == str(tmp_path / name)

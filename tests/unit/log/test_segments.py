@@ -69,10 +69,9 @@ def chained(base: int, count: int, body: bytes = b"b") -> bytes:
     """A segment with whole messages from its start on."""
     data = b""
     for number in range(count):
-        data += commitlog.encode(
-            Record(topic=b"t", body=b"b", queue_offset=number, physical_offset=base + len(data))
-        )
-    return data.ljust(size, b"\0")
+        place = base + len(data)
+        data += commitlog.encode(Record(topic=b"t", body=body, queue_offset=number, physical_offset=place))
+    return data.ljust(1000, b"\0")
 
 
 @pytest.mark.parametrize(
