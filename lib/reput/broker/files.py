@@ -23,7 +23,7 @@ from reput.broker.problem import Problem
 from reput.config.dialect import Recovery
 from reput.errors import StoreError
 from reput.format import names
-from reput.log.rivals import ODD_NAME, RIVAL_FILE, SECOND_FILE, Choice
+from reput.log.rivals import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
 from reput.remote import remote_store
 from reput.remote.left_out import have
 from reput.store.listing import entries_in
@@ -75,7 +75,7 @@ class Listing:
     @property
     def unloadable(self) -> Problem | None:
         """Why no broker loads these files, or takes them for what they are; None as a rule."""
-        odd = (STRAY, SECOND_FILE, RIVAL_FILE, ODD_NAME)
+        odd = MISTAKEN | {STRAY}
         return next((one for one in self.problems if one.stops or one.kind in odd), None)
 
 

@@ -17,6 +17,8 @@ SECOND_FILE = "second-file"
 RIVAL_FILE = "rival-file"
 #: A file alone in its place, with another name than a broker gives.
 ODD_NAME = "odd-name"
+#: Files that a start takes for what they aren't: what it then cuts is there.
+MISTAKEN = frozenset({SECOND_FILE, RIVAL_FILE, ODD_NAME})
 
 
 @dataclass(frozen=True, slots=True)

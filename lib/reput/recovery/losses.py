@@ -18,7 +18,6 @@ from reput.errors import Fact
 from reput.format import commitlog, names, properties
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.indexfile import file_length
-from reput.log.rivals import ODD_NAME, RIVAL_FILE, SECOND_FILE
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.log.written import written_end
@@ -29,8 +28,6 @@ from reput.words import counted
 
 #: Problems of a load that stand for messages which nobody can bring back from what is there.
 LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
-#: Files that a start takes for what they aren't: what it then cuts is there.
-MISTAKEN = frozenset({SECOND_FILE, RIVAL_FILE, ODD_NAME})
 #: Problems of a load that a rebuild from the log takes away, although the broker starts with them.
 DERIVED_GONE = frozenset({"missing-queue-files", "index-length", "not-a-directory"})
 _MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)

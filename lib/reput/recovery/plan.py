@@ -13,11 +13,11 @@ from reput.broker.snapshot import Queue, Snapshot
 from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.format import names
+from reput.log.rivals import MISTAKEN
 from reput.next_command import next_command
 from reput.recovery.losses import (
     DERIVED_GONE,
     LOG_GONE,
-    MISTAKEN,
     Loss,
     broken_queues,
     index_gaps,

@@ -14,9 +14,9 @@ from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import names
-from reput.log.rivals import SECOND_FILE
+from reput.log.rivals import MISTAKEN, SECOND_FILE
 from reput.log.segments import map_segment
-from reput.recovery.losses import LOG_GONE, MISTAKEN
+from reput.recovery.losses import LOG_GONE
 from reput.recovery.survivors import Cut, first_cut, is_followed
 
 #: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
