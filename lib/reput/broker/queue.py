@@ -6,7 +6,6 @@ Source: ``ConsumeQueue``: recover, putMessagePositionInfo, truncateDirtyLogicFil
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +18,7 @@ from reput.broker.queue_ext import ExtModel
 from reput.format.consumequeue import FIELDS, PRE_BLANK, UNIT_LENGTH
 from reput.format.consumequeue import UNIT as UNITS
 from reput.format.consumequeueext import MAX_ADDRESS
-from reput.store.reading import pread
+from reput.store.reading import pread, reading
 
 UNIT = np.dtype(FIELDS)
 _BLANK = np.frombuffer(PRE_BLANK, UNIT)
@@ -429,11 +428,8 @@ def _head(file: QueueFile, units: int) -> bytes:
     if file.head is None:
         length = min(HEAD, units * UNIT_LENGTH)
         path = file.place or ""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with reading(path, by_ranges=True) as fd:
             file.head = pread(path, fd, length, 0).ljust(length, b"\0")
-        finally:
-            os.close(fd)
     return file.head
 
 

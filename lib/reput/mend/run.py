@@ -33,7 +33,7 @@ from reput.job.summary import Summary, summarize
 from reput.mend.steps import Making, Step, making, steps_of
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.mend_log import Change, MendedLog, WholeMessagesError, mend_log
-from reput.recovery.refusals import is_derived, is_stray, refuse_problems
+from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
 from reput.store import files
@@ -262,7 +262,7 @@ class _Mending:
         bases = {at // size * size for start, end in places for at in range(start - start % size, end, size)}
         there = [one.path for one in snapshot.log.files if one.base in bases]
         check_free(root, len(there) * size, f"copies of {counted(len(there), 'segment')}")
-        moved = [path for path in (*there, *_strays(snapshot)) if path.is_relative_to(root)]
+        moved = [path for path in (*there, *strays_of(snapshot)) if path.is_relative_to(root)]
         check_movable(root, [path.relative_to(root).as_posix() for path in moved])
 
     def _without_whole(self, work: Callable[[RebuildOptions], None]) -> None:
@@ -344,7 +344,7 @@ class _Mending:
                     log = mend_log(seen, copies, closable(found, snapshot.segment_size), options.without)
                     result.after = _afterwards(log, found, rebuilding.settings)
                     copies.flush()
-            strays = [copies.name(path) for path in _strays(snapshot)]
+            strays = [copies.name(path) for path in strays_of(snapshot)]
             new = view.move(staging, copies.names)
             files.remove_tree(view.root)
             order = [*sorted({*new, *copies.names}), *staged]
@@ -390,7 +390,7 @@ class _Mending:
         view = _staged_view(snapshot, staging, staged, removed)
         log = mend_log(view, copies, closable(found, snapshot.segment_size), without)
         result.after = _afterwards(log, found, snapshot.settings)
-        strays = [copies.name(path) for path in _strays(snapshot)]
+        strays = [copies.name(path) for path in strays_of(snapshot)]
         copies.flush()
         remove = [*strays, *removed]
         stamp = new_stamp(root)
@@ -440,11 +440,6 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSett
     return Diagnosis(settings, findings, log.view, log.plan, report)
 
 
-def _strays(snapshot: Snapshot) -> list[Path]:
-    settings = snapshot.settings
-    return [Path(one.path) for one in snapshot.problems if one.stops and is_stray(one, settings)]
-
-
 def _refuse_elsewhere(settings: StoreSettings, view: Path) -> None:
     """Refuse a broker.conf by which the log is looked for at the place of the store as it is."""
     for directory in settings.commit_log_dirs:
@@ -465,7 +460,7 @@ def _staged_view(
     settings = snapshot.settings
     seen = take(replace(settings, root=staging)) if staged else replace(snapshot, problems=[])
     replaced = [settings.root / name for name in (*staged, *removed)]
-    strays = {str(path) for path in _strays(snapshot)}
+    strays = {str(path) for path in strays_of(snapshot)}
     # What isn't staged stays, and so do its problems. The log's own are mended on copies.
     problems = [
         problem
@@ -486,7 +481,7 @@ def _staged_view(
         if problem.kind != "queue-type" and Path(problem.path).is_relative_to(staging)
     ]
     view = replace(
-        snapshot,
+        without_strays(snapshot),
         problems=[problem for problem in problems if not problem.stops or is_derived(problem, settings)],
         queues=_queues(snapshot, seen, names.CONSUME_QUEUE, staged, removed),
         ext_queues=_queues(snapshot, seen, names.CONSUME_QUEUE_EXT, staged, removed),

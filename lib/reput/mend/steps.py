@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from reput.broker.files import NO_FILE
 from reput.diagnosis.check import NOT_FORETOLD, Diagnosis
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
 from reput.diagnosis.start import QUEUE_CUT
@@ -22,7 +23,7 @@ _MOST_QUEUES = 200
 #: What is wrong with a queue that the log has messages of: those can be made one by one.
 _IN_LOG = frozenset({"missing-unit", "wrong-unit", "misplaced-unit"})
 #: Files in the log's directory that are none of the log's.
-_STRAY = frozenset({"stray-file", "stray-directory", "second-file", "empty-file"})
+_STRAY = frozenset({"stray-file", "stray-directory", NO_FILE, SECOND_FILE})
 
 Queue = tuple[str, int]
 

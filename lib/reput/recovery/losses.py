@@ -23,6 +23,7 @@ from reput.log.walk_kernel import walk
 from reput.log.written import written_end
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.scan.reference import Frame, frame
+from reput.store.reading import reading
 from reput.words import counted
 
 #: Problems of a load that stand for messages which nobody can bring back from what is there.
@@ -136,8 +137,8 @@ def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_befor
         count, end = count + walked.records, walked.position
         position = max(end, found + 1)
     if not count:
-        with open(segment.path, "rb") as file:
-            end = written_end(file.fileno(), data, start)
+        with reading(segment.path, by_ranges=True) as fd:
+            end = written_end(fd, data, start)
     return count, end - start
 
 

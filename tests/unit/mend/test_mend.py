@@ -186,6 +186,51 @@ def test_a_file_that_is_no_segment_is_moved_away(case: Case) -> None:
 # --- What is refused --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "harm",
+    [
+        damage.second_segment,
+        damage.second_segment_of_zeros,
+        damage.second_segment_in_front,
+        damage.short_second_segment,
+    ],
+)
+def test_a_second_file_for_a_place_is_moved_away(case: Case, harm: Callable[[Copy], None]) -> None:
+    case.mend()
+    sound = case.log()
+    harm(case.copy)
+    (odd,) = {path.name for path in case.copy.segments} - {Path(name).name for name in sound}
+    settings = StoreSettings.load(case.root, case.options.broker_conf, case.options.rocketmq_version)
+    told = plan(take(settings))
+    kinds = {problem.kind for problem in told.snapshot.problems}
+    assert (told.exit_code, "second-file" in kinds, "missing-segments" in kinds) == (1, True, False)
+    assert not any("REPLICA" in step for step in told.next_steps)
+    assert any("--apply" in step for step in told.next_steps)
+    mended = case.mend()
+    assert (mended.exit_code, mended.rebuilt) == (0, None)
+    moved = f"{names.COMMIT_LOG}/{odd}"
+    assert [(change.kind, change.path) for change in mended.changes] == [("moved-away", moved)]
+    assert (case.log(), case.exit_code()) == (sound, 0)
+    assert (Path(str(mended.kept)) / moved).is_file()
+
+
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_names_that_nothing_proves_are_refused(case: Case, is_renamed: bool) -> None:
+    case.mend()
+    if is_renamed:
+        last = case.copy.segments[-1]
+        last.rename(last.with_name(f"0{last.name}"))
+    else:
+        second = case.copy.segments[1]
+        second.with_name(str(int(second.name))).write_bytes(second.read_bytes()[::-1])
+        damage.write(second, 0, bytes(8))
+    before = tree(case.root, *OURS)
+    with pytest.raises(ReputError, match="a name that it can't have") as refused:
+        case.mend()
+    assert ("odd-name" if is_renamed else "rival-file") in str(refused.value)
+    assert tree(case.root, *OURS) == before
+
+
 def test_a_store_in_use_is_refused(case: Case) -> None:
     (case.root / names.LOCK).touch()
     before = tree(case.root)
