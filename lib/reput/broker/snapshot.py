@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
-from reput.broker.files import NO_FILE, WRONG_LENGTH, Entry, Listing, gaps, in_order, listed
+from reput.broker.files import NO_FILE, WRONG_LENGTH, Entry, Listing, StoreFile, gaps, in_order, listed
 from reput.broker.index import read_header
 from reput.broker.problem import Problem
 from reput.broker.rocksdb_queues import KeptQueues, read
@@ -173,7 +173,9 @@ def take(settings: StoreSettings) -> Snapshot:
         *_no_directories(settings, topics),
         *rocksdb_problems,
         *log.problems,
-        *gaps(log.files, size, "missing-segments", _from_elsewhere(settings), _wrong_files(log)),
+        *gaps(
+            _up_to_gap(log.files, size), size, "missing-segments", _from_elsewhere(settings), _wrong_files(log)
+        ),
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
         *index_problems,
@@ -220,6 +222,21 @@ def _has_anything(snapshot: Snapshot) -> bool:
     derived = snapshot.queues or snapshot.batch_queues or snapshot.index or snapshot.checkpoint_exists or kept
     places = (*snapshot.settings.commit_log_dirs, root / names.CONFIG)
     return bool(derived) or not snapshot.clean or any(place.is_dir() for place in places)
+
+
+def _up_to_gap(files: Sequence[StoreFile], size: int) -> Sequence[StoreFile]:
+    """Segments, without those behind the last gap that nothing was written to.
+
+    A broker makes a segment ahead of time, and one that it cuts its log before stays
+    (``AllocateMappedFileService``, ``MappedFileQueue.truncateDirtyFiles``; rocketmq-all-5.3.3).
+    """
+    from reput.broker.written import first_written
+
+    behind = [at for at in range(1, len(files)) if files[at].base > files[at - 1].base + size][-1:]
+    for at in behind:
+        if all(first_written(segment, size, 0) == size for segment in files[at:]):
+            return files[:at]
+    return files
 
 
 def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:

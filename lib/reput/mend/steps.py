@@ -14,6 +14,8 @@ from reput.diagnosis.start import QUEUE_CUT
 from reput.format import names
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
+from reput.log.rivals import SECOND_FILE
+from reput.recovery.past_end import named
 from reput.recovery.replica import Comparison
 from reput.store.space import human
 from reput.words import counted

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reput.broker.files import StoreFile, segment_at
+from reput.broker.batch_queue import BatchModel
+from reput.broker.files import StoreFile, records_of, segment_at
 from reput.broker.predict import LogCut, Prediction
-from reput.broker.queue import QueueModel
+from reput.broker.queue import UNIT, QueueModel
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Queue, Snapshot
 from reput.broker.units import Unreached
@@ -21,6 +22,7 @@ from reput.format.indexfile import file_length
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.log.written import written_end
+from reput.recovery.past_end import CutBefore
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.scan.reference import Frame, frame
 from reput.store.reading import reading
@@ -143,9 +145,13 @@ def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_befor
 
 
 def queue_losses(prediction: Prediction) -> Iterator[Loss]:
-    """Units that are cut off with the log."""
+    """Units that are cut off with the log, but for those of a log that was cut before."""
+    cut = [queue for queue in prediction.all_queues.items() if _is_cut(queue[1])]
+    before = CutBefore(prediction.snapshot, prediction.log_end, left_from(prediction)) if cut else None
     for (topic, queue_id), queue in sorted(prediction.queues.items()):
         lost = (queue.recovered_end - queue.end) // UNIT_LENGTH
+        if lost > 0 and before is not None:
+            lost -= _cut_before(prediction, (topic, queue_id), queue, before)
         if lost > 0:
             go = "unit goes" if lost == 1 else "units go"
             text = f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} {go}"
@@ -158,6 +164,24 @@ def queue_losses(prediction: Prediction) -> Iterator[Loss]:
             text = f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} {go}"
             places = batch.max_offset, batch.recovered_max
             yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
+
+
+def _is_cut(queue: QueueModel | BatchModel) -> bool:
+    if isinstance(queue, BatchModel):
+        return queue.recovered_max > queue.max_offset
+    return queue.recovered_end > queue.end
+
+
+def _cut_before(prediction: Prediction, queue: Queue, model: QueueModel, before: CutBefore) -> int:
+    """How many of the units that a start cuts off a queue are of a log that was cut on purpose."""
+    count = 0
+    for file in prediction.snapshot.queues[queue].files:
+        start, stop = max(model.end - file.base, 0), min(model.recovered_end - file.base, model.file_size)
+        if start < stop:
+            units = records_of(file.place, UNIT, (stop - start) // UNIT_LENGTH, start)
+            position, size = units["position"].astype(np.int64), units["size"].astype(np.int64)
+            count += int(before.holds(position, size).sum())
+    return count
 
 
 def broken_queues(prediction: Prediction) -> Iterator[Loss]:

@@ -33,6 +33,7 @@ from reput.recovery.survivors import left_from
 from reput.recovery.verdict import CONFIG_GONE, Verdict, config_name, of_plan, settings_not_there
 from reput.replay.selection import is_known
 from reput.replay.stranded import save_steps
+from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.words import counted, utc
 
@@ -183,6 +184,10 @@ class Plan:
                 f"whether {self._deleted_topics} was lost or deleted: {messages} in the log, no queues, and "
                 f"not in {names.CONFIG}/topics.json"
             )
+        cut = [loss for loss in self.losses if loss.kind in (*_CUTS, "queue-cut")]
+        timers = [name for name in ignored_features(settings.root) if name.startswith("timer")]
+        if cut and timers:
+            found.append(f"what {' and '.join(timers)} hold of messages behind {prediction.log_end}")
         verify = settings.command("verify")
         found += _rocksdb_not_read(prediction)
         found += settings_not_there(settings, self.snapshot.problems)
@@ -326,8 +331,25 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
     if not result.loses and not result.lost_config:
         steps += _makes(prediction)
+    steps += _brings_back(prediction)
     result.next_steps += list(dict.fromkeys(steps))
     return result
+
+
+def _brings_back(prediction: Prediction) -> Iterator[str]:
+    """Messages behind where every queue ended. A log that was cut looks as before to a start.
+
+    Source: ``DefaultMessageStore.truncateFiles``, which moves positions back, not bytes (rocketmq-all-5.3.3).
+    """
+    end, recovered = prediction.queue_end, prediction.recovered
+    if recovered is None or prediction.unread is not None or end < max(prediction.log_start, recovered.start):
+        return
+    count = prediction.walked.behind(end)
+    if count:
+        yield (
+            f"The start brings back {counted(count, 'message')} behind {end}, where every queue ended: they "
+            "were cut off on purpose, or the queues have lost their ends."
+        )
 
 
 def _makes(prediction: Prediction) -> Iterator[str]:
