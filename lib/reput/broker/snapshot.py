@@ -173,9 +173,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_no_directories(settings, topics),
         *rocksdb_problems,
         *log.problems,
-        *gaps(
-            _up_to_gap(log.files, size), size, "missing-segments", _from_elsewhere(settings), _wrong_files(log)
-        ),
+        *_log_gaps(settings, log, size),
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
         *index_problems,
@@ -222,6 +220,11 @@ def _has_anything(snapshot: Snapshot) -> bool:
     derived = snapshot.queues or snapshot.batch_queues or snapshot.index or snapshot.checkpoint_exists or kept
     places = (*snapshot.settings.commit_log_dirs, root / names.CONFIG)
     return bool(derived) or not snapshot.clean or any(place.is_dir() for place in places)
+
+
+def _log_gaps(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
+    files, step = _up_to_gap(log.files, size), _from_elsewhere(settings)
+    return gaps(files, size, "missing-segments", step, _wrong_files(log))
 
 
 def _up_to_gap(files: Sequence[StoreFile], size: int) -> Sequence[StoreFile]:

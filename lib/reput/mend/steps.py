@@ -176,11 +176,8 @@ def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
     if anew.queues is None:
         yield Step("make-queues", "make all queues anew from the log")
     elif anew.queues:
-        named = ", ".join(f"{topic}:{queue_id}" for topic, queue_id in sorted(anew.queues)[:_MOST_NAMED])
-        more = f" and {len(anew.queues) - _MOST_NAMED:,} more" if len(anew.queues) > _MOST_NAMED else ""
-        yield Step(
-            "make-queues", f"make {counted(len(anew.queues), 'queue')} anew from the log: {named}{more}"
-        )
+        some = named(sorted(anew.queues))
+        yield Step("make-queues", f"make {counted(len(anew.queues), 'queue')} anew from the log: {some}")
     if anew.index:
         yield Step("make-index", "make the index anew from the log")
     if anew.checkpoint:

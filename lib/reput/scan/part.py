@@ -230,7 +230,9 @@ def scan_part(
     outcome.status = status
 
 
-def _is_left_over(data: NDArray[np.uint8], base: int, position: int, stop: int, v2: bool, newest: int) -> bool:
+def _is_left_over(
+    data: NDArray[np.uint8], base: int, position: int, stop: int, v2: bool, newest: int
+) -> bool:
     """Whether no record begins at ``position``, and behind it lie messages that the log had before a cut.
 
     ``MappedFileQueue.truncateDirtyFiles`` moves positions back, and the bytes stay; what is written then ends
