@@ -1,7 +1,7 @@
 """``python -m bench.here``: verification and rebuild in place, without Spark and on it, by turns.
 
-Each run is a process of its own that begins cold, with the log in the page cache. The store is whole after the
-first rebuild.
+Each run is a process of its own that begins cold, with the log in the page cache. The store is whole after
+the first rebuild.
 """
 
 from __future__ import annotations
