@@ -269,7 +269,7 @@ _4_9_2 = replace(
     # readOnlyCommitLogStorePaths as well.
     multi_path_commit_log=True,
     unknown_settings=_4_9_0.unknown_settings - {"readOnlyCommitLogStorePaths"},
-    # DefaultMessageStore.load: up to 4.9.1 ScheduleMessageService.load comes before recover, since 4.9.2 behind.
+    # DefaultMessageStore.load: ScheduleMessageService.load comes before recover up to 4.9.1, then behind it.
     recovery=replace(_4_9_0.recovery, knows_delay_levels=False),
 )
 
