@@ -16,7 +16,7 @@ from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
 from reput.diagnosis.start import NO_LOG, of_start, unique
 from reput.diagnosis.verdict import Verdict, verdict
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
-from reput.recovery.plan import MOST_READ, Plan, plan
+from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
@@ -62,7 +62,10 @@ class Diagnosis:
     @property
     def notes(self) -> list[Note]:
         """What is odd and legal."""
-        return [] if self.report is None else self.report.notes
+        notes = [] if self.report is None else list(self.report.notes)
+        if self.plan is not None:
+            notes += [Note("brought-back", text) for text in brings_back(self.plan.prediction)]
+        return notes
 
     @property
     def running(self) -> bool:

@@ -331,12 +331,12 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
     if not result.loses and not result.lost_config:
         steps += _makes(prediction)
-    steps += _brings_back(prediction)
+    steps += brings_back(prediction)
     result.next_steps += list(dict.fromkeys(steps))
     return result
 
 
-def _brings_back(prediction: Prediction) -> Iterator[str]:
+def brings_back(prediction: Prediction) -> Iterator[str]:
     """Messages behind where every queue ended. A log that was cut looks as before to a start.
 
     Source: ``DefaultMessageStore.truncateFiles``, which moves positions back, not bytes (rocketmq-all-5.3.3).
