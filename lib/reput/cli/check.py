@@ -91,6 +91,13 @@ def check_command(
             "--quick", help="Read only what a start reads, at most 3 GiB of the log; compare nothing."
         ),
     ] = False,
+    for_start: Annotated[
+        bool,
+        typer.Option(
+            "--for-start",
+            help="--quick for a guard before the broker: what loses no message is no reason (conf/guard).",
+        ),
+    ] = False,
     against: Annotated[
         Path | None,
         typer.Option(
@@ -131,6 +138,7 @@ def check_command(
     from reput.verify import VerifyOptions, verify_against
 
     with Output(as_json, interrupted="nothing was changed") as output:
+        quick = quick or for_start
         _refuse_unclear(quick=quick, against=against, proofs=proofs, queue=queue)
         again = None
         if proofs is not None or everything or digests:
@@ -152,6 +160,7 @@ def check_command(
                 warn_of_unknown(store, queue)
                 if again is None:
                     found = check(options, start_spark, display.update, quick=quick)
+                    found = found.for_start() if for_start else found
                 else:
                     kept = check_again(options, again, start_spark, display.update)
                     found = kept.diagnosis

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,16 @@ class Diagnosis:
         """Somebody uses the store."""
         holder = None if self.snapshot is None else self.snapshot.holder
         return holder is not None or (self.report is not None and self.report.broker_running)
+
+    def for_start(self) -> Diagnosis:
+        """What of it decides whether a broker may be started: what loses no message counts as harmless."""
+        found = [
+            one
+            if one.effect is not Effect.LACKS or one.messages
+            else replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE)
+            for one in self.findings
+        ]
+        return replace(self, findings=found)
 
     @property
     def filled(self) -> int:
