@@ -36,8 +36,6 @@ def schema_of(words: Sequence[str]) -> str:
     for name, options in (("tail", ("--status", "--stop")), ("stats", ("--topics",))):
         if command == name and (given := [one for one in options if one in more]):
             return f"{name}-{given[0][2:]}"
-    if command == "recover":
-        return "recover-apply" if "--apply" in more else "recover-plan"
     return command
 
 

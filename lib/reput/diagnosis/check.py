@@ -15,8 +15,9 @@ from reput.diagnosis.derived import merged
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
 from reput.diagnosis.start import NO_LOG, of_start, unique
 from reput.diagnosis.verdict import Verdict, verdict
-from reput.errors import ReputError, StoreError, UnsupportedError
-from reput.recovery.plan import MOST_READ, Plan, plan
+from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
+from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
+from reput.recovery.refusals import strays_of, without_strays
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
@@ -61,7 +62,10 @@ class Diagnosis:
     @property
     def notes(self) -> list[Note]:
         """What is odd and legal."""
-        return [] if self.report is None else self.report.notes
+        notes = [] if self.report is None else list(self.report.notes)
+        if self.plan is not None:
+            notes += [Note("brought-back", text) for text in brings_back(self.plan.prediction)]
+        return notes
 
     @property
     def running(self) -> bool:
@@ -185,7 +189,10 @@ def check(
     )
     result = Diagnosis(settings, [], quick=quick)
     _foretell(result, quick=quick)
-    found = [] if result.snapshot is None else of_start(result.snapshot, result.plan)
+    foretold, cleared = result.plan, None
+    if result.snapshot is not None and foretold is not None and strays_of(result.snapshot):
+        foretold = cleared = plan(without_strays(result.snapshot), MOST_READ if quick else None)
+    found = [] if result.snapshot is None else of_start(result.snapshot, result.plan, cleared)
     if result.plan is not None and enough is not None and result.snapshot is not None:
         result.all_lost = enough(result.snapshot)
     if not (quick or result.all_lost) and not any(one.kind in NO_LOG for one in found):
@@ -195,8 +202,13 @@ def check(
             if result.snapshot is None:
                 raise
             found.append(_not_looked_at(NOT_COMPARED, settings, error))
+        except SettingsError as error:
+            # What topics there are decides which queues there have to be.
+            if not any(one.area is Area.CONFIG and one.effect in COUNTS for one in found):
+                raise
+            result.not_read.append(f"queues and index, which weren't compared: {error}")
     if result.report is not None:
-        found = list(merged(found, result.report, result.snapshot, result.plan, settings))
+        found = list(merged(found, result.report, result.snapshot, foretold, settings))
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)
@@ -212,7 +224,7 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
         result.not_read.append("what a start would do: a broker starts on a store here (`reput restore`)")
         return
     if settings.dledger is not None:
-        text = "what a start would do: how DLedger recovers its log isn't known to reput"
+        text = "how DLedger recovers its log, and its own index, aren't known to reput"
         result.findings.append(_unknown(NOT_FORETOLD, text, settings.dledger.home))
         return
     snapshot = result.snapshot = take(settings)

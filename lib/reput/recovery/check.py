@@ -30,6 +30,7 @@ from reput.recovery.past_end import (
     INDEX_AHEAD,
     MOST_NAMED,
     PAST_LOG_END,
+    CutBefore,
     keys_past,
     last_unit,
     left_by_a_cut,
@@ -269,9 +270,10 @@ def past_end(snapshot: Snapshot, heads: dict[str, bytes] | None = None) -> Itera
 
 def _queues_past(snapshot: Snapshot, ends: list[_QueueEnd], end: LastMessage) -> Iterator[Problem]:
     after_cut = left_by_a_cut(snapshot, end.end, end.timestamp)
+    before = CutBefore(snapshot, end.end, end.timestamp)
     # Of a queue with a hole it may be a unit that doesn't count: those that are named are looked at again.
     past = iter(sorted(ends, key=lambda one: one.queue))
-    sure = (one for one in past if _units_past(snapshot, one, end.end, after_cut=after_cut))
+    sure = (one for one in past if _units_past(snapshot, one, end.end, after_cut, before))
     first = list(islice(sure, MOST_NAMED))
     if not first:
         return
@@ -319,7 +321,7 @@ def _ends(snapshot: Snapshot, heads: dict[str, bytes] | None) -> Iterator[_Queue
             yield _QueueEnd(queue, listing, True, place)
 
 
-def _units_past(snapshot: Snapshot, ends: _QueueEnd, end: int, *, after_cut: bool) -> int:
+def _units_past(snapshot: Snapshot, ends: _QueueEnd, end: int, after_cut: bool, before: CutBefore) -> int:
     """How many of the units that count for a broker lead past the log's end."""
     settings, files = snapshot.settings, ends.listing.files
     model: QueueModel | BatchModel
@@ -329,7 +331,7 @@ def _units_past(snapshot: Snapshot, ends: _QueueEnd, end: int, *, after_cut: boo
         else:
             model = QueueModel(files, settings.consume_queue_file_size)
         model.recover()
-        return units_past(model, end, after_cut=after_cut)
+        return units_past(model, end, after_cut=after_cut, before=before)
     except (IndexError, ValueError):
         return 0  # such as a file that begins between two units: what a broker makes of it isn't known
     except OSError as error:

@@ -18,11 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.batch_queue import BatchModel
-from reput.broker.files import LAST_FILES
+from reput.broker.files import LAST_FILES, segment_at
 from reput.broker.queue import QueueModel
 from reput.broker.snapshot import IndexEntry, Queue, Snapshot
+from reput.broker.written import first_written
+from reput.format import commitlog
 from reput.format.checkpoint import LOGICS_FIELDS
 from reput.format.consumequeue import PRE_BLANK_SIZE
+from reput.log.segments import map_segment
+from reput.log.walk_kernel import walk
+from reput.scan import kernel
+from reput.scan.status import Status
 
 #: Kinds of findings: units of queues, keys of the index, the checkpoint's last unit.
 PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD = "past-log-end", "index-ahead", "checkpoint-ahead"
@@ -31,7 +37,60 @@ PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD = "past-log-end", "index-ahead", "ch
 MOST_NAMED = 5
 
 
-def units_past(model: QueueModel | BatchModel, end: int, *, after_cut: bool) -> int:
+class CutBefore:
+    """What stands behind the log's end of a log that was longer, and was cut on purpose.
+
+    ``DefaultMessageStore.truncateFiles``, which a controller asks for, moves positions back: whole messages
+    stay behind the log's end, and units of them in the queues' files (rocketmq-all-5.3.3). They are older
+    than the message before the end. Later segments are deleted.
+
+    Args:
+        snapshot: the store.
+        end: where the log ends.
+        last_time: storeTimestamp of its last message, ms; 0 without one.
+    """
+
+    def __init__(self, snapshot: Snapshot, end: int, last_time: int) -> None:
+        self._data, self._base = np.empty(0, np.uint8), end
+        self._had_more, self._last_time = False, last_time
+        size, files = snapshot.segment_size, snapshot.log.files
+        segment = segment_at(files, size, end)
+        if segment is None or not last_time:
+            return
+        v2, array = snapshot.settings.dialect.topic_length_v2, map_segment(segment.path, size)
+        at = first_written(segment, size, end - segment.base)
+        found = kernel.find_record(array, segment.base, at, size, v2)
+        if found < 0 or commitlog.store_timestamp(array.data, found) >= last_time:
+            return
+        self._data, self._base = array, segment.base
+        # Only a segment that was filled had others behind it.
+        closed = walk(array, segment.base, found, 0, v2, 0, size).status == Status.BLANK
+        later = [one for one in files if one.base > segment.base]
+        self._had_more = closed and all(first_written(one, size, 0) == size for one in later)
+
+    def holds(self, position: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[units], which of some units that lead past the log's end are of what was cut.
+
+        Args:
+            position, size: int64[units], physical offset and bytes.
+        """
+        if not len(self._data):
+            return np.zeros(len(position), bool)
+        at = position - self._base
+        held = (at >= len(self._data)) & self._had_more
+        most = len(self._data) - commitlog.MIN_RECORD_LENGTH
+        for number in np.flatnonzero((at >= 0) & (at <= most)).tolist():
+            place, view = int(at[number]), self._data.data
+            length = int.from_bytes(view[place : place + 4], "big")
+            stored = view[place + commitlog.PHYSICAL_OFFSET : place + commitlog.PHYSICAL_OFFSET + 8]
+            known = length == size[number] and int.from_bytes(stored, "big") == position[number]
+            held[number] = known and commitlog.store_timestamp(view, place) < self._last_time
+        return held
+
+
+def units_past(
+    model: QueueModel | BatchModel, end: int, *, after_cut: bool, before: CutBefore | None = None
+) -> int:
     """Units that lead to a message which begins or ends past a physical offset.
 
     They are looked for in the last files, as a starting broker does, and in those before them as long as they
@@ -41,34 +100,39 @@ def units_past(model: QueueModel | BatchModel, end: int, *, after_cut: bool) -> 
         model: the queue, recovered.
         end: where the log ends.
         after_cut: an earlier start may have cut units off the queue's end: those aren't counted.
+        before: nor are those of a log that was cut on purpose.
 
     Raises:
         OSError: a file can't be read.
     """
     if isinstance(model, QueueModel) and model.ends_before(end):
         return 0
-    files = _batch_units(model, end) if isinstance(model, BatchModel) else _units(model, end)
+    files = _batch_units(model, end, before) if isinstance(model, BatchModel) else _units(model, end, before)
     return _count_past(files, after_cut=after_cut)
 
 
-def _units(model: QueueModel, end: int) -> Iterator[NDArray[np.bool_]]:
+def _units(model: QueueModel, end: int, before: CutBefore | None) -> Iterator[NDArray[np.bool_]]:
     for file in reversed(model.files):
         if file.place is not None:
             units = model.counting(file)
             # The blanks before a queue's first unit lead nowhere.
-            past = _leads_past(units["position"].astype(np.int64), units["size"].astype(np.int64), end)
+            past = _leads_past(units, end, before)
             yield past & (units["size"] != PRE_BLANK_SIZE)
 
 
-def _batch_units(model: BatchModel, end: int) -> Iterator[NDArray[np.bool_]]:
+def _batch_units(model: BatchModel, end: int, before: CutBefore | None) -> Iterator[NDArray[np.bool_]]:
     for file in reversed(model.files):
         units = file.counting
-        yield _leads_past(units["position"].astype(np.int64), units["size"].astype(np.int64), end)
+        yield _leads_past(units, end, before)
 
 
-def _leads_past(offset: NDArray[np.int64], size: NDArray[np.int64], end: int) -> NDArray[np.bool_]:
+def _leads_past(units: NDArray[np.void], end: int, before: CutBefore | None) -> NDArray[np.bool_]:
+    offset, size = units["position"].astype(np.int64), units["size"].astype(np.int64)
     # A sum that overflows is of an offset that lies past any end.
-    return (offset >= end) | (offset + size > end)
+    past = (offset >= end) | (offset + size > end)
+    if before is not None and past.any():
+        past[past] = ~before.holds(offset[past], size[past])
+    return past
 
 
 def _count_past(files: Iterable[NDArray[np.bool_]], *, after_cut: bool) -> int:

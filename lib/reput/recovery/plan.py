@@ -14,6 +14,7 @@ from reput.broker.walk import WRONG_BODY
 from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.format import names
+from reput.log.rivals import MISTAKEN
 from reput.next_command import next_command
 from reput.recovery.losses import (
     DERIVED_GONE,
@@ -26,12 +27,13 @@ from reput.recovery.losses import (
     queue_losses,
 )
 from reput.recovery.past_end import PAST_LOG_END, left_by_a_cut
-from reput.recovery.refusals import are_its_own, is_mended
+from reput.recovery.refusals import are_its_own, is_derived, is_mended
 from reput.recovery.rocksdb_losses import broken_in_rocksdb, rocksdb_losses
 from reput.recovery.survivors import left_from
 from reput.recovery.verdict import CONFIG_GONE, Verdict, config_name, of_plan, settings_not_there
 from reput.replay.selection import is_known
 from reput.replay.stranded import save_steps
+from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.words import counted, utc
 
@@ -182,6 +184,10 @@ class Plan:
                 f"whether {self._deleted_topics} was lost or deleted: {messages} in the log, no queues, and "
                 f"not in {names.CONFIG}/topics.json"
             )
+        cut = [loss for loss in self.losses if loss.kind in (*_CUTS, "queue-cut")]
+        timers = [name for name in ignored_features(settings.root) if name.startswith("timer")]
+        if cut and timers:
+            found.append(f"what {' and '.join(timers)} hold of messages behind {prediction.log_end}")
         verify = settings.command("verify")
         found += _rocksdb_not_read(prediction)
         found += settings_not_there(settings, self.snapshot.problems)
@@ -325,8 +331,25 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
     if not result.loses and not result.lost_config:
         steps += _makes(prediction)
+    steps += brings_back(prediction)
     result.next_steps += list(dict.fromkeys(steps))
     return result
+
+
+def brings_back(prediction: Prediction) -> Iterator[str]:
+    """Messages behind where every queue ended. A log that was cut looks as before to a start.
+
+    Source: ``DefaultMessageStore.truncateFiles``, which moves positions back, not bytes (rocketmq-all-5.3.3).
+    """
+    end, recovered = prediction.queue_end, prediction.recovered
+    if recovered is None or prediction.unread is not None or end < max(prediction.log_start, recovered.start):
+        return
+    count = prediction.walked.behind(end)
+    if count:
+        yield (
+            f"The start brings back {counted(count, 'message')} behind {end}, where every queue ended: they "
+            "were cut off on purpose, or the queues have lost their ends."
+        )
 
 
 def _makes(prediction: Prediction) -> Iterator[str]:
@@ -381,7 +404,7 @@ def _is_kept(snapshot: Snapshot, queue: Queue | None) -> bool:
 def _left_alone(snapshot: Snapshot) -> Iterator[Loss]:
     """What a load meets and goes on beside."""
     for problem in snapshot.problems:
-        if problem.kind in LOG_GONE or problem.kind in DERIVED_GONE:
+        if problem.kind in LOG_GONE | DERIVED_GONE | MISTAKEN:
             text = f"expected {problem.expected}, found {problem.found}; {problem.outcome}"
             yield Loss(problem.kind, problem.path, 0, 0, 0, text)
 
@@ -419,10 +442,15 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
     """Steps, one a line, for what a restart loses or leaves broken."""
     kinds = {loss.kind for loss in found}
     steps = [problem.next_step for problem in prediction.problems]
-    steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in LOG_GONE]
-    replica = prediction.snapshot.settings.command("recover", "--from", "REPLICA", "--plan")
+    first = LOG_GONE | MISTAKEN
+    steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in first]
+    settings = prediction.snapshot.settings
+    replica = settings.command("recover", "--from", "REPLICA", "--plan")
     says = f"`{replica}` says what a slave or a backup has of"
     others = _others(prediction, found, kinds)
+    apply = _apply(prediction, kinds)
+    if any(one.kind in MISTAKEN and not is_derived(one, settings) for one in prediction.snapshot.problems):
+        return [*steps, *apply]  # all else comes of that
     if "missing-segments" in kinds:
         steps.append(f"{says} them.")
     if any(loss.count for loss in found if loss.kind in _CUTS):
@@ -437,12 +465,7 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
             steps.append(f"Look for the log's end first: {says} it.")
         elif not prediction.snapshot.clean:
             steps.append(f"Look for the log's end first, unless it was never flushed: {says} it.")
-    if (kinds or prediction.problems) and is_mended(prediction, cuts=bool(kinds & _CUTS)):
-        apply = prediction.snapshot.settings.command("recover", "--apply")
-        steps.append(
-            f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."
-            + (" Or:" if others else "")
-        )
+    steps += [step + (" Or:" if others else "") for step in apply]
     steps += others
     if found and not are_its_own(prediction.snapshot.settings):
         steps += [one.next_step for one in prediction.snapshot.settings.basis.contradictions]
@@ -454,6 +477,14 @@ def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
         full = prediction.snapshot.settings.command("recover", "--plan", "--full")
         steps.append(f"`{full}` reads all that a start reads.")
     return steps
+
+
+def _apply(prediction: Prediction, kinds: set[str]) -> list[str]:
+    """The step that mends, if there is one."""
+    if not (kinds or prediction.problems) or not is_mended(prediction, cuts=bool(kinds & _CUTS)):
+        return []
+    apply = prediction.snapshot.settings.command("recover", "--apply")
+    return [f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."]
 
 
 def _others(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[str]:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from reput.broker.predict import Prediction
+from reput.broker.files import NO_FILE
+from reput.broker.predict import Prediction, predict
 from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot
 from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import names
+from reput.log.rivals import MISTAKEN, SECOND_FILE
 from reput.recovery.losses import LOG_GONE
 from reput.recovery.survivors import Cut, first_cut, is_followed
 
@@ -36,6 +39,8 @@ def is_mended(prediction: Prediction, *, cuts: bool) -> bool:
     """
     snapshot, problems = prediction.snapshot, prediction.problems
     settings = snapshot.settings
+    if any(one.kind == SECOND_FILE and is_stray(one, settings) for one in snapshot.problems):
+        return is_mended(predict(without_strays(snapshot)), cuts=True)
     first = first_cut(prediction) if cuts and prediction.cuts else None
     if cuts and prediction.cuts and first is None:
         return False
@@ -103,8 +108,13 @@ def refuse_without_log(snapshot: Snapshot) -> None:
         StoreError: so it is.
     """
     for problem in snapshot.problems:
+        text = None
         if problem.kind in LOG_GONE:
-            text = f"a part of the commit log isn't there, and --apply doesn't mend that: {problem.kind}"
+            text = "a part of the commit log isn't there"
+        elif problem.kind in MISTAKEN - {SECOND_FILE} and not is_derived(problem, snapshot.settings):
+            text = "a file of the commit log has a name that it can't have"
+        if text is not None:
+            text += f", and --apply doesn't mend that: {problem.kind}"
             raise problem.error(StoreError, text)
 
 
@@ -121,7 +131,27 @@ def is_stray(problem: Problem, settings: StoreSettings) -> bool:
     if Path(problem.path).parent not in settings.commit_log_dirs:
         return False
     empty = problem.kind == "wrong-length" and problem.found == "0 bytes"
-    return empty or problem.kind in ("stray-file", "stray-directory")
+    return empty or problem.kind in ("stray-file", "stray-directory", NO_FILE, SECOND_FILE)
+
+
+def strays_of(snapshot: Snapshot) -> list[Path]:
+    """What is moved aside: what keeps a broker from starting, and second files, which it takes for the log.
+
+    A second file is proven to be one by its bytes.
+    """
+    return [Path(one.path) for one in snapshot.problems if _is_moved(one, snapshot.settings)]
+
+
+def without_strays(snapshot: Snapshot) -> Snapshot:
+    """The store as it is without them."""
+    away = {str(path) for path in strays_of(snapshot)}
+    left = [problem for problem in snapshot.problems if not _is_moved(problem, snapshot.settings)]
+    segments = tuple(file for file in snapshot.log.files if file.place not in away)
+    return replace(snapshot, problems=left, log=replace(snapshot.log, files=segments))
+
+
+def _is_moved(problem: Problem, settings: StoreSettings) -> bool:
+    return (problem.stops or problem.kind == SECOND_FILE) and is_stray(problem, settings)
 
 
 def refuse_sound_record(prediction: Prediction, cut: Cut) -> None:

@@ -24,7 +24,7 @@ from reput.log.segments import CommitLog
 from reput.query import QueryStore, batch, queue
 from reput.query.log import LogReader
 from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
-from reput.recovery.past_end import left_by_a_cut, units_past
+from reput.recovery.past_end import CutBefore, left_by_a_cut, units_past
 from reput.report.facts import IN_ROCKSDB, Found, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
 from reput.report.queue_findings import IS_BATCH, REPEATS, behind, is_compared, past_end
@@ -125,6 +125,7 @@ class _Looking:
         self._after_cut = (
             scan is not None and past is not None and left_by_a_cut(snapshot, past, scan.last_time)
         )
+        self._before = None if scan is None or past is None else CutBefore(snapshot, past, scan.last_time)
         self._batch_topics = _batch_topics(snapshot)
         self.end = -1
 
@@ -167,7 +168,7 @@ class _Looking:
                 if self._store is not None and isinstance(model, QueueModel):
                     self._store.know(*of, model)
                 if self.past is not None:
-                    past = units_past(model, self.past, after_cut=self._after_cut)
+                    past = units_past(model, self.past, after_cut=self._after_cut, before=self._before)
                 if known is None:
                     last_time = self._last_time(model)
             except IndexError:

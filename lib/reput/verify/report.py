@@ -11,6 +11,7 @@ from typing import Protocol
 from reput.config.evidence import Basis
 from reput.errors import Fact, Finding
 from reput.format import names
+from reput.log.rivals import MISTAKEN
 from reput.next_command import next_command
 from reput.remote import with_urls
 from reput.remote.tally import Spent
@@ -385,7 +386,12 @@ def next_steps(
         conf, version = options.broker_conf, options.rocketmq_version
         return next_command(name, options.store, *words, broker_conf=conf, rocketmq_version=version)
 
-    if any(one.area == LOG for one in findings):
+    of_log = {one.kind for one in findings if one.area == LOG}
+    if of_log & MISTAKEN:
+        steps.append(
+            f"`{command('recover', '--plan')}` says which file of the log to move away, or to rename"
+        )
+    if of_log - MISTAKEN:
         from_replica = command("recover", "--from", "REPLICA", "--plan")
         steps.append(
             f"`{from_replica}` says what a replica or a copy has of what is damaged in the log. Without one "
