@@ -194,7 +194,7 @@ def test_an_output_in_use(store: GoldenStore) -> None:
 
 def test_a_chain_without_an_end(store: GoldenStore) -> None:
     settings = StoreSettings.load(store.root, broker_conf(store), store.version)
-    assert about(store, f"`{IndexReader(settings)._verify}`") == ["verify"]
+    assert about(store, f"`{IndexReader(settings)._check}`") == ["check"]
 
 
 def test_a_dump_of_files_of_another_sort(reput: Command, store: GoldenStore) -> None:
