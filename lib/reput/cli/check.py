@@ -172,6 +172,12 @@ def check_command(
         if force and page is None:
             raise SettingsError("--force is about the page", expected="--out FILE with it", found="none")
         several = are_several(stores, history, page, at_once)
+        if (everything or digests) and (history if several else proofs) is None:
+            raise SettingsError(
+                "--all and --digest say how much of earlier proofs is believed",
+                expected=f"{'--history DIR' if several else '--proofs FILE'} with them",
+                found="none",
+            )
         if several:
             refuse_of_one({"--quick": quick, "--against": against, "--queue": queue, "--proofs": proofs})
     store = Path(stores[0])
@@ -186,7 +192,7 @@ def check_command(
     with output:
         _refuse_unclear(quick=quick, against=against, proofs=proofs, queue=queue)
         again = None
-        if proofs is not None or everything or digests:
+        if proofs is not None:
             again = _again(store, proofs, alone=not queue, everything=everything, digests=digests)
         store = here(store, derived=True, known={} if again is None else again.known_files)
         options = replace(
@@ -232,7 +238,7 @@ def _refuse_unclear(
         )
 
 
-def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, digests: bool) -> Again:
+def _again(store: Path, proofs: Path, *, alone: bool, everything: bool, digests: bool) -> Again:
     """What the comparison goes on from.
 
     Args:
@@ -247,12 +253,6 @@ def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, d
     from reput.diagnosis.nightly import Again
     from reput.verify.proven import Proofs
 
-    if proofs is None:
-        raise SettingsError(
-            "--all and --digest say how much of earlier proofs is believed",
-            expected="--proofs FILE with them",
-            found="none",
-        )
     if not alone:
         raise SettingsError(
             "proofs are of a whole store against its log",
