@@ -21,8 +21,10 @@ def hold(arguments: Sequence[object], stdout: str) -> None:
         return
     name = schema_of(words)
     for text in stdout.splitlines() if name.startswith("dump-") else filter(None, [stdout]):
-        errors = [error.message for error in _deepest(validator(name).iter_errors(json.loads(text)))]
-        assert not errors, f"{name}.json: {errors}\n{text[:2000]}"
+        document = json.loads(text)
+        told = f"{name}-stores" if "stores" in document else name
+        errors = [error.message for error in _deepest(validator(told).iter_errors(document))]
+        assert not errors, f"{told}.json: {errors}\n{text[:2000]}"
 
 
 def schema_of(words: Sequence[str]) -> str:

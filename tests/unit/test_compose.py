@@ -135,9 +135,9 @@ def test_the_command_lines_are_real_ones() -> None:
     assert f'main(["{Path(script).stem}", ' in (ROOT / "jobs" / Path(script).name).read_text(encoding="utf-8")
     tail = parsed("tail", rest)
     reput, command, *rest = words("check")
-    assert (reput, command) == ("reput", "verify")
-    check = parsed("verify", rest)
-    assert (check["store"], check["against"]) == (tail["store"], tail["out"])
+    assert (reput, command) == ("reput", "check")
+    check = parsed("check", rest)
+    assert (check["stores"], check["against"]) == ([str(tail["store"])], tail["out"])
     for one in (tail, check):
         assert one["rocketmq_version"] == SERVICES["broker"]["image"].partition(":")[2]
         assert one["rocketmq_version"] in VERSIONS
