@@ -35,21 +35,14 @@ class QueueFile(ModelFile):
     Attributes:
         patches: (byte position, units) that the broker writes over what is there.
         head: the first bytes on disk; None until they are needed.
-        furthest: the greatest physical offset after a message of the units that a recovery has counted; -1
-            without one, None where it read more than the head.
     """
 
     patches: list[tuple[int, NDArray[np.void]]] = field(default_factory=list)
     head: bytes | None = None
-    furthest: int | None = None
 
 
 class QueueModel(MappedFiles[QueueFile]):
     """A consume queue, changed as a broker changes it; the files stay as they are.
-
-    Args:
-        heads: the first bytes of files that somebody else has just read, without the zeros at their end, by
-            their path; those of this queue are taken out.
 
     Attributes:
         max_physical: physical offset after the last message that it knows of, -1 at first.
@@ -64,14 +57,8 @@ class QueueModel(MappedFiles[QueueFile]):
         files: Sequence[StoreFile],
         file_size: int,
         ext: ExtModel | None = None,
-        heads: dict[str, bytes] | None = None,
     ) -> None:
         super().__init__([QueueFile(file.base, file.place, file_size) for file in files], file_size)
-        if heads:
-            length = min(HEAD, file_size // UNIT_LENGTH * UNIT_LENGTH)
-            for file in self.files:
-                head = heads.pop(file.place or "", None)
-                file.head = None if head is None else head.ljust(length, b"\0")
         self.ext = ext
         self.max_physical = -1
         self.min_logic = 0
@@ -94,13 +81,6 @@ class QueueModel(MappedFiles[QueueFile]):
     def is_changed(self) -> bool:
         """Whether the start has put units, or taken some away."""
         return self._put_from is not None or self.end != self.recovered_end or bool(self.deleted)
-
-    def ends_before(self, physical: int) -> bool:
-        """Whether it is known that no message of its units ends behind a physical offset."""
-        return all(
-            file.furthest is not None and file.furthest <= physical and not file.patches
-            for file in self.files
-        )
 
     def recover(self) -> None:
         """Find the end, in the last three files, and that of the files of consumequeue_ext.
@@ -297,18 +277,6 @@ class QueueModel(MappedFiles[QueueFile]):
                 for at, units in self._chunks(file, begin, file.wrote // UNIT_LENGTH):
                     yield file.base // UNIT_LENGTH + at, units
 
-    def counting(self, file: QueueFile) -> NDArray[np.void]:
-        """The units of a file on disk that count.
-
-        Raises:
-            OSError: it can't be read.
-        """
-        if file.place is None:
-            return np.empty(0, UNIT)
-        if file.head is not None and len(file.head) >= file.wrote:
-            return np.frombuffer(file.head, UNIT, file.wrote // UNIT_LENGTH)
-        return mapped(file.place, self.file_size)[: file.wrote].view(UNIT)
-
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
 
@@ -338,10 +306,8 @@ class QueueModel(MappedFiles[QueueFile]):
         if file.place is not None and not file.patches:
             limit = -1 if before is None else before
             head = _head(file, stop)
-            count, last, furthest = _prefix(head, start, limit)
-            if len(head) > count * UNIT_LENGTH or count >= stop:
-                file.furthest = furthest if not start else None
-            else:
+            count, last = _prefix(head, start, limit)
+            if len(head) <= count * UNIT_LENGTH and count < stop:
                 from reput.broker import kernels
 
                 count, further = kernels.prefix(mapped(file.place, self.file_size), count, stop, limit)
@@ -423,17 +389,15 @@ def _head(file: QueueFile, units: int) -> bytes:
     return file.head
 
 
-def _prefix(head: bytes, start: int, before: int) -> tuple[int, int, int]:
-    """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba; and the greatest end."""
-    end = furthest = -1
+def _prefix(head: bytes, start: int, before: int) -> tuple[int, int]:
+    """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba."""
+    end = -1
     for offset, size, _tags in UNITS.iter_unpack(memoryview(head)[start * UNIT_LENGTH :]):
         if offset < 0 or size <= 0 or 0 <= before <= offset:
             break
         end = offset + size
-        if end > furthest:
-            furthest = end
         start += 1
-    return start, end, furthest
+    return start, end
 
 
 def _empty(file: QueueFile) -> Problem:

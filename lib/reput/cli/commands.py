@@ -21,7 +21,6 @@ _ORDER = [
     "catalog",
     *("demo", "doctor", "pack"),
 ]
-#: What options were called before, by command: they go on working, with a note.
 #: Commands that have become others; what each is called now.
 _OLD_COMMANDS = {
     "recover": "`reput check STORE` says what a start would do and lose, `reput mend STORE` puts it right",
@@ -29,11 +28,12 @@ _OLD_COMMANDS = {
     "verify-many": "`reput check STORE STORE …` looks at several stores",
     "rebuild-many": "`reput rebuild STORE STORE … --out-root DIR` makes several",
 }
+#: What options were called before, by command: they go on working, with a note; "" of one that isn't needed.
 OLD_OPTIONS = {
     "query": {"--from": "--since", "--max": "--limit", "--count": "--limit", "--body": "--bodies"},
     "dump commitlog": {"--body": "--bodies", "--tag": "--tags"},
     "export": {"--tag": "--tags"},
-    "report": {"--output": "--out"},
+    "report": {"--output": "--out", "--no-log": "--quick", "--verify": ""},
     "stats": {"--top": "--limit"},
 }
 
@@ -94,8 +94,10 @@ def _renamed(words: list[str], old: dict[str, str], command: Any) -> list[str]:
         name, equals, value = word.partition("=")
         if name in old and (not found or found[-1] not in valued):
             if name not in said:
-                told(f"{name} is called {old[name]} now")
+                told(f"{name} is called {old[name]} now" if old[name] else f"{name} isn't needed any more")
                 said.add(name)
+            if not old[name]:
+                continue
             word = old[name] + equals + value
         found.append(word)
     return found

@@ -30,6 +30,8 @@ from reput.format.indexfile import IndexHeader
 from reput.recovery.plan import Plan
 from reput.verify.report import CHECKPOINT, INDEX, LOG, QUEUE, Difference, Report
 
+#: The cause of what isn't as the release that was given writes it, and as another does.
+OTHER_DIALECT = "other-dialect"
 #: Findings of a scan that are damage; what is odd about a message isn't.
 TORN_TAIL = "torn-tail"
 #: A file that isn't what it should be, by the names that a load and a comparison give it.
@@ -131,7 +133,7 @@ class _Healing:
         return any(loss.queue == queue for loss in plan.unrepaired)
 
     def _heals_index(self, plan: Plan, one: Difference) -> bool:
-        if self._broken & {"index-missing", "index-dropped", "index-torn", "index-ahead"}:
+        if self._broken & {"missing-entry", "index-dropped", "index-torn", "index-ahead"}:
             return False
         if Path(one.path) in plan.prediction.index_dropped:
             return True
@@ -187,6 +189,8 @@ def _of_difference(
         outcome = "the start puts it right"
     elif one.area == QUEUE and one.kind == "missing-unit":
         messages = one.count
+    if one.cause == OTHER_DIALECT:  # made anew by these rules, it would be wrong for its broker
+        remedy, step = Remedy.BY_HAND, str(one.remark)
     low, _ = one.places
     spans = {"queue_offset": QUEUE_OFFSET, "physical_offset": PHYSICAL, "slot": SLOT, "ordinal": ORDINAL}
     has_places = one.end > one.first or one.area == LOG

@@ -43,12 +43,7 @@ _CONFIG = frozenset({LOST_CONFIG, MISSING_CONFIG})
 LOG_CUTS = frozenset({"log-cut", "segment-deleted"})
 #: Units of messages that the log hasn't got.
 QUEUE_CUT = "queue-cut"
-_NAMES = {
-    "units-missing": "missing-unit",
-    "units-displaced": "misplaced-unit",
-    "index-missing": "missing-entry",
-}
-_INDEX_KINDS = frozenset({"index-dropped", "index-missing", "index-torn", "index-ahead"})
+_INDEX_KINDS = frozenset({"index-dropped", "missing-entry", "index-torn", "index-ahead"})
 
 
 def of_start(snapshot: Snapshot, plan: Plan | None) -> list[Finding]:
@@ -160,7 +155,7 @@ def of_loss(loss: Loss, plan: Plan, *, takes: bool) -> Finding:
     topic, queue_id = (None, None) if loss.queue is None else loss.queue
     has_places = loss.queue is not None or loss.end > loss.offset
     return Finding(
-        kind=_NAMES.get(loss.kind, loss.kind),
+        kind=loss.kind,
         path=loss.path,
         area=_area(loss, settings),
         effect=effect,

@@ -23,7 +23,8 @@ class Sort(StrEnum):
 
 #: 2 is for a wrong call, and for a failure of reput itself: it says nothing of the store.
 EXIT_CODES = {Sort.START: 0, Sort.START_WITH_LOSS: 1, Sort.MEND: 3, Sort.NO_START: 4, Sort.UNKNOWN: 5}
-_WORDS = {
+#: What to do, in few words.
+WORDS = {
     Sort.START: "start it",
     Sort.START_WITH_LOSS: "start it",
     Sort.MEND: "mend it first",
@@ -46,11 +47,20 @@ class Verdict:
 
     Attributes:
         sort: for programs.
-        text: for people; begins with the store.
+        store: its directory or URL.
+        words: what to do about it, in a few words.
+        said: why.
     """
 
     sort: Sort
-    text: str
+    store: str
+    words: str
+    said: str
+
+    @property
+    def text(self) -> str:
+        """The line."""
+        return f"{self.store}: {self.words}: {self.said}"
 
     @property
     def exit_code(self) -> int:
@@ -80,11 +90,10 @@ def verdict(
         Sort.NO_START: lambda: _stops(left, release),
         Sort.UNKNOWN: lambda: _unknown(left),
     }[sort]()
-    words = _WORDS[sort]
+    words = WORDS[sort]
     if running and sort is Sort.START:
         words = "let it run"
-    text = f"{store}: {words}: {said}"
-    return Verdict(sort, f"{text}. Not read: {unread}" if unread else text)
+    return Verdict(sort, store, words, f"{said}. Not read: {unread}" if unread else said)
 
 
 def _sort(left: Sequence[Finding]) -> Sort:

@@ -174,7 +174,7 @@ def _unreached(prediction: Prediction) -> Iterator[Loss]:
         *walked.unreached(prediction.queues, end),
         *walked.unreached_batches(prediction.batch_queues, end),
     ):
-        kind = "units-displaced" if one.displaced == one.count else "units-missing"
+        kind = "misplaced-unit" if one.displaced == one.count else "missing-unit"
         yield _loss(prediction, one.queue, kind, (one.first, one.last + 1), one.count, _unreached_text(one))
 
 
@@ -355,7 +355,7 @@ def index_gaps(prediction: Prediction) -> Iterator[Loss]:
     if not files:
         # A log without a message with keys has no index.
         if len(prediction.walked.unindexed([], end)) or _first_keyed(prediction, end) is not None:
-            yield Loss("index-missing", path, start, end, 0, f"no key of {start} to {end} is indexed")
+            yield Loss("missing-entry", path, start, end, 0, f"no key of {start} to {end} is indexed")
         return
     headers = [file.header for file in files]
     missing = prediction.walked.unindexed(headers, end)
@@ -363,11 +363,11 @@ def index_gaps(prediction: Prediction) -> Iterator[Loss]:
     first = _first_keyed(prediction, begin)
     if first is not None and not (len(missing) and int(missing[0]) <= first):
         text = f"no key of {first} to {begin} is indexed"
-        yield Loss("index-missing", path, first, begin, 0, text)
+        yield Loss("missing-entry", path, first, begin, 0, text)
     if len(missing):
         low, high = int(missing[0]), int(missing[-1])
         text = f"the keys of {counted(len(missing), 'message')} from {low} to {high} aren't indexed"
-        yield Loss("index-missing", path, low, high + 1, len(missing), text)
+        yield Loss("missing-entry", path, low, high + 1, len(missing), text)
     # A broker compares new messages with its last file alone, and takes the one that lies just there.
     late = headers[-1].end_physical_offset
     if late > end:
