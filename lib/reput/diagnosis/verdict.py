@@ -118,8 +118,12 @@ def _nothing_wrong(release: str, filled: int, *, running: bool) -> str:
 def _gone(left: Sequence[Finding]) -> str:
     messages = sum(one.messages for one in left)
     what = counted(messages, "message") if messages else _kinds(left)
-    are = "is" if messages == 1 or (not messages and len(left) == 1) else "are"
-    return f"{what} {are} gone for good, and nothing more can be done here"
+    one = messages == 1 or (not messages and len(left) == 1)
+    return f"{what} {_are_gone(one=one)}, and nothing more can be done here"
+
+
+def _are_gone(*, one: bool) -> str:
+    return "is gone for good" if one else "are gone for good"
 
 
 def _wrong(left: Sequence[Finding], release: str) -> Iterable[str]:
@@ -139,7 +143,7 @@ def _wrong(left: Sequence[Finding], release: str) -> Iterable[str]:
             yield f"{said} ({_kinds(kinds)})"
     gone = sum(one.messages for one in left if one.effect is Effect.GONE)
     if gone:
-        yield f"{counted(gone, 'message')} {'is' if gone == 1 else 'are'} gone for good"
+        yield f"{counted(gone, 'message')} {_are_gone(one=gone == 1)}"
 
 
 def _stops(left: Sequence[Finding], release: str) -> str:

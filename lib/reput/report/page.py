@@ -357,8 +357,6 @@ def _sentences(facts: Facts) -> Iterator[str]:
     if start is not None and start["begins_at"] is not None:
         messages = counted(start["walked_messages"], "message")
         yield f"A start walks {messages} of the log, up to {start['log_end']}."
-    if facts.log is not None and facts.log.messages is not None:
-        yield f"{counted(facts.log.messages, 'message')} read."
 
 
 def _written(facts: Facts) -> int:
