@@ -8,12 +8,9 @@ loaded. What a warm rebuild takes more is Spark's: the query, its tasks, and its
 from __future__ import annotations
 
 import json
-import multiprocessing
-import os
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -22,24 +19,9 @@ from reput.job.plan import prepare
 from reput.job.summary import Summary, summarize
 from reput.log.parts import cut
 from reput.output.writer import BatchWriter
-from reput.replay import kernels
+from reput.replay.processes import Processes
 
 PART = "floor"
-
-
-class _Processes:
-    """Runs functions in processes forked from this one."""
-
-    is_local = True
-
-    def __init__(self) -> None:
-        self.slots = len(os.sched_getaffinity(0))
-        self._pool = ProcessPoolExecutor(self.slots, multiprocessing.get_context("fork"))
-        list(self._pool.map(abs, range(self.slots)))
-
-    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """The function's results in the items' order."""
-        return list(self._pool.map(function, items))
 
 
 def rebuilds(
@@ -50,24 +32,26 @@ def rebuilds(
     Raises:
         ReputError: it is refused, or fails.
     """
-    kernels.load()
-    runner = _Processes()
-    for out in outs:
-        began = time.perf_counter()
-        options = RebuildOptions(store=store, out=out, broker_conf=conf, rocketmq_version=version)
-        with prepare(options) as plan:
-            options = options.for_slots(runner.slots, plan.log.end - plan.log.start)
-            before = replace(plan.journal.state)
-            target = plan.target(flush_in_tasks=False)
-            writer = BatchWriter(target, plan.journal, plan.log, runner, announce=lambda _: None)
-            writer.begin()
-            for begin in range(0, plan.log.end, options.max_bytes_per_trigger):
-                end = min(begin + options.max_bytes_per_trigger, plan.log.end)
-                writer.write(list(cut(plan.log, begin, end, options.part_bytes, 0)), 0)
-            writer.finish()
-            seconds = time.perf_counter() - began
-            summary = summarize(plan, before, seconds, None, writer.stages.seconds)
-        yield time.perf_counter() - began, summary
+    with Processes() as runner:
+        for out in outs:
+            yield _rebuild(RebuildOptions(store, out, conf, version), runner)
+
+
+def _rebuild(options: RebuildOptions, runner: Processes) -> tuple[float, Summary]:
+    began = time.perf_counter()
+    with prepare(options) as plan:
+        options = options.for_slots(runner.slots, plan.log.end - plan.log.start)
+        before = replace(plan.journal.state)
+        target = plan.target(flush_in_tasks=False)
+        writer = BatchWriter(target, plan.journal, plan.log, runner, announce=lambda _: None)
+        writer.begin()
+        for begin in range(0, plan.log.end, options.max_bytes_per_trigger):
+            end = min(begin + options.max_bytes_per_trigger, plan.log.end)
+            writer.write(list(cut(plan.log, begin, end, options.part_bytes, 0)), 0)
+        writer.finish()
+        seconds = time.perf_counter() - began
+        summary = summarize(plan, before, seconds, None, writer.stages.seconds)
+    return time.perf_counter() - began, summary
 
 
 def main(words: Sequence[str] | None = None) -> int:

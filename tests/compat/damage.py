@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 from collections.abc import Callable
@@ -306,7 +307,178 @@ def unit_of_a_cut(copy: Copy) -> None:
     raise AssertionError("no queue has room for a unit")
 
 
+def second_segment(copy: Copy) -> None:
+    """The second segment lies there twice, once under a number without zeros before it."""
+    shutil.copy(copy.segments[1], _beside(copy.segments[1], str(int(copy.segments[1].name))))
+
+
+def second_segment_of_zeros(copy: Copy) -> None:
+    """A file of zeros has a name of 19 digits, which is that of the second segment."""
+    _beside(copy.segments[1], copy.segments[1].name[1:]).write_bytes(bytes(copy.segment_size))
+
+
+def second_segment_in_front(copy: Copy) -> None:
+    """The last segment but one lies there twice, once under a name that sorts before all others."""
+    shutil.copy(copy.segments[-2], _beside(copy.segments[-2], f"+{int(copy.segments[-2].name)}"))
+
+
+def second_segment_in_other_digits(copy: Copy) -> None:
+    """The fifth segment lies there twice, once in the digits of another script."""
+    other = "".join(chr(0x660 + int(digit)) for digit in copy.segments[4].name)
+    shutil.copy(copy.segments[4], _beside(copy.segments[4], other))
+
+
+def short_second_segment(copy: Copy) -> None:
+    """Half of a copy of the second segment, under another number for its place."""
+    _beside(copy.segments[1], str(int(copy.segments[1].name))).write_bytes(
+        copy.segments[1].read_bytes()[:2000]
+    )
+
+
+def renamed_segment(copy: Copy) -> None:
+    """The fifth segment has a name of 21 digits."""
+    copy.segments[4].rename(_beside(copy.segments[4], f"0{copy.segments[4].name}"))
+
+
+def segment_of_zeros(copy: Copy) -> None:
+    """A segment in the middle holds nothing but zeros."""
+    write(copy.segments[4], 0, bytes(copy.segment_size))
+
+
+def last_segment_of_zeros(copy: Copy) -> None:
+    """The last segment that messages were written to holds nothing but zeros."""
+    write(copy.records()[-1].segment, 0, bytes(copy.segment_size))
+
+
+def second_queue_file(copy: Copy) -> None:
+    """A queue's second file lies there twice, once under a number without zeros before it."""
+    path = copy.queue()[1]
+    shutil.copy(path, _beside(path, str(int(path.name))))
+
+
+def second_index_file(copy: Copy) -> None:
+    """The first index file lies there twice, once with a sign before its name."""
+    path = copy.index()[0]
+    shutil.copy(path, _beside(path, f"+{path.name}"))
+
+
+def fifo_in_log(copy: Copy) -> None:
+    """A FIFO is in the place of a segment."""
+    path = copy.segments[4]
+    path.unlink()
+    os.mkfifo(path)
+
+
+def fifo_behind_the_log(copy: Copy) -> None:
+    """A FIFO lies behind the segments."""
+    os.mkfifo(_beside(copy.segments[0], "zzz"))
+
+
+def link_to_nothing_in_log(copy: Copy) -> None:
+    """A link that leads nowhere is in the place of a segment."""
+    _link(copy.segments[4], "nowhere")
+
+
+def loop_behind_the_log(copy: Copy) -> None:
+    """A link to itself lies behind the segments."""
+    _link(_beside(copy.segments[0], "zzz"), "zzz")
+
+
+def device_in_queue(copy: Copy) -> None:
+    """A device is in the place of a queue's first file."""
+    _link(copy.queue()[0], "/dev/null")
+
+
+def fifo_in_index(copy: Copy) -> None:
+    """A FIFO is in the place of the last index file."""
+    path = copy.index()[-1]
+    path.unlink()
+    os.mkfifo(path)
+
+
+def loop_in_index(copy: Copy) -> None:
+    """A link to itself is in the place of the last index file."""
+    path = copy.index()[-1]
+    _link(path, path.name)
+
+
+def link_to_nothing_in_index(copy: Copy) -> None:
+    """A link that leads nowhere is in the place of the first index file."""
+    _link(copy.index()[0], "nowhere")
+
+
+def fifo_as_checkpoint(copy: Copy) -> None:
+    """A FIFO is in the checkpoint's place."""
+    (copy.root / names.CHECKPOINT).unlink()
+    os.mkfifo(copy.root / names.CHECKPOINT)
+
+
+def directory_as_lock(copy: Copy) -> None:
+    """A directory is in the place of ``lock``."""
+    (copy.root / names.LOCK).unlink(missing_ok=True)
+    (copy.root / names.LOCK).mkdir()
+
+
+def fifo_as_lock(copy: Copy) -> None:
+    """A FIFO is in the place of ``lock``."""
+    (copy.root / names.LOCK).unlink(missing_ok=True)
+    os.mkfifo(copy.root / names.LOCK)
+
+
+def directory_as_abort(copy: Copy) -> None:
+    """A directory is in the place of ``abort``."""
+    (copy.root / names.ABORT).unlink(missing_ok=True)
+    (copy.root / names.ABORT).mkdir()
+
+
+def loop_as_abort(copy: Copy) -> None:
+    """A link to itself is in the place of ``abort``."""
+    _link(copy.root / names.ABORT, names.ABORT)
+
+
+def device_as_abort(copy: Copy) -> None:
+    """A device is in the place of ``abort``."""
+    _link(copy.root / names.ABORT, "/dev/null")
+
+
+def _beside(path: Path, name: str) -> Path:
+    return path.with_name(name)
+
+
+def _link(path: Path, target: str) -> None:
+    path.unlink(missing_ok=True)
+    path.symlink_to(target)
+
+
 Damage = Callable[[Copy], None]
+
+#: Files under another name, of zeros, and what is no file: tests/compat/test_recovery.py alone tries them.
+ODD_FILES: tuple[Damage, ...] = (
+    second_segment,
+    second_segment_of_zeros,
+    second_segment_in_front,
+    second_segment_in_other_digits,
+    short_second_segment,
+    renamed_segment,
+    segment_of_zeros,
+    last_segment_of_zeros,
+    second_queue_file,
+    second_index_file,
+    fifo_in_log,
+    fifo_behind_the_log,
+    link_to_nothing_in_log,
+    loop_behind_the_log,
+    device_in_queue,
+    fifo_in_index,
+    loop_in_index,
+    link_to_nothing_in_index,
+    fifo_as_checkpoint,
+    directory_as_lock,
+    fifo_as_lock,
+    directory_as_abort,
+    loop_as_abort,
+    device_as_abort,
+)
 
 #: The damages that every run of the tests looks at.
 DAMAGES: tuple[Damage, ...] = (

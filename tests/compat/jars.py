@@ -18,6 +18,9 @@ from pathlib import Path
 VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 """Releases with a complete set of jars in Maven Central (5.3.4 and 4.9.8, for example, lack the broker's)."""
 
+STORES = ("4.9.1", "4.9.2")
+"""Releases whose store alone is driven, for what differs between them."""
+
 # rocketmq-broker brings the store and the client along; the name server is a module of its own.
 _MODULES = ("rocketmq-broker", "rocketmq-namesrv")
 _HADOOP = "3.5.0"
@@ -70,18 +73,19 @@ def jars(version: str) -> list[Path]:
     A release's directory appears by a rename, when it is complete, so what is there is reused.
 
     Args:
-        version: one of :data:`VERSIONS`.
+        version: one of :data:`VERSIONS`, or of :data:`STORES`, with the store alone.
 
     Raises:
         ValueError: reput is not tested against this release.
         JarsUnavailableError: see there.
     """
-    if version not in VERSIONS:
+    if version not in (*VERSIONS, *STORES):
         raise ValueError(
             f"RocketMQ {version} isn't one of the releases tested against: {', '.join(VERSIONS)}"
         )
     target = cache_dir() / version
-    _have(f"RocketMQ {version}", target, [("org.apache.rocketmq", name, version) for name in _MODULES])
+    modules = _MODULES if version in VERSIONS else ("rocketmq-store",)
+    _have(f"RocketMQ {version}", target, [("org.apache.rocketmq", name, version) for name in modules])
     found = sorted(target.glob("*.jar"))
     if not any(jar.name == f"rocketmq-store-{version}.jar" for jar in found):
         raise JarsUnavailableError(

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Any, NamedTuple, Self
 
 from tests.compat.compiled import instance
+from tests.compat.jars import STORES
 from tests.compat.jvm import SHORT_LIVED, JavaError, Jvm, private
 from tests.compat.message import Host, Message, encode_batch
 
@@ -294,7 +295,8 @@ class JavaStore:
         broker_config = rocketmq.common.BrokerConfig()
         # Nobody waits for messages here, and there is no listener to tell.
         self._apply(broker_config, {"longPollingEnable": False, **broker})
-        stats = rocketmq.store.stats.BrokerStatsManager("reput", True)
+        detailed = () if self.version in STORES else (True,)
+        stats = rocketmq.store.stats.BrokerStatsManager("reput", *detailed)
         if self._is_4():
             return rocketmq.store.DefaultMessageStore(config, stats, None, broker_config)
         table = self._java.java.util.concurrent.ConcurrentHashMap()

@@ -23,7 +23,7 @@ from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.errors import ReputError
 from reput.job.options import RebuildOptions
-from reput.recovery.mending import mend
+from reput.mend.run import mend
 from reput.verify import VerifyOptions, verify
 from tests.compat.damage import DAMAGES, Copy
 from tests.compat.jars import VERSIONS
@@ -187,7 +187,7 @@ def _why(case: Case) -> str:
 
 def _mend(options: RebuildOptions, spark: SparkSession) -> Reput:
     try:
-        mended = mend(options, lambda: spark)
+        mended = mend(options, apply=True)
         kinds = list(dict.fromkeys(change.kind for change in mended.changes))
         reput = Reput("sound" if mended.kept is None else "mended", changes=kinds)
         reput.rebuilt = mended.rebuilt is not None

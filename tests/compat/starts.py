@@ -204,7 +204,10 @@ def look(store: JavaStore) -> Seen:
     table: Any = java.getConsumeQueueTable()
     checkpoint = java.getStoreCheckpoint()
     seen = Seen(starts=True, log=(int(java.getMinPhyOffset()), int(java.getMaxPhyOffset())))
-    seen.segments = [name for name in _names(root / names.COMMIT_LOG) if name.isdecimal()]
+    log = root / names.COMMIT_LOG
+    seen.segments = [
+        name for name in _names(log) if names.number(name) is not None and (log / name).is_file()
+    ]
     for topic in table.keySet():
         for queue_id in table.get(topic).keySet():
             queue = str(topic), int(queue_id)
@@ -212,7 +215,7 @@ def look(store: JavaStore) -> Seen:
             batch = consume_queue.getClass().getSimpleName() == "BatchConsumeQueue"
             kind = names.BATCH_CONSUME_QUEUE if batch else names.CONSUME_QUEUE
             directory = root / kind / queue[0] / str(queue[1])
-            seen.files[queue] = _names(directory)
+            seen.files[queue] = [name for name in _names(directory) if (directory / name).is_file()]
             low = int(java.getMinOffsetInQueue(topic, queue_id))
             high = int(java.getMaxOffsetInQueue(topic, queue_id))
             if not (seen.files[queue] or high):
@@ -257,7 +260,7 @@ def _index_files(java: Any, directory: Path) -> list[tuple[str | None, IndexHead
         )
     found: list[tuple[str | None, IndexHeader]] = []
     for name in _names(directory):
-        if (directory / name).is_file() and names.is_index_name(name):
+        if (directory / name).is_file() and names.number(name) is not None:
             headers = in_memory.get(name, [])
             if len(headers) < 2:
                 headers = [read_header(directory / name)]
@@ -284,7 +287,9 @@ def expected(prediction: Prediction) -> Seen:
         if not model.files:
             continue
         seen.queues[queue] = model.min_offset, model.max_offset
-        seen.files[queue] = [names.offset_name(file.base) for file in model.files]
+        seen.files[queue] = [
+            names.offset_name(file.base) if file.path is None else file.path.name for file in model.files
+        ]
         seen.units[queue] = b"".join(units.tobytes() for _, units in model.units())
         if model.ext is not None:
             seen.ext[queue] = model.ext.start, model.ext.end

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import threading
 from collections.abc import Callable, Iterator
 from itertools import product
 from pathlib import Path
@@ -26,8 +28,8 @@ _WHOLE = {
 }
 
 
-def damaged(whole: bytes) -> Iterator[tuple[str, bytes | None]]:
-    """Ways in which a file can be: its bytes, None when it isn't there."""
+def damaged(whole: bytes) -> Iterator[tuple[str, bytes | str | None]]:
+    """Ways in which a file can be: its bytes, None when it isn't there, or where a link leads."""
     yield "gone", None
     yield "empty", b""
     yield "whole", whole
@@ -35,6 +37,9 @@ def damaged(whole: bytes) -> Iterator[tuple[str, bytes | None]]:
     yield "half", whole[: len(whole) // 2]
     yield "without its end", whole[:-1]
     yield "its end zeros", whole[:-9] + bytes(9)
+    yield "a directory", "/dev"
+    yield "a device", "/dev/null"
+    yield "a link to nothing", "nowhere"
 
 
 @pytest.mark.parametrize("version", VERSIONS)
@@ -50,7 +55,9 @@ def test_whether_a_broker_starts_with_its_config_files(version: str, tmp_path: P
                 shutil.rmtree(config, ignore_errors=True)
                 config.mkdir()
                 for path, content in ((config / name, data), (config / f"{name}.bak", kept)):
-                    if content is not None:
+                    if isinstance(content, str):
+                        path.symlink_to(content)
+                    elif content is not None:
                         path.write_bytes(content)
                 said = not any(problem.stops for problem in config_problems(settings))
                 starts = bool(loaders[name]())
@@ -59,6 +66,28 @@ def test_whether_a_broker_starts_with_its_config_files(version: str, tmp_path: P
                     wrong.append(f"{name} {how}, its .bak {backup}: starts {starts}, reput says {said}")
     assert not wrong, "\n".join(wrong)
     assert stopped >= len(FILES)
+
+
+@pytest.mark.parametrize("version", VERSIONS)
+def test_a_broker_waits_for_a_fifo(version: str, tmp_path: Path) -> None:
+    settings = StoreSettings.load(tmp_path, None, version)
+    config = tmp_path / names.CONFIG
+    config.mkdir()
+    with Jvm(version) as jvm:
+        loaders = _loaders(jvm, tmp_path)
+        for name in FILES:
+            path = config / name
+            path.with_name(f"{name}.bak").write_bytes(_WHOLE[name])
+            os.mkfifo(path)
+            problem = next(one for one in config_problems(settings) if one.path == str(path))
+            assert (problem.found, problem.stops) == ("a FIFO", True)
+            loading = threading.Thread(target=loaders[name], daemon=True)
+            loading.start()
+            loading.join(1.0)
+            assert loading.is_alive(), f"{name}: the broker doesn't wait"
+            os.close(os.open(path, os.O_WRONLY))  # now it goes on
+            loading.join()
+            path.unlink()
 
 
 def _loaders(jvm: Jvm, root: Path) -> dict[str, Callable[[], bool]]:

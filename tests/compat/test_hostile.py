@@ -14,7 +14,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.job.options import RebuildOptions
-from reput.recovery.mending import mend
+from reput.mend.run import mend
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore
@@ -108,5 +108,5 @@ def test_a_broker_that_died_over_a_hostile_message(version: str, tmp_path: Path,
         assert (state.messages, state.cursor) == (50, place)
         assert set(state.queues) == {("Orders", 0)}
         if copied == 100_003:
-            mend(RebuildOptions(half, broker_conf=conf, rocketmq_version=version), lambda: spark)
+            mend(RebuildOptions(half, broker_conf=conf, rocketmq_version=version), apply=True)
     assert served(version, halves) == dict.fromkeys((half.name for half in halves), 50)

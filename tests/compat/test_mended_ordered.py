@@ -12,7 +12,7 @@ from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
-from reput.recovery.mending import mend
+from reput.mend.run import mend
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.store.swap import KEPT
@@ -81,7 +81,7 @@ def test_the_real_store_loses_nothing_of_what_is_in_log_order(tmp_path: Path, sp
             assert plan(take(bench.settings(copy.root))).exit_code == 1
             assert verified(bench, copy.root).exit_code == 1
             mended = mend(
-                RebuildOptions(copy.root, broker_conf=bench.conf, rocketmq_version=VERSION), lambda: spark
+                RebuildOptions(copy.root, broker_conf=bench.conf, rocketmq_version=VERSION), apply=True
             )
             assert mended.rebuilt is not None
             assert mended.exit_code == 0

@@ -17,7 +17,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.job.options import RebuildOptions
-from reput.recovery.mending import mend
+from reput.mend.run import mend
 from reput.recovery.plan import plan
 from reput.scan import kernel
 from tests.compat import damage
@@ -75,7 +75,7 @@ def test_the_real_store_loses_nothing_of_a_mended_store(
             harm(copy)
             name = copy.root.name
             survivors[name] = whole(copy, version)
-            mend(RebuildOptions(copy.root, broker_conf=bench.conf, rocketmq_version=version), lambda: spark)
+            mend(RebuildOptions(copy.root, broker_conf=bench.conf, rocketmq_version=version), apply=True)
             result = plan(take(bench.settings(copy.root)))
             assert result.exit_code == 0, (name, result.losses, result.unrepaired)
             tried.append(Case(name, copy.root, expected(result.prediction)))
@@ -145,9 +145,8 @@ def test_a_broker_serves_all_that_survived(killed: Killed, tmp_path: Path, spark
     lost = {records[200].offset, records[-20].offset, records[-1].offset}
     shutil.rmtree(root / names.CONSUME_QUEUE / "Payments")
     shutil.rmtree(root / names.INDEX)
-    mended = mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=version), lambda: spark)
-    # What lies before the walk of 5.5.0 stays as it is.
-    assert {change.kind for change in mended.changes} == {"stand-in", "torn-end"}
+    mended = mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=version), apply=True)
+    assert {change.kind for change in mended.changes} == {"stand-in"}
     foretold = predict(take(StoreSettings.load(root, conf, version)))
 
     with Broker(version, root, CONFIG) as broker:
@@ -183,7 +182,7 @@ def test_a_consumer_gets_every_message_of_a_log_mended_from_its_replica(
     damage.write(records[-20].segment, records[-20].position + commitlog.MAGIC, b"oops")
     shutil.rmtree(root / names.CONSUME_QUEUE / "Orders")
     options = RebuildOptions(root, broker_conf=conf, rocketmq_version=version)
-    mended = mend(options, lambda: spark, replica=replica)
+    mended = mend(options, replica, apply=True)
     assert mended.replica is not None
     assert mended.replica.left == []
     assert len(mended.replica.taken) >= 3

@@ -13,7 +13,7 @@ from reput.broker.snapshot import take
 from reput.format import commitlog, names
 from reput.job import undo
 from reput.job.options import RebuildOptions
-from reput.recovery.mending import mend
+from reput.mend.run import mend
 from reput.recovery.plan import plan
 from tests.compat import damage
 from tests.compat.damage import Copy, Record
@@ -71,7 +71,7 @@ def test_the_real_store_serves_every_message(version: str, tmp_path: Path, spark
                 )
             before, theirs = tree(copy.root, names.REPUT, names.LOCK), tree(replica.root)
             options = RebuildOptions(copy.root, broker_conf=bench.conf, rocketmq_version=version)
-            mended = mend(options, lambda: spark, replica=replica.root)
+            mended = mend(options, replica.root, apply=True)
             assert mended.replica is not None
             assert (mended.exit_code, mended.replica.left, mended.changes) == (0, [], [])
             assert tree(replica.root) == theirs

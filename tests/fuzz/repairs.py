@@ -18,9 +18,9 @@ from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
 from reput.job import run as rebuilding
 from reput.job.plan import Plan
+from reput.mend.run import mend
 from reput.output.rollback import roll_back
 from reput.output.writer import BatchWriter
-from reput.recovery.mending import mend
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.store.lock import OutputLock
@@ -59,7 +59,7 @@ def repaired(settings: StoreSettings, version: str) -> Iterator[Repaired]:
         yield _tried(
             "apply",
             root,
-            lambda: mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=version), _no_spark).kept,
+            lambda: mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=version), apply=True).kept,
             settings,
         )
         options = RebuildOptions(root, None, conf, version, part_bytes=_PART_BYTES)

@@ -15,7 +15,7 @@ from reput.format import names
 from reput.format.rocksdbqueue import OFFSETS, UNITS
 from reput.job import undo
 from reput.job.options import RebuildOptions
-from reput.recovery.mending import mend
+from reput.mend.run import mend
 from reput.recovery.plan import plan
 from reput.store.swap import KEPT
 from tests.compat.conf import conf_text
@@ -64,13 +64,13 @@ def test_a_damaged_rocksdb_is_made_anew_and_comes_back(
     expected = golden.dump()[directory.name][UNITS]
     damage(directory)  # type: ignore[operator]
     before = tree(golden.root, names.REPUT, names.LOCK)
-    mended = mend(options, lambda: spark)
+    mended = mend(options, apply=True)
     assert mended.rebuilt is not None
     assert mended.kept is not None
     assert contents(directory)[UNITS] == expected
     found = plan(take(_settings(options)))
     assert (found.exit_code, found.losses, found.unrepaired) == (0, [], [])
-    assert not mend(options, lambda: spark).plan.loses
+    assert not mend(options, apply=True).applied
     undo(golden.root)
     kept = [path.name for path in golden.root.glob(f"{KEPT}*")]
     assert tree(golden.root, names.REPUT, names.LOCK, *kept) == before
@@ -84,7 +84,7 @@ def test_a_rocksdb_at_another_place_than_broker_conf_says_is_refused(
     options = _options(golden, config)
     before = tree(golden.root)
     with pytest.raises(UnsupportedError) as refused:
-        mend(options, lambda: spark)
+        mend(options, apply=True)
     assert "CURRENT" in str(refused.value)
     assert tree(golden.root) == before
 

@@ -275,7 +275,9 @@ def test_a_refusal_is_a_sentence(spark: SparkSession, tmp_path: Path, option: st
         load(**({option: "x"} if option == "noSuch" else {})).count()
     told, *rest = str(refused.value).splitlines()
     said = "the source has no such option;" if option == "noSuch" else str(tmp_path / "gone")
-    assert re.fullmatch(rf"\[PYTHON_DATA_SOURCE_ERROR\] [\w ]+: reput\.errors\.\w+Error: .*{said}.*, found .*", told)
+    assert re.fullmatch(
+        rf"\[PYTHON_DATA_SOURCE_ERROR\] [\w ]+: reput\.errors\.\w+Error: .*{said}.*, found .*", told
+    )
     assert rest == [" SQLSTATE: 38000"]
 
 

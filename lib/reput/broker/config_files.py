@@ -15,6 +15,7 @@ beside it, and renames.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +28,7 @@ from reput.errors import SettingsError
 from reput.format import names
 from reput.format.rocksdbconfig import SEPARATE, SINGLE, V2
 from reput.rocksdb import is_database
+from reput.store.reading import DEVICE, FIFO, read_file
 
 #: Of settings that a broker must have had.
 MISSING_CONFIG = "missing-config"
@@ -100,12 +102,18 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
         is_there, broken = _look(path)
         if is_there and broken is None:
             continue
+        if broken == FIFO:
+            yield _waits(path)
+            continue
         spare_is_there, spare_broken = _look(backup)
         if broken is None and spare_broken is None:
             # A broker that is killed while it writes one may leave the .bak alone, but no empty file.
             if not (spare_is_there and path.exists()):
                 continue
             broken = "an empty file"
+        if spare_broken == FIFO:
+            yield _waits(backup)
+            continue
         gone = not spare_is_there and spare_broken is None
         yield Problem(
             kind=LOST_CONFIG if gone else "broken-config",
@@ -116,6 +124,19 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
             next_step="Bring the file back from a copy, or move it and its .bak away to go on without them.",
             stops=spare_broken is not None,
         )
+
+
+def _waits(path: Path) -> Problem:
+    """``FileInputStream`` opens it, and waits for somebody who writes."""
+    return Problem(
+        kind="broken-config",
+        path=str(path),
+        expected="a JSON object",
+        found=FIFO,
+        outcome="the broker waits for ever for what comes out of it, and doesn't finish its start",
+        next_step="Move it elsewhere, and bring the file back from a copy.",
+        stops=True,
+    )
 
 
 def missing_config(settings: StoreSettings) -> list[Missing]:
@@ -190,10 +211,12 @@ def _outcome(name: str, broken: str | None, spare_broken: str | None) -> str:
 def _look(path: Path) -> tuple[bool, str | None]:
     """Whether a file holds anything, and why it can't be read."""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except (FileNotFoundError, NotADirectoryError):
         return False, None  # File.exists() says no
     except OSError as error:
+        if error.errno == errno.ELOOP or error.strerror == DEVICE:
+            return False, None  # the same, or File.length() is 0
         return True, error.strerror
     if not data:
         return False, None

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import mmap
 import os
-import re
-from collections.abc import Container, Iterable, Iterator, Sequence
+import stat
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -22,18 +22,21 @@ from numpy.typing import NDArray
 from reput.broker.problem import Problem
 from reput.config.dialect import Recovery
 from reput.errors import StoreError
+from reput.format import names
+from reput.log.rivals import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
 from reput.remote import remote_store
 from reput.remote.left_out import have
 from reput.store.listing import entries_in
-from reput.store.reading import pread
+from reput.store.reading import looked_at, pread, reading, what_is
 
-# What Long.parseLong takes, of ASCII.
-_NUMBER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
 _LONG_MAX = 2**63 - 1
 #: The problem of a file that isn't the broker's; one that stops no start is taken for a file all the same.
 STRAY = "stray-file"
 #: The problem of a file of the broker's that is cut, or otherwise not as long as all others.
 WRONG_LENGTH = "wrong-length"
+#: What lies in the place of a file and is none: a FIFO, a socket, a device, a link that leads nowhere.
+NO_FILE = "not-a-file"
+_BY_NAME = "in the order of the names, and may delete what lies behind, or write over it"
 #: Files of a queue that a recovery looks at, the last ones (``ConsumeQueue.recover``, and that of batches).
 LAST_FILES = 3
 
@@ -71,8 +74,9 @@ class Listing:
 
     @property
     def unloadable(self) -> Problem | None:
-        """Why no broker loads these files, or it isn't known what it makes of them; None as a rule."""
-        return next((one for one in self.problems if one.stops or one.kind == STRAY), None)
+        """Why no broker loads these files, or takes them for what they are; None as a rule."""
+        odd = MISTAKEN | {STRAY}
+        return next((one for one in self.problems if one.stops or one.kind in odd), None)
 
 
 class Entry(NamedTuple):
@@ -82,13 +86,15 @@ class Entry(NamedTuple):
         directory: where it is.
         name: the name.
         is_dir: a directory.
-        length: bytes; 0 of a directory.
+        length: bytes; 0 of what is no file, as ``File.length`` has it.
+        what: what it is; None of a file.
     """
 
     directory: str
     name: str
     is_dir: bool
     length: int
+    what: str | None = None
 
     @property
     def place(self) -> str:
@@ -111,13 +117,14 @@ def in_order(directory: str | Path) -> list[Entry]:
     try:
         result = []
         for entry in entries_in(place):
-            try:
-                if entry.is_dir():
-                    result.append(Entry(place, entry.name, True, 0))
+            if entry.is_dir(follow_symlinks=False):
+                result.append(Entry(place, entry.name, True, 0, what_is(stat.S_IFDIR)))
+            elif (facts := looked_at(entry)) is not None:
+                mode = facts.st_mode
+                if stat.S_ISREG(mode):
+                    result.append(Entry(place, entry.name, False, facts.st_size))
                 else:
-                    result.append(Entry(place, entry.name, False, entry.stat().st_size))
-            except FileNotFoundError:
-                pass  # gone just now, or a link to nothing
+                    result.append(Entry(place, entry.name, stat.S_ISDIR(mode), 0, what_is(mode)))
         elsewhere = remote_store(place)
         if elsewhere is not None:
             for file in elsewhere.files_in(Path(place)):
@@ -133,20 +140,13 @@ def in_order(directory: str | Path) -> list[Entry]:
         ) from error
 
 
-def number(name: str) -> int | None:
-    """The number that Java reads from a file name; None when it is none."""
-    if _NUMBER.fullmatch(name) is None:
-        return None
-    value = int(name)
-    return value if -_LONG_MAX - 1 <= value <= _LONG_MAX else None
-
-
 def listed(
     directories: Iterable[str | Path],
     file_size: int,
     rules: Recovery,
     setting: str,
     step: str = "Bring the file back from a copy.",
+    choose: Callable[[Path, Path, int], Choice] | None = None,
 ) -> Listing:
     """Load directories.
 
@@ -156,6 +156,7 @@ def listed(
         rules: the release's.
         setting: the setting that says so, for the messages.
         step: what is to be done about a file of another length, if the setting is right.
+        choose: says of two files for one place which one is right; None takes the one with the right name.
 
     Raises:
         StoreError: a directory can't be read.
@@ -166,22 +167,31 @@ def listed(
     files: list[StoreFile] = []
     dropped: list[Path] = []
     problems: list[Problem] = []
+    by_name = {entry.name: entry for entry in reversed(found) if entry.length}
     for place, entry in enumerate(found):
-        if entry.is_dir and rules.skips_directories:
+        base = names.number(entry.name)
+        twin = None if base is None else by_name.get(names.offset_name(base))
+        if twin is not None and twin is not entry and entry.length:
+            problems.append(_second(entry, twin, base or 0, choose, stops=entry.length != file_size))
+            if entry.length == file_size:
+                files.append(StoreFile(entry.place, base or 0))
+        elif entry.is_dir and rules.skips_directories:
             problems.append(_stray(entry, "the broker passes over it", stops=False))
         elif entry.is_dir:
             problems.append(_stray(entry, "the broker doesn't start", stops=True))
         elif not entry.length and place == len(found) - 1 and rules.drops_empty_last_file:
             dropped.append(entry.path)
             problems.append(_empty(entry))
+        elif entry.what is not None:
+            problems.append(_no_file(entry))
         elif entry.length != file_size:
             problems.append(_wrong_length(entry, file_size, setting, step))
+        elif base is None or base < 0 or base % file_size or base > _LONG_MAX - file_size:
+            problems.append(_misnamed(entry, base, file_size, setting))
         else:
-            base = number(entry.name)
-            if base is None or base < 0 or base % file_size or base > _LONG_MAX - file_size:
-                problems.append(_misnamed(entry, base, file_size, setting))
-            else:
-                files.append(StoreFile(entry.place, base))
+            files.append(StoreFile(entry.place, base))
+            if entry.name != names.offset_name(base):
+                problems.append(_odd_name(entry, base))
     return Listing(tuple(files), tuple(dropped), tuple(problems))
 
 
@@ -198,7 +208,8 @@ def gaps(
         step: what is to be done about files that are missing.
         there: bases of files that lie between, and have a problem of their own.
     """
-    for before, file in pairwise(files):
+    in_log = {file.base: file for file in files}
+    for before, file in pairwise(in_log[base] for base in sorted(in_log)):
         following = before.base + file_size
         while following in there and following < file.base:
             following += file_size
@@ -225,19 +236,67 @@ def _stray(entry: Entry, outcome: str, *, stops: bool) -> Problem:
     )
 
 
+def _second(
+    entry: Entry,
+    twin: Entry,
+    base: int,
+    choose: Callable[[Path, Path, int], Choice] | None,
+    *,
+    stops: bool,
+) -> Problem:
+    kind, path, found = SECOND_FILE, entry.path, f"also {twin.path}"
+    step = f"Move {path} elsewhere: a broker never gives a file this name."
+    if choose is not None:
+        choice = choose(twin.path, path, base)
+        kind, path, found, step = choice.kind, choice.goes, choice.found, choice.next_step
+    return Problem(
+        kind=kind,
+        path=str(path),
+        expected="one file for a place",
+        found=found,
+        outcome="the broker doesn't start" if stops else f"the broker takes both {_BY_NAME}",
+        next_step=step,
+        stops=stops,
+    )
+
+
+def _odd_name(entry: Entry, base: int) -> Problem:
+    name = names.offset_name(base)
+    return Problem(
+        kind=ODD_NAME,
+        path=str(entry.path),
+        expected=f"the name {name}",
+        found=entry.name,
+        outcome=f"the broker takes it {_BY_NAME}",
+        next_step=f"Rename it to {name}.",
+    )
+
+
+def _no_file(entry: Entry) -> Problem:
+    return Problem(
+        kind=NO_FILE,
+        path=str(entry.path),
+        expected="a file",
+        found=entry.what or "",
+        outcome="the broker doesn't start",
+        next_step="Move it elsewhere; if a file of the store was in its place, bring that back from a copy.",
+        stops=True,
+    )
+
+
 def _empty(entry: Entry) -> Problem:
     return Problem(
         kind="empty-file",
         path=str(entry.path),
         expected="a file of the set length",
-        found="0 bytes",
+        found=entry.what or "0 bytes",
         outcome="the broker deletes it",
         next_step="Nothing has to be done.",
     )
 
 
 def _wrong_length(entry: Entry, file_size: int, setting: str, step: str) -> Problem:
-    named = number(entry.path.name) is not None
+    named = names.number(entry.path.name) is not None
     if named:
         step = f"If that is the broker's {setting}: {step}"
     else:
@@ -353,16 +412,13 @@ def records_of(path: str | Path, kind: np.dtype[Any], count: int, offset: int) -
     Raises:
         OSError: the file can't be read.
     """
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
+    with reading(path, by_ranges=True) as fd:
         data = pread(path, fd, count * kind.itemsize, offset)
-    finally:
-        os.close(fd)
     return np.frombuffer(data, kind, len(data) // kind.itemsize)
 
 
 def mapped(path: str | Path, size: int) -> NDArray[np.uint8]:
     """uint8[size]: a file, mapped to be read."""
     have(path, 0, size)
-    with open(path, "rb") as file:
-        return np.frombuffer(mmap.mmap(file.fileno(), size, prot=mmap.PROT_READ), np.uint8)
+    with reading(path, by_ranges=True) as fd:
+        return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)

@@ -6,7 +6,6 @@ Source: ``ConsumeQueue``: recover, putMessagePositionInfo, truncateDirtyLogicFil
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
@@ -19,7 +18,7 @@ from reput.broker.queue_ext import ExtModel
 from reput.format.consumequeue import FIELDS, PRE_BLANK, UNIT_LENGTH
 from reput.format.consumequeue import UNIT as UNITS
 from reput.format.consumequeueext import MAX_ADDRESS
-from reput.store.reading import pread
+from reput.store.reading import pread, reading
 
 UNIT = np.dtype(FIELDS)
 _BLANK = np.frombuffer(PRE_BLANK, UNIT)
@@ -182,6 +181,8 @@ class QueueModel(MappedFiles[QueueFile]):
 
     def truncate(self, physical: int) -> None:
         """Cut the units of messages at or past a physical offset."""
+        if self.files and self.files[-1].wrote and self.ends_before(physical):
+            return  # nothing is cut, and the last unit is the one that the recovery has found
         self.max_physical = physical
         while self.files:
             last = self.files[-1]
@@ -276,6 +277,18 @@ class QueueModel(MappedFiles[QueueFile]):
                 begin = max(start - file.base, 0) // UNIT_LENGTH
                 for at, units in self._chunks(file, begin, file.wrote // UNIT_LENGTH):
                     yield file.base // UNIT_LENGTH + at, units
+
+    def last_unit(self) -> tuple[int, int] | None:
+        """Physical offset and bytes of the message of its last unit; None without one."""
+        for file in reversed(self.files):
+            if file.wrote:
+                at = file.wrote - UNIT_LENGTH
+                if not file.patches and file.head is not None and at + UNIT_LENGTH <= len(file.head):
+                    position, size, _ = UNITS.unpack_from(file.head, at)
+                    return position, size
+                unit = self._units(file, at // UNIT_LENGTH, 1)[0]
+                return int(unit["position"]), int(unit["size"])
+        return None
 
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
@@ -381,11 +394,8 @@ def _head(file: QueueFile, units: int) -> bytes:
     if file.head is None:
         length = min(HEAD, units * UNIT_LENGTH)
         path = file.place or ""
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-        try:
+        with reading(path, by_ranges=True) as fd:
             file.head = pread(path, fd, length, 0).ljust(length, b"\0")
-        finally:
-            os.close(fd)
     return file.head
 
 

@@ -10,10 +10,11 @@ import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
-from reput.broker.files import WRONG_LENGTH, Entry, Listing, gaps, in_order, listed, number
+from reput.broker.files import NO_FILE, WRONG_LENGTH, Entry, Listing, StoreFile, gaps, in_order, listed
 from reput.broker.index import read_header
 from reput.broker.problem import Problem
 from reput.broker.rocksdb_queues import KeptQueues, read
@@ -24,11 +25,12 @@ from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import names, properties
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
+from reput.log.rivals import ODD_NAME, choose
 from reput.log.segments import map_segment
 from reput.rocksdb import CURRENT, is_database, traces
 from reput.scan.reference import Frame, frame
 from reput.store.lock import Holder, store_holder
-from reput.store.reading import check_store
+from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
@@ -125,7 +127,9 @@ def take(settings: StoreSettings) -> Snapshot:
     check_store(settings.root)
     rules = settings.dialect.recovery
     size, known = _segment_size(settings)
-    log = listed(settings.commit_log_dirs, size, rules, "mappedFileSizeCommitLog", _segment_step(settings))
+    chosen = partial(choose, topic_length_v2=settings.dialect.topic_length_v2, entries=settings.entries)
+    setting, step = "mappedFileSizeCommitLog", _segment_step(settings)
+    log = listed(settings.commit_log_dirs, size, rules, setting, step, chosen)
     in_files = settings.rocksdb.files
     topics = {name: _topics(settings.root / name) for name in queue_directories(settings)}
     queues, batch = (
@@ -138,7 +142,9 @@ def take(settings: StoreSettings) -> Snapshot:
     kept, rocksdb_problems = _rocksdb(settings)
     index, index_problems = _index(settings)
     checkpoint = settings.root / names.CHECKPOINT
-    stored, checkpoint_length = read_checkpoint(checkpoint)
+    own = list(_own_files(settings))
+    is_file = str(checkpoint) not in (problem.path for problem in own)
+    stored, checkpoint_length = read_checkpoint(checkpoint) if is_file else (StoreCheckpoint(), LENGTH)
     snapshot = Snapshot(
         settings=settings,
         clean=not (settings.root / names.ABORT).exists(),
@@ -167,11 +173,12 @@ def take(settings: StoreSettings) -> Snapshot:
         *_no_directories(settings, topics),
         *rocksdb_problems,
         *log.problems,
-        *gaps(log.files, size, "missing-segments", _from_elsewhere(settings), _wrong_lengths(log)),
+        *_log_gaps(settings, log, size),
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
         *index_problems,
         *_checkpoint_problems(snapshot, checkpoint_length),
+        *own,
         *config_problems(settings),
         *_lost_settings(snapshot),
     ]
@@ -213,6 +220,26 @@ def _has_anything(snapshot: Snapshot) -> bool:
     derived = snapshot.queues or snapshot.batch_queues or snapshot.index or snapshot.checkpoint_exists or kept
     places = (*snapshot.settings.commit_log_dirs, root / names.CONFIG)
     return bool(derived) or not snapshot.clean or any(place.is_dir() for place in places)
+
+
+def _log_gaps(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
+    files, step = _up_to_gap(log.files, size), _from_elsewhere(settings)
+    return gaps(files, size, "missing-segments", step, _wrong_files(log))
+
+
+def _up_to_gap(files: Sequence[StoreFile], size: int) -> Sequence[StoreFile]:
+    """Segments, without those behind the last gap that nothing was written to.
+
+    A broker makes a segment ahead of time, and one that it cuts its log before stays
+    (``AllocateMappedFileService``, ``MappedFileQueue.truncateDirtyFiles``; rocketmq-all-5.3.3).
+    """
+    from reput.broker.written import first_written
+
+    behind = [at for at in range(1, len(files)) if files[at].base > files[at - 1].base + size][-1:]
+    for at in behind:
+        if all(first_written(segment, size, 0) == size for segment in files[at:]):
+            return files[:at]
+    return files
 
 
 def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
@@ -417,12 +444,13 @@ def _queue_problems(snapshot: Snapshot, directory: str) -> Iterator[Problem]:
     step = f"`{rebuilds}` makes the queues anew from the log, with the broker stopped."
     for listing in snapshot.all_queues[directory].values():
         yield from listing.problems
-        yield from gaps(listing.files, file_size, "missing-queue-files", step, _wrong_lengths(listing))
+        yield from gaps(listing.files, file_size, "missing-queue-files", step, _wrong_files(listing))
 
 
-def _wrong_lengths(listing: Listing) -> set[int | None]:
+def _wrong_files(listing: Listing) -> set[int | None]:
     """Where the files begin that have a problem of their own, and aren't missing."""
-    return {number(Path(one.path).name) for one in listing.problems if one.kind == WRONG_LENGTH}
+    wrong = (one for one in listing.problems if one.kind in (WRONG_LENGTH, NO_FILE))
+    return {names.number(Path(one.path).name) for one in wrong}
 
 
 def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
@@ -458,12 +486,45 @@ def read_checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
         StoreError: it can't be read.
     """
     try:
-        with open(path, "rb") as file:
-            return StoreCheckpoint.decode(file.read(48)), os.fstat(file.fileno()).st_size
+        with reading(path, by_ranges=True) as fd:
+            return StoreCheckpoint.decode(os.read(fd, 48)), os.fstat(fd).st_size
     except FileNotFoundError:
         return StoreCheckpoint(), None
     except OSError as error:
         raise StoreError("the checkpoint can't be read", path=path, found=error.strerror) from error
+
+
+def _own_files(settings: StoreSettings) -> Iterator[Problem]:
+    """The store's own files, where there is something else in their place.
+
+    Source: ``StoreCheckpoint``, ``DefaultMessageStore.start``, ``createTempFile``, ``MixAll.string2File``
+    (rocketmq-all-4.9.7, 5.3.3); tried with the stores of 4.9.7, 5.3.3 and 5.5.0.
+    """
+    for name in (names.CHECKPOINT, names.ABORT, names.LOCK):
+        path = settings.root / name
+        try:
+            check_file(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            found = error.strerror
+            if name != names.ABORT:
+                outcome = "the broker doesn't start"
+            elif not settings.dialect.recovery.switches_queue_types or found == DEVICE:
+                continue
+            elif found == FIFO:
+                outcome = "the broker waits for ever for what comes out of it, and doesn't finish its start"
+            else:
+                outcome = "the broker recovers, and then doesn't finish its start"
+            yield Problem(
+                kind=NO_FILE,
+                path=str(path),
+                expected="a file",
+                found=found,
+                outcome=outcome,
+                next_step="Move it elsewhere.",
+                stops=True,
+            )
 
 
 def _checkpoint_problems(snapshot: Snapshot, length: int | None) -> Iterator[Problem]:
@@ -551,7 +612,7 @@ def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Proble
     length = file_length(settings.max_hash_slot_num, settings.max_index_num)
     refuses = settings.dialect.recovery.index_failure_refuses
     for entry in in_order(settings.root / names.INDEX):
-        if number(entry.name) is None:
+        if names.number(entry.name) is None:
             problems.append(
                 Problem(
                     kind="stray-index-file",
@@ -562,13 +623,13 @@ def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Proble
                     next_step="Move it elsewhere.",
                 )
             )
-        elif entry.is_dir:
+        elif entry.what is not None and not _is_made(entry.path):
             problems.append(
                 Problem(
-                    kind="index-directory",
+                    kind="index-directory" if entry.is_dir else NO_FILE,
                     path=str(entry.path),
                     expected="a file",
-                    found="a directory",
+                    found=entry.what,
                     outcome="the broker doesn't start"
                     if refuses
                     else "the broker loads no index file from here on",
@@ -578,15 +639,38 @@ def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Proble
             )
             break
         else:
+            if not names.is_index_name(entry.name):
+                problems.append(_odd_index_name(entry))
             if entry.length != length:
                 problems.append(_wrong_index_length(entry, length))
             try:
-                found.append(IndexEntry(entry.path, read_header(entry.path), entry.length))
+                header = read_header(entry.path) if entry.what is None else IndexHeader(index_count=1)
+                found.append(IndexEntry(entry.path, header, entry.length))
             except OSError as error:
                 raise StoreError(
                     "this index file can't be read", path=entry.path, found=error.strerror
                 ) from error
     return tuple(found), problems
+
+
+def _odd_index_name(entry: Entry) -> Problem:
+    return Problem(
+        kind=ODD_NAME,
+        path=str(entry.path),
+        expected="a name of 17 digits",
+        found=entry.name,
+        outcome="the broker takes it for an index file, in the order of the names: keys may be found twice",
+        next_step="Move it elsewhere; `verify` says whether keys are missing then.",
+    )
+
+
+def _is_made(path: Path) -> bool:
+    """Whether a link leads nowhere: ``RandomAccessFile`` makes what it leads to, a file of zeros."""
+    try:
+        path.stat()
+    except OSError as error:
+        return isinstance(error, FileNotFoundError)
+    return False
 
 
 def _wrong_index_length(entry: Entry, length: int) -> Problem:

@@ -104,6 +104,12 @@ class WalkedUnits:
             found += _unreached(queue, position[lost], offset[lost], offset[lost], displaced)
         return sorted(found, key=lambda one: one.queue)
 
+    def behind(self, place: int) -> int:
+        """How many messages with units begin at a physical offset or behind it."""
+        parts = [part[1] for parts in self._parts.values() for part in parts]
+        parts += [part[0] for parts in self._batches.values() for part in parts]
+        return len(np.unique(np.concatenate([part[part >= place] for part in parts]))) if parts else 0
+
     def holds(self, queue: Queue, position: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[rows], whether a message of a plain or light queue begins at each physical offset."""
         held = np.zeros(len(position), bool)

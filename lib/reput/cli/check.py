@@ -37,6 +37,7 @@ from reput.diagnosis.finding import COUNTS, TITLES
 from reput.errors import OutputError, SettingsError
 from reput.remote.place import is_url, url_of
 from reput.store.files import new_file, reporting, write_atomically
+from reput.store.reading import read_file
 from reput.store.space import human
 from reput.words import counted
 
@@ -200,7 +201,7 @@ def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, d
     new_file(proofs, None if is_url(store) else store, force=True)
     if proofs.exists():
         with reporting("what was proven before can't be read", proofs):
-            data = proofs.read_bytes()
+            data = read_file(proofs)
         before = Proofs.decode(data, proofs, any_format=True)
         if before.place not in ("", place):
             raise SettingsError(

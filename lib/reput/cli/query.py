@@ -159,7 +159,8 @@ def query_command(
 
     with Output(as_json, interrupted="nothing was changed") as output:
         store = here(store, derived=True)
-        of_topic = topic if when is not None and key is message_id is offset is queue is None else None
+        others = (offset, message_id, key, queue)
+        of_topic = topic if when is not None and all(one is None for one in others) else None
         if of_topic is None:
             _one_of(offset=offset, id=message_id, key=key, queue=queue)
         _only_with("--queue", queue, at=at, tags=tags)
@@ -293,8 +294,8 @@ class Display:
 
         answer, facts = self.answer, self.answer.facts
         bodies = iter(self.bodies)
-        for number, one in answer.by_queue.items():
-            yield f"Queue {number}"
+        for queue_id, one in answer.by_queue.items():
+            yield f"Queue {queue_id}"
             its = tuple(next(bodies) for _ in one.messages)
             yield from replace(self, answer=one, bodies=its, meant=None, log_times=None).lines()
         if answer.by_queue:

@@ -5,6 +5,7 @@ Source: ``MixAll.properties2Object`` (rocketmq-all-4.9.7, 5.3.3).
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -12,6 +13,7 @@ from pathlib import Path
 from reput.config.dialect import Dialect
 from reput.config.java_properties import Property, parse
 from reput.errors import SettingsError
+from reput.store.reading import read_file
 
 INT_MAX = 2**31 - 1
 INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
@@ -99,7 +101,7 @@ def read(path: Path) -> dict[str, Property]:
         SettingsError: it can't be read.
     """
     try:
-        data = path.read_bytes()
+        data = b"" if str(path) == os.devnull else read_file(path)
     except (OSError, ValueError) as error:  # ValueError: no file can have this name
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise SettingsError("this broker.conf can't be read", path=path, found=found) from error

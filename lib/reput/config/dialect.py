@@ -231,7 +231,7 @@ _4_9_0 = Dialect(
         }
     ),
     # 4.9.7 MappedFileQueue.doLoad; DefaultMessageStore.load, which passes over what IndexService.load says
-    # and loads the delay levels last; CommitLog.recoverNormally, recoverAbnormally,
+    # (4.9.0 loads the delay levels first); CommitLog.recoverNormally, recoverAbnormally,
     # isMappedFileMatchedRecover; DefaultMessageStore.start; ConsumeQueue.correctMinOffset.
     recovery=Recovery(
         skips_directories=False,
@@ -245,7 +245,7 @@ _4_9_0 = Dialect(
         begins_at_queue_end=True,
         searches_min_offset=False,
         fails_on_empty_queue_file=False,
-        knows_delay_levels=False,
+        knows_delay_levels=True,
         checks_room=False,
         switches_queue_types=False,
         flushes_logics_later=False,
@@ -269,6 +269,8 @@ _4_9_2 = replace(
     # readOnlyCommitLogStorePaths as well.
     multi_path_commit_log=True,
     unknown_settings=_4_9_0.unknown_settings - {"readOnlyCommitLogStorePaths"},
+    # DefaultMessageStore.load: ScheduleMessageService.load comes before recover up to 4.9.1, then behind it.
+    recovery=replace(_4_9_0.recovery, knows_delay_levels=False),
 )
 
 _4_9 = replace(

@@ -31,6 +31,7 @@ from reput.format import names, rocksdbconfig
 from reput.format.rocksdbconfig import DataVersion, Table
 from reput.rocksdb import DEFAULT, Database, is_database, opened, stamp
 from reput.store.lock import is_broker_running
+from reput.store.reading import read_file
 
 _T = TypeVar("_T")
 
@@ -226,7 +227,7 @@ def _with_file(place: ConfigPlace, kind: Kind, found: Kept | None) -> Kept | Non
     """What a start makes of a JSON file; it looks for the counter in the file itself, never in its .bak."""
     path = place.file(kind)
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except (FileNotFoundError, NotADirectoryError):
         return found
     except OSError as error:
@@ -388,7 +389,7 @@ def _changed(config: Path, form: Form) -> int:
 def _file_changed(path: Path) -> int:
     """When a JSON file was changed last; by its version, else by its time."""
     try:
-        document = parse(path.read_bytes())
+        document = parse(read_file(path))
         changed = path.stat().st_mtime_ns // 1_000_000
         version = _version(_object(document, path, None).get("dataVersion") or {}, path)
     except (OSError, ValueError, RecursionError, SettingsError):

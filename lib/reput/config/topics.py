@@ -18,6 +18,7 @@ from typing import NamedTuple
 from reput.config.kept import ConfigPlace, Form, Kept, Kind, kept
 from reput.config.rereading import Rereading
 from reput.errors import SettingsError
+from reput.store.reading import read_file
 
 #: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
 _QUEUE_TYPE = "queue.type"
@@ -153,7 +154,7 @@ def _table(topics: Path | ConfigPlace) -> Mapping[str, Mapping[str, object]] | N
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         return b""
     except OSError as error:

@@ -15,11 +15,12 @@ from reput.config.settings import StoreSettings
 from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
 from reput.diagnosis.derived import merged
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
-from reput.diagnosis.start import NO_LOG, of_problem, of_start, unique
+from reput.diagnosis.start import LOG_CUTS, NO_LOG, QUEUE_CUT, of_problem, of_start, unique
 from reput.diagnosis.verdict import Verdict, verdict
 from reput.errors import OutputError, ReputError, StoreError, UnsupportedError
 from reput.format import names
 from reput.recovery.plan import MOST_READ, Plan, plan
+from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.stranded import save_steps
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
@@ -66,7 +67,16 @@ class Diagnosis:
     @property
     def notes(self) -> list[Note]:
         """What is odd and legal."""
-        return [] if self.report is None else self.report.notes
+        notes = [] if self.report is None else self.report.notes
+        count = 0 if self.plan is None else self.plan.brought_back
+        if self.plan is None or not count:
+            return notes
+        back = "message comes back" if count == 1 else "messages come back"
+        text = (
+            f"{count:,} {back} by the start, from behind {self.plan.prediction.queue_end}, where every queue "
+            "ended: they were cut off on purpose, weren't dispatched yet, or the queues have lost their ends"
+        )
+        return [Note("brought-back", text, count=count), *notes]
 
     @property
     def running(self) -> bool:
@@ -192,7 +202,10 @@ def check(
     )
     result = Diagnosis(settings, [], quick=quick)
     _foretell(result, quick=quick)
-    found = [] if result.snapshot is None else of_start(result.snapshot, result.plan)
+    foretold, cleared = result.plan, None
+    if result.snapshot is not None and foretold is not None and strays_of(result.snapshot):
+        foretold = cleared = plan(without_strays(result.snapshot), MOST_READ if quick else None)
+    found = [] if result.snapshot is None else of_start(result.snapshot, result.plan, cleared)
     if result.plan is not None and enough is not None and result.snapshot is not None:
         result.all_lost = enough(result.snapshot)
     if not (quick or result.all_lost) and not any(one.kind in NO_LOG for one in found):
@@ -203,7 +216,7 @@ def check(
                 raise
             found.append(not_looked_at(NOT_COMPARED, settings, error))
     if result.report is not None:
-        found = list(merged(found, result.report, result.snapshot, result.plan, settings))
+        found = list(merged(found, result.report, result.snapshot, foretold, settings))
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)
@@ -224,7 +237,7 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
         result.not_read.append("what a start would do: a broker starts on a store here (`reput restore`)")
         return
     if settings.dledger is not None:
-        text = "what a start would do: how DLedger recovers its log isn't known to reput"
+        text = "how DLedger recovers its log, and its own index, aren't known to reput"
         result.findings.append(_unknown(NOT_FORETOLD, text, settings.dledger.home))
         return
     snapshot = result.snapshot = take(settings)
@@ -242,6 +255,11 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
     if unread is not None:
         text = f"a start reads {unread}, more than a quick look does"
         result.findings.append(_unknown(NOT_FORETOLD, text, settings.root))
+    timers = [name for name in ignored_features(settings.root) if name.startswith("timer")]
+    if timers and any(loss.kind in (*LOG_CUTS, QUEUE_CUT) for loss in result.plan.losses):
+        result.not_read.append(
+            f"what {' and '.join(timers)} hold of messages behind {result.plan.prediction.log_end}"
+        )
     if quick and result.plan.deleted:
         topics, messages = result.plan.deleted_topics, counted(sum(result.plan.deleted.values()), "message")
         result.not_read.append(

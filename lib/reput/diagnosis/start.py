@@ -7,6 +7,7 @@ Here each of these gets its effect and its one remedy.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
@@ -16,6 +17,7 @@ from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
 from reput.config.settings import StoreSettings
 from reput.diagnosis.finding import PHYSICAL, QUEUE_OFFSET, Area, Effect, Finding, Remedy
 from reput.format import names
+from reput.log.rivals import MISTAKEN, SECOND_FILE
 from reput.recovery.losses import Loss
 from reput.recovery.plan import Plan
 from reput.recovery.refusals import are_its_own, is_derived, is_stray
@@ -46,23 +48,34 @@ QUEUE_CUT = "queue-cut"
 _INDEX_KINDS = frozenset({"index-dropped", "missing-entry", "index-torn", "index-ahead"})
 
 
-def of_start(snapshot: Snapshot, plan: Plan | None) -> list[Finding]:
-    """What a start meets and does, the worst first in the order in which it comes to it.
+def of_start(snapshot: Snapshot, plan: Plan | None, cleared: Plan | None = None) -> list[Finding]:
+    """What a start meets and does, in the order in which it comes to it.
 
     Args:
         plan: what the start does; None where that isn't foretold.
+        cleared: the same once files are away that aren't the log's: what else is wrong; None without any.
     """
     settings = snapshot.settings
     problems = list(snapshot.problems)
+    mistaken = 0 if plan is None or cleared is None else _cut(plan) - _cut(cleared)
+    plan = plan if cleared is None else cleared
     if plan is not None:
         known = {id(one) for one in problems}
         problems += [one for one in plan.prediction.problems if id(one) not in known]
     found = [of_problem(one, settings) for one in problems]
+    for number, one in enumerate(found):
+        if one.kind == SECOND_FILE and mistaken > 0:
+            found[number], mistaken = replace(one, messages=mistaken), 0
     if plan is not None:
         said = {(one.kind, one.path) for one in found}
         losses = [one for one in (*plan.losses, *plan.unrepaired) if (one.kind, one.path) not in said]
         found += [of_loss(one, plan, takes=one in plan.losses) for one in losses]
     return found
+
+
+def _cut(plan: Plan) -> int:
+    """Messages that a start takes off the log."""
+    return sum(loss.count for loss in plan.losses if loss.kind in LOG_CUTS)
 
 
 def mending(settings: StoreSettings, path: str | Path | None = None) -> tuple[Remedy, str]:
@@ -92,9 +105,11 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
         effect = Effect.HARMLESS
     elif problem.kind in NO_LOG or problem.kind == "other-settings":
         effect = Effect.UNKNOWN
+    elif problem.kind in MISTAKEN and not is_derived(problem, settings):
+        effect = Effect.LOSES if problem.kind == SECOND_FILE else Effect.UNKNOWN
     elif problem.kind in _CONFIG:
         effect = Effect.LOSES
-    if effect in (Effect.BLOCKS, Effect.LACKS) and is_mended(problem, settings):
+    if effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and is_mended(problem, settings):
         in_log = path.parent in settings.commit_log_dirs
         remedy, step = mending(settings, path if in_log else None)
     return Finding(
@@ -148,7 +163,9 @@ def of_loss(loss: Loss, plan: Plan, *, takes: bool) -> Finding:
             # A message that was never written whole. After a crash nobody was told that it had been.
             effect, remedy, step = (Effect.GONE, Remedy.NONE, "") if snapshot.clean else _by_start()
     elif loss.kind == QUEUE_CUT:
-        if not plan.cuts_messages:  # else they are counted where the log is cut
+        if plan.left_by_a_cut:
+            effect, remedy, step = _by_start()
+        elif not plan.cuts_messages:  # else they are counted where the log is cut
             messages, effect, remedy, step = loss.count, Effect.GONE, Remedy.NONE, ""
     elif loss.queue is not None:
         messages = loss.count

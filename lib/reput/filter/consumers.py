@@ -25,6 +25,7 @@ from reput.errors import SettingsError
 from reput.filter.bloom import BloomFilter
 from reput.filter.expression import Node
 from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
+from reput.store.reading import read_file
 
 _SQL92 = "SQL92"  # ExpressionType.SQL92, the one type that FilterFactory knows
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
@@ -99,7 +100,7 @@ class _BrokenFileError(SettingsError):
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except FileNotFoundError:
         return b""
     except OSError as error:

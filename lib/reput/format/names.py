@@ -43,6 +43,8 @@ TABLE = "catalog.json"  # what it said of the table of messages that it keeps
 OFFSET_DIGITS = 20
 _MAX_OFFSET = (1 << 63) - 1
 _OFFSET_NAME = re.compile(r"\d{20}", re.ASCII)
+# What Long.parseLong takes; it looks at single chars, so that digits beyond the first plane are none.
+_NUMBER = re.compile(r"[+-]?\d{1,99}")
 _INDEX_NAME = re.compile(r"\d{17}", re.ASCII)
 _QUEUE_ID = re.compile(r"0|-?[1-9][0-9]{0,9}", re.ASCII)
 _INT_MAX = (1 << 31) - 1
@@ -61,6 +63,14 @@ def parse_offset_name(name: str) -> int | None:
     """
     offset = int(name) if _OFFSET_NAME.fullmatch(name) else _MAX_OFFSET + 1
     return offset if offset <= _MAX_OFFSET else None
+
+
+def number(name: str) -> int | None:
+    """The number that Java reads from a file name; None when it is none."""
+    if _NUMBER.fullmatch(name) is None or max(name) > "\uffff":
+        return None
+    value = int(name)
+    return value if -_MAX_OFFSET - 1 <= value <= _MAX_OFFSET else None
 
 
 def index_name(timestamp_ms: int) -> str:

@@ -28,6 +28,7 @@ from reput.job.place import Place
 from reput.store import files
 from reput.store.delta_log import flush_log, is_deltalakes
 from reput.store.lock import OutputLock
+from reput.store.reading import read_file
 from reput.verify.proven import Proofs
 
 if TYPE_CHECKING:
@@ -168,7 +169,7 @@ class History:
         now = int(time.time() * 1000)
         path = self.directory / RUN
         try:
-            known = json.loads(path.read_text(encoding="utf-8"))
+            known = json.loads(read_file(path))
             self.run, self.began_ms = str(known["run"]), int(known["began_ms"])
             is_recent = 0 <= now - self.began_ms < CONTINUED_SECONDS * 1000
             self.is_continued = is_recent and known["how"] == how
@@ -268,7 +269,7 @@ class History:
             return None
         path = self.directory / PROOFS / name
         try:
-            return Proofs.decode(path.read_bytes(), path, _BEGIN_ANEW, any_format=True)
+            return Proofs.decode(read_file(path), path, _BEGIN_ANEW, any_format=True)
         except OSError as error:
             raise SettingsError(
                 "what was proven before can't be read",

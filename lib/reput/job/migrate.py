@@ -39,7 +39,7 @@ from reput.store.ignored_features import ignored_features
 from reput.store.listing import queues_in
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
-from reput.store.reading import check_store
+from reput.store.reading import check_store, read_file
 from reput.store.swap import Swap, check_movable, is_pending, new_stamp
 from reput.words import counted
 
@@ -298,7 +298,7 @@ class _Told:
     def read(cls, staging: Path) -> _Told:
         """What :meth:`encode` made; nothing where there is no such file."""
         try:
-            found = json.loads((staging / _TOLD).read_bytes())
+            found = json.loads(read_file(staging / _TOLD))
             findings, differs = (tuple(map(str, found[name])) for name in ("findings", "differs"))
             return cls(str(found.get("to", "")), findings, differs)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):

@@ -28,6 +28,7 @@ from reput.errors import SettingsError, UnsupportedError
 from reput.format import names, rocksdbconfig
 from reput.lag.committed import LMQ_FILE, LMQ_PREFIX, group_of
 from reput.rocksdb import is_database, opened
+from reput.store.reading import read_file
 
 _LIGHT_TABLE = "lmqOffsetTable"
 _NAMED = 20  # of offsets, in a line for people
@@ -243,7 +244,7 @@ def _join(document: dict[str, Any], path: Path, conf: BrokerConf, move: ConfigMo
 def _document(path: Path) -> dict[str, Any] | None:
     """A file's JSON object; None without a file, or an empty one."""
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

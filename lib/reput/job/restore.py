@@ -31,6 +31,7 @@ from reput.rocksdb import is_database
 from reput.store import files
 from reput.store.lock import StoreLock, check_store_free
 from reput.store.ownership import Owner
+from reput.store.reading import read_file
 from reput.store.space import check_free, free_bytes
 
 if TYPE_CHECKING:
@@ -191,7 +192,7 @@ def restore(
         for path in planned.config:
             target = directory / path.relative_to(planned.remote.root)
             files.make_dirs(target.parent)
-            files.write_atomically(target, path.read_bytes())
+            files.write_atomically(target, read_file(path))
         copies = SegmentCopies(planned.remote.url, missing, directory)
         remote = replace(planned.remote, copies=directory).register()
         announce(f"copying {len(missing)} of {len(planned.segments)} segments from {remote.url}")
@@ -274,7 +275,7 @@ def _begun(directory: Path) -> Mapping[str, object] | None:
     """What an earlier run was about; None if there was none."""
     path = directory / names.REPUT / _PLAN
     try:
-        found = json.loads(path.read_bytes())
+        found = json.loads(read_file(path))
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

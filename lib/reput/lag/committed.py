@@ -24,6 +24,7 @@ from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import commitlog, names
+from reput.store.reading import read_file
 
 LMQ_PREFIX = commitlog.LMQ_PREFIX.decode()
 FILE, LMQ_FILE = "consumerOffset.json", "lmqConsumerOffset.json"
@@ -140,7 +141,7 @@ def _in_rocksdb(place: ConfigPlace) -> Offsets:
 
 def _read(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except (FileNotFoundError, NotADirectoryError):
         return b""
     except OSError as error:

@@ -11,7 +11,7 @@ from reput.config.fastjson import parse
 from reput.errors import SettingsError, UnsupportedError
 from reput.lag.report import Flag, LagReport, QueueLag
 from reput.store import files
-from reput.store.reading import unreadable
+from reput.store.reading import read_file, unreadable
 from reput.store.temporary import write_alone
 
 _TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
@@ -47,7 +47,7 @@ def write_corrected(report: LagReport, file: Path) -> LagReport:
         )
     if moved:
         try:
-            data = report.offsets.read_bytes()
+            data = read_file(report.offsets)
         except OSError as error:
             raise unreadable("the file of committed offsets", report.offsets, error) from error
         write_alone(file, corrected(data, report.rows, report.offsets))

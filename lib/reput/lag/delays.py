@@ -16,6 +16,7 @@ from reput.config.fastjson import parse
 from reput.errors import SettingsError
 from reput.format import commitlog, names
 from reput.query import QueryStore
+from reput.store.reading import read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -92,7 +93,7 @@ def _offsets(path: Path) -> dict[int, int]:
     broken: SettingsError | None = None
     for candidate in (path, path.with_name(path.name + ".bak")):
         try:
-            data = candidate.read_bytes()
+            data = read_file(candidate)
         except (FileNotFoundError, NotADirectoryError):
             continue
         except OSError as error:

@@ -22,7 +22,7 @@ from reput.config.log_places import DLedgerSettings
 from reput.errors import StoreError
 from reput.format import dledger
 from reput.remote import remote_store
-from reput.store.reading import extents
+from reput.store.reading import extents, read_file, reading
 
 CHECKPOINT = "checkpoint"  # DLedgerMmapFileStore.CHECK_POINT_FILE
 _COMMITTED = "committedIndex"  # COMMITTED_INDEX_KEY
@@ -43,7 +43,7 @@ def committed_index(group: DLedgerSettings) -> int:
     """
     path = group.home / CHECKPOINT
     try:
-        entry = java_properties.parse(path.read_bytes(), path).get(_COMMITTED)
+        entry = java_properties.parse(read_file(path), path).get(_COMMITTED)
     except OSError as error:
         raise _unknown(group, error.strerror) from error
     if entry is None or _NUMBER.fullmatch(entry.value.strip()) is None:
@@ -71,10 +71,8 @@ def end_of(segments: Sequence[tuple[str, int, int]], index: int) -> int | None:
             if elsewhere is not None:
                 found = _end_in(partial(elsewhere.read, path), [(0, length)], length, base, index)
             else:
-                with open(path, "rb", buffering=0) as file:
-                    found = _end_in(
-                        _reader(file.fileno()), extents(file.fileno(), 0, length), length, base, index
-                    )
+                with reading(path, by_ranges=True) as fd:
+                    found = _end_in(_reader(fd), extents(fd, 0, length), length, base, index)
         except OSError as error:
             raise StoreError(
                 "the segment can't be read",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 import threading
 import time
 from collections.abc import Callable
@@ -11,6 +12,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SegmentGoneError, StoreError
 from reput.log.live_end import End, LiveEnd
 from reput.log.segments import CommitLog, discover, listed
+from reput.store.reading import looked_at
 
 #: How often the directories are listed when nothing calls for it, seconds. A broker makes a segment long
 #: before it needs it.
@@ -164,9 +166,7 @@ def _has_bytes(settings: StoreSettings) -> bool:
         StoreError: there is no such directory.
     """
     for entry in [entry for directory in settings.commit_log_dirs for entry in listed(directory)]:
-        try:
-            if entry.stat().st_size:
-                return True
-        except FileNotFoundError:
-            continue
+        facts = looked_at(entry)
+        if facts is not None and stat.S_ISREG(facts.st_mode) and facts.st_size:
+            return True
     return False

@@ -28,6 +28,7 @@ from reput.log.timed_out import ZEROS, Passed
 from reput.log.walk import Walked
 from reput.log.written import Records, is_written_out, written_end
 from reput.scan.status import Status
+from reput.store.reading import open_file, reading
 
 if TYPE_CHECKING:
     from reput.scan.extent import Extents
@@ -311,7 +312,7 @@ class LiveEnd:
     def _open(self, segment: Segment, segment_size: int) -> _Tail:
         data = map_segment(segment.path, min(segment.length, segment_size))
         try:
-            descriptor = os.open(segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_file(segment.path)
         except FileNotFoundError as error:
             raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
         status = os.fstat(descriptor)
@@ -397,10 +398,10 @@ class LiveEnd:
         One that hasn't been modified for a minute has been waited for, whatever a body in it holds.
         """
         try:
-            with open(segment.path, "rb", buffering=0) as file:
-                if not is_written_out(file.fileno(), segment.length):
+            with reading(segment.path, by_ranges=True) as descriptor:
+                if not is_written_out(descriptor, segment.length):
                     return False
-                modified = os.fstat(file.fileno()).st_mtime
+                modified = os.fstat(descriptor).st_mtime
         except FileNotFoundError as error:
             raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
         if not 0 <= time.time() - modified < _LONG_SECONDS:
@@ -707,8 +708,8 @@ def _last_begun(segments: Iterable[Segment]) -> Segment | None:
 def _is_begun(segment: Segment) -> bool:
     """Whether the broker has written to a segment that it may have made ahead of time."""
     try:
-        with open(segment.path, "rb", buffering=0) as file:
-            return not _is_zero(file.read(commitlog.BLANK_LENGTH))
+        with reading(segment.path, by_ranges=True) as descriptor:
+            return not _is_zero(os.read(descriptor, commitlog.BLANK_LENGTH))
     except FileNotFoundError as error:
         raise SegmentGoneError("the segment has been deleted", path=segment.path) from error
 

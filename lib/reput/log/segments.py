@@ -23,9 +23,9 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import dledger, names
-from reput.log import committed
+from reput.log import committed, rivals
 from reput.remote import remote_store
-from reput.store.reading import unreadable, written
+from reput.store.reading import looked_at, reading, unreadable, what_is, written
 
 if TYPE_CHECKING:
     from reput.remote.segment import RemoteSegment
@@ -98,7 +98,8 @@ def discover(settings: StoreSettings) -> CommitLog:
             what is committed.
         SettingsError: broker.conf gives another segment size than every segment has.
     """
-    files = list(_files(settings))
+    no_files: list[Finding] = []
+    files, doubled = _one_for_each_place(settings, list(_files(settings, no_files)))
     if not files:
         raise StoreError(
             "the commit log is empty",
@@ -107,15 +108,6 @@ def discover(settings: StoreSettings) -> CommitLog:
             found="none",
             next_step="Check the STORE argument and storePathCommitLog in broker.conf",
         )
-    files.sort(key=lambda segment: (segment.base, segment.path))
-    for one, other in pairwise(files):
-        if one.base == other.base:
-            raise StoreError(
-                "two directories hold the same segment",
-                path=other.path,
-                found=f"also {one.path}",
-                next_step="Remove the one that is not part of this store",
-            )
     if not any(segment.length for segment in files):
         raise StoreError(
             "the commit log is empty",
@@ -128,7 +120,7 @@ def discover(settings: StoreSettings) -> CommitLog:
         files.pop()  # made ahead of time, and no more than made: a 5.x broker deletes it
     size = _segment_size(settings, files)
     segments = tuple(replace(segment, length=min(segment.length, size)) for segment in files)
-    findings = [*_wrong_lengths(files, size), *_gaps(files, size)]
+    findings = [*no_files, *doubled, *_wrong_lengths(files, size), *_gaps(files, size)]
     if settings.dledger is not None:
         segments, left_out = _committed(settings, segments)
         findings += left_out
@@ -307,10 +299,10 @@ def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
     if remote_store(path) is not None:
         return open_segment(path, length).read(0, length)
     try:
-        with open(path, "rb") as file:
+        with reading(path, by_ranges=True) as fd:
             if not length:
                 return np.empty(0, np.uint8)
-            mapped = mmap.mmap(file.fileno(), length, prot=mmap.PROT_READ)
+            mapped = mmap.mmap(fd, length, prot=mmap.PROT_READ)
     except FileNotFoundError as error:
         raise SegmentGoneError(
             "the segment can't be read",
@@ -372,27 +364,105 @@ def listed(directory: Path) -> list[os.DirEntry[str]]:
         ) from error
 
 
-def _files(settings: StoreSettings) -> Iterator[Segment]:
+def _files(settings: StoreSettings, no_files: list[Finding]) -> Iterator[Segment]:
+    """What may be a segment; of what has a segment's name and is no file it is said so."""
     for directory in settings.commit_log_dirs:
         elsewhere = remote_store(directory)
         if elsewhere is not None:
             for file in elsewhere.files_in(directory):
-                base = names.parse_offset_name(name := file.name.rpartition("/")[2])
-                if base is not None and base <= MAX_BASE:
+                base = names.number(name := file.name.rpartition("/")[2])
+                if base is not None and 0 <= base <= MAX_BASE:
                     yield Segment(directory / name, base, file.size)
             continue
         for entry in listed(directory):
-            base = names.parse_offset_name(entry.name)
-            if base is None or base > MAX_BASE:
+            base = names.number(entry.name)
+            if base is None or not 0 <= base <= MAX_BASE:
                 continue
             try:
-                status = entry.stat()
-            except FileNotFoundError:
-                continue  # expired just now
+                status = looked_at(entry)
             except OSError as error:
                 raise unreadable("the segment", entry.path, error) from error
-            if stat.S_ISREG(status.st_mode):
+            if status is not None and stat.S_ISREG(status.st_mode):
                 yield Segment(directory / entry.name, base, status.st_size)
+            elif status is not None and not rivals.is_odd(Path(entry.name), base):
+                no_files.append(
+                    Finding(
+                        kind="not-a-file",
+                        path=entry.path,
+                        offset=base,
+                        end=base,
+                        expected="a segment",
+                        found=what_is(status.st_mode),
+                        outcome="it was passed over",
+                    )
+                )
+
+
+def _one_for_each_place(settings: StoreSettings, files: list[Segment]) -> tuple[list[Segment], list[Finding]]:
+    """The segments in log order, those of one place told apart, and what is odd about their names.
+
+    Raises:
+        StoreError: two files are for one place, and it isn't proven that the one with the right name is it.
+    """
+    files.sort(key=lambda segment: (segment.base, rivals.is_odd(segment.path, segment.base), segment.path))
+    named = [segment for segment in files if not rivals.is_odd(segment.path, segment.base)]
+    lengths = {segment.length for segment in named}
+    kept: list[Segment] = []
+    findings: list[Finding] = []
+    for segment in files:
+        odd = rivals.is_odd(segment.path, segment.base)
+        if odd and (not segment.length or segment.base % max(lengths | {1})):
+            continue  # it is no segment
+        if not kept or kept[-1].base != segment.base:
+            if odd and segment.length in lengths:
+                findings.append(_odd_name(segment))
+            if not odd or segment.length in lengths:
+                kept.append(segment)
+            continue
+        choice = rivals.choose(
+            kept[-1].path,
+            segment.path,
+            segment.base,
+            topic_length_v2=settings.dialect.topic_length_v2,
+            entries=settings.entries,
+        )
+        if choice.kind != rivals.SECOND_FILE:
+            raise StoreError(
+                "two files are for one place of the commit log",
+                path=choice.goes,
+                offset=segment.base,
+                expected="one",
+                found=choice.found,
+                next_step=choice.next_step,
+            )
+        if choice.stays == segment.path:
+            kept[-1] = segment
+        findings.append(
+            Finding(
+                kind=choice.kind,
+                path=str(choice.goes),
+                offset=segment.base,
+                end=segment.base,
+                expected="one file for a place of the log",
+                found=choice.found,
+                outcome="it was left out; a broker takes both, and may delete what lies behind. "
+                + choice.next_step,
+            )
+        )
+    return kept, findings
+
+
+def _odd_name(segment: Segment) -> Finding:
+    return Finding(
+        kind=rivals.ODD_NAME,
+        path=str(segment.path),
+        offset=segment.base,
+        end=segment.base,
+        expected=f"the name {names.offset_name(segment.base)}",
+        found=segment.path.name,
+        outcome="it was read in its place; a broker takes files in the order of their names, and may delete "
+        "what lies behind. Rename it",
+    )
 
 
 def _segment_size(settings: StoreSettings, files: list[Segment]) -> int:

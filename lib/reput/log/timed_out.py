@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from reput.format import commitlog
 from reput.log.segments import Segment
+from reput.store.reading import open_file
 
 #: How much behind a segment's last byte is seen to stay zero, bytes.
 ZEROS = 4096
@@ -32,7 +33,7 @@ class Passed:
         A BLANK where the records ended is no change: it was all that was missing.
         """
         try:
-            descriptor = os.open(self.segment.path, os.O_RDONLY | os.O_CLOEXEC)
+            descriptor = open_file(self.segment.path)
         except FileNotFoundError:
             return None  # expired
         try:

@@ -22,7 +22,7 @@ from reput.config.settings import StoreSettings
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.derived import closable, merged
 from reput.diagnosis.finding import Effect, Remedy
-from reput.diagnosis.start import of_start, unique
+from reput.diagnosis.start import LOG_CUTS, of_start, unique
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.job.options import RebuildOptions
@@ -33,16 +33,18 @@ from reput.job.summary import Summary, summarize
 from reput.mend.steps import Making, Step, making, steps_of
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.mend_log import Change, MendedLog, WholeMessagesError, mend_log
-from reput.recovery.refusals import is_derived, is_stray, refuse_problems
+from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
 from reput.store import files
 from reput.store.ignored_features import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
-from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending, new_stamp
+from reput.store.space import check_free
+from reput.store.swap import Swap, SwapOvertakenError, abandon, check_movable, is_pending, new_stamp
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import LOG, Difference, Note, Report
+from reput.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -152,10 +154,11 @@ def mend(
     if apply and is_pending(settings.root):
         _refuse_in_use(take(settings))
         finished = _finish_swap(settings)
-    before = check(wanted, start_spark, checking, enough=None if replica else _is_all_lost)
-    result = Mended(before, finished=finished)
-    if replica is not None:
-        result.replica = compare_logs(settings, replica, comparing)
+    comparison = None if replica is None else compare_logs(settings, replica, comparing)
+    # With another log all is made anew.
+    is_taken = comparison is not None and bool(comparison.taken)
+    before = check(wanted, start_spark, checking, enough=(lambda _: True) if is_taken else _is_all_lost)
+    result = Mended(before, finished=finished, replica=comparison)
     result.steps = list(steps_of(before, result.replica))
     if apply and not all(step.by_hand for step in result.steps):
         if before.snapshot is not None:
@@ -226,13 +229,14 @@ class _Mending:
 
     def run(self) -> None:
         result, before = self._result, self._result.before
-        if before.snapshot is None or before.plan is None:
-            self._derived_alone()
-        elif result.replica is not None and result.replica.taken:
+        self._foresee()
+        if result.replica is not None and result.replica.taken:
             with _locked(self._settings) as owner:
                 _clear(self._settings)
                 comparison = result.replica
                 self._without_whole(lambda options: self._with_replica(comparison, owner, options))
+        elif before.snapshot is None or before.plan is None:
+            self._derived_alone()
         elif self._making.anything:
             self._without_whole(self._with_rebuild)
         else:
@@ -241,6 +245,25 @@ class _Mending:
                 lambda options: self._with_rebuild(options) if options.without else self._log_alone(snapshot)
             )
         result.applied = True
+
+    def _foresee(self) -> None:
+        """See, before the first write, that copies of segments have room, and that files can be moved.
+
+        Raises:
+            OutputError: they haven't, or can't.
+        """
+        before, root = self._result.before, self._settings.root
+        snapshot, report = before.snapshot, before.report
+        if snapshot is None:
+            return
+        size = snapshot.segment_size
+        places = [] if report is None else closable(report.findings, size)
+        places += [(one.first, one.first + 1) for one in before.findings if one.kind in LOG_CUTS]
+        bases = {at // size * size for start, end in places for at in range(start - start % size, end, size)}
+        there = [one.path for one in snapshot.log.files if one.base in bases]
+        check_free(root, len(there) * size, f"copies of {counted(len(there), 'segment')}")
+        moved = [path for path in (*there, *strays_of(snapshot)) if path.is_relative_to(root)]
+        check_movable(root, [path.relative_to(root).as_posix() for path in moved])
 
     def _without_whole(self, work: Callable[[RebuildOptions], None]) -> None:
         """Mend; once more if queues and index turn out to hold messages that stand-ins take the places of."""
@@ -321,7 +344,7 @@ class _Mending:
                     log = mend_log(seen, copies, closable(found, snapshot.segment_size), options.without)
                     result.after = _afterwards(log, found, rebuilding.settings)
                     copies.flush()
-            strays = [copies.name(path) for path in _strays(snapshot)]
+            strays = [copies.name(path) for path in strays_of(snapshot)]
             new = view.move(staging, copies.names)
             files.remove_tree(view.root)
             order = [*sorted({*new, *copies.names}), *staged]
@@ -367,7 +390,7 @@ class _Mending:
         view = _staged_view(snapshot, staging, staged, removed)
         log = mend_log(view, copies, closable(found, snapshot.segment_size), without)
         result.after = _afterwards(log, found, snapshot.settings)
-        strays = [copies.name(path) for path in _strays(snapshot)]
+        strays = [copies.name(path) for path in strays_of(snapshot)]
         copies.flush()
         remove = [*strays, *removed]
         stamp = new_stamp(root)
@@ -417,11 +440,6 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSett
     return Diagnosis(settings, findings, log.view, log.plan, report)
 
 
-def _strays(snapshot: Snapshot) -> list[Path]:
-    settings = snapshot.settings
-    return [Path(one.path) for one in snapshot.problems if one.stops and is_stray(one, settings)]
-
-
 def _refuse_elsewhere(settings: StoreSettings, view: Path) -> None:
     """Refuse a broker.conf by which the log is looked for at the place of the store as it is."""
     for directory in settings.commit_log_dirs:
@@ -442,7 +460,7 @@ def _staged_view(
     settings = snapshot.settings
     seen = take(replace(settings, root=staging)) if staged else replace(snapshot, problems=[])
     replaced = [settings.root / name for name in (*staged, *removed)]
-    strays = {str(path) for path in _strays(snapshot)}
+    strays = {str(path) for path in strays_of(snapshot)}
     # What isn't staged stays, and so do its problems. The log's own are mended on copies.
     problems = [
         problem
@@ -463,7 +481,7 @@ def _staged_view(
         if problem.kind != "queue-type" and Path(problem.path).is_relative_to(staging)
     ]
     view = replace(
-        snapshot,
+        without_strays(snapshot),
         problems=[problem for problem in problems if not problem.stops or is_derived(problem, settings)],
         queues=_queues(snapshot, seen, names.CONSUME_QUEUE, staged, removed),
         ext_queues=_queues(snapshot, seen, names.CONSUME_QUEUE_EXT, staged, removed),

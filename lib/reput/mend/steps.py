@@ -7,12 +7,15 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Self
 
+from reput.broker.files import NO_FILE
 from reput.diagnosis.check import NOT_FORETOLD, Diagnosis
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
 from reput.diagnosis.start import QUEUE_CUT
 from reput.format import names
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
+from reput.log.rivals import SECOND_FILE
+from reput.recovery.past_end import named
 from reput.recovery.replica import Comparison
 from reput.store.space import human
 from reput.words import counted
@@ -22,7 +25,7 @@ _MOST_QUEUES = 200
 #: What is wrong with a queue that the log has messages of: those can be made one by one.
 _IN_LOG = frozenset({"missing-unit", "wrong-unit", "misplaced-unit"})
 #: Files in the log's directory that are none of the log's.
-_STRAY = frozenset({"stray-file", "stray-directory", "second-file", "empty-file"})
+_STRAY = frozenset({"stray-file", "stray-directory", NO_FILE, SECOND_FILE})
 
 Queue = tuple[str, int]
 
@@ -173,11 +176,8 @@ def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
     if anew.queues is None:
         yield Step("make-queues", "make all queues anew from the log")
     elif anew.queues:
-        named = ", ".join(f"{topic}:{queue_id}" for topic, queue_id in sorted(anew.queues)[:_MOST_NAMED])
-        more = f" and {len(anew.queues) - _MOST_NAMED:,} more" if len(anew.queues) > _MOST_NAMED else ""
-        yield Step(
-            "make-queues", f"make {counted(len(anew.queues), 'queue')} anew from the log: {named}{more}"
-        )
+        some = named(sorted(anew.queues))
+        yield Step("make-queues", f"make {counted(len(anew.queues), 'queue')} anew from the log: {some}")
     if anew.index:
         yield Step("make-index", "make the index anew from the log")
     if anew.checkpoint:

@@ -21,6 +21,7 @@ from reput.output.index import index_file
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
 from reput.store.listing import names_in
+from reput.store.reading import open_file, reading
 
 _Queue = tuple[str, int]
 
@@ -201,7 +202,7 @@ def _audit_batch_queue(target: Target, topic: str, queue_id: int, queue: QueueSt
 
 def _last_unit(path: str, offset: int) -> tuple[os.stat_result, bytes]:
     """A queue file's facts, and the unit at a byte offset: 100,000 queues may end in one batch."""
-    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    fd = open_file(path)
     try:
         return os.fstat(fd), os.pread(fd, UNIT_LENGTH, offset)
     finally:
@@ -210,9 +211,8 @@ def _last_unit(path: str, offset: int) -> tuple[os.stat_result, bytes]:
 
 def _read(path: Path, offset: int, length: int) -> bytes:
     try:
-        with path.open("rb") as file:
-            file.seek(offset)
-            return file.read(length)
+        with reading(path, by_ranges=True) as fd:
+            return os.pread(fd, length, offset)
     except OSError:
         return b""
 
@@ -292,7 +292,7 @@ def _gone(problem: str, path: Path, offset: int | None = None) -> OutputError:
 
 def _read_unit(path: Path, offset: int) -> bytes:
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path)
     except FileNotFoundError:
         return b""
     try:

@@ -35,6 +35,7 @@ from reput.replay.state import Batch, QueueState, State
 from reput.replay.target import Target
 from reput.store import files, system_errors
 from reput.store.listing import names_in
+from reput.store.reading import open_file
 
 Queues = Mapping[tuple[str, int], QueueState]
 
@@ -182,7 +183,7 @@ def _first_live(target: Target, queue: tuple[str, int], known: QueueState, log_s
         end = min(base + units, known.next)
         path = os.path.join(directory, names.offset_name(base * UNIT_LENGTH))  # noqa: PTH118 - for each queue
         try:
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_file(path)
         except OSError as error:
             raise system_errors.output_error("the queue's file can't be read", Path(path), error) from error
         try:

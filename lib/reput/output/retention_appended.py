@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from reput.output.queues.queue_files import series
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.store import files
+from reput.store.reading import reading
 
 Queues = Mapping[tuple[str, int], QueueState]
 
@@ -96,9 +98,8 @@ def _position(path: Path, at: int) -> int:
 
 
 def _read(path: Path, at: int, length: int) -> bytes:
-    with files.reporting("the queue's file can't be read", path), path.open("rb") as file:
-        file.seek(at)
-        data = file.read(length)
+    with files.reporting("the queue's file can't be read", path), reading(path, by_ranges=True) as fd:
+        data = os.pread(fd, length, at)
     if len(data) < length:
         raise OutputError(
             "the queue's file is shorter than it was written",

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from reput.broker.files import in_order, number
+from reput.broker.files import in_order
 from reput.broker.index import read_header
 from reput.errors import SettingsError, StoreError
 from reput.format import indexfile, javastring, names
@@ -81,7 +81,7 @@ class IndexReader:
         self._files: list[_File] = []
         found_lengths: list[int] = []
         for entry in in_order(settings.root / names.INDEX):
-            if entry.is_dir or number(entry.path.name) is None:
+            if entry.is_dir or names.number(entry.path.name) is None:
                 continue
             found_lengths.append(entry.length)
             if entry.length > length:

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reput.broker.files import StoreFile, segment_at
+from reput.broker.batch_queue import BatchModel
+from reput.broker.files import StoreFile, records_of, segment_at
 from reput.broker.predict import LogCut, Prediction
-from reput.broker.queue import QueueModel
+from reput.broker.queue import UNIT, QueueModel
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Queue, Snapshot
 from reput.broker.units import Unreached
@@ -21,8 +22,10 @@ from reput.format.indexfile import file_length
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.log.written import written_end
+from reput.recovery.past_end import CutBefore
 from reput.recovery.survivors import first_whole, left_from, written_behind
 from reput.scan.reference import Frame, frame
+from reput.store.reading import reading
 from reput.words import counted
 
 #: Problems of a load that stand for messages which nobody can bring back from what is there.
@@ -136,15 +139,19 @@ def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_befor
         count, end = count + walked.records, walked.position
         position = max(end, found + 1)
     if not count:
-        with open(segment.path, "rb") as file:
-            end = written_end(file.fileno(), data, start)
+        with reading(segment.path, by_ranges=True) as fd:
+            end = written_end(fd, data, start)
     return count, end - start
 
 
 def queue_losses(prediction: Prediction) -> Iterator[Loss]:
-    """Units that are cut off with the log."""
+    """Units that are cut off with the log, but for those of a log that was cut before."""
+    cut = [queue for queue in prediction.all_queues.items() if _is_cut(queue[1])]
+    before = CutBefore(prediction.snapshot, prediction.log_end, left_from(prediction)) if cut else None
     for (topic, queue_id), queue in sorted(prediction.queues.items()):
         lost = (queue.recovered_end - queue.end) // UNIT_LENGTH
+        if lost > 0 and before is not None:
+            lost -= _cut_before(prediction, (topic, queue_id), queue, before)
         if lost > 0:
             go = "unit goes" if lost == 1 else "units go"
             text = f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} {go}"
@@ -157,6 +164,24 @@ def queue_losses(prediction: Prediction) -> Iterator[Loss]:
             text = f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} {go}"
             places = batch.max_offset, batch.recovered_max
             yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
+
+
+def _is_cut(queue: QueueModel | BatchModel) -> bool:
+    if isinstance(queue, BatchModel):
+        return queue.recovered_max > queue.max_offset
+    return queue.recovered_end > queue.end
+
+
+def _cut_before(prediction: Prediction, queue: Queue, model: QueueModel, before: CutBefore) -> int:
+    """How many of the units that a start cuts off a queue are of a log that was cut on purpose."""
+    count = 0
+    for file in prediction.snapshot.queues[queue].files:
+        start, stop = max(model.end - file.base, 0), min(model.recovered_end - file.base, model.file_size)
+        if start < stop:
+            units = records_of(file.place, UNIT, (stop - start) // UNIT_LENGTH, start)
+            position, size = units["position"].astype(np.int64), units["size"].astype(np.int64)
+            count += int(before.holds(position, size).sum())
+    return count
 
 
 def broken_queues(prediction: Prediction) -> Iterator[Loss]:
@@ -206,8 +231,11 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
     (``ConsumeQueue.recover``, ``truncateDirtyLogicFiles``: rocketmq-all-4.9.7, 5.3.3).
     """
     for queue, model in sorted(prediction.queues.items()):
-        blanks = _ends_blank(prediction, model)
-        count = 0 if blanks else _left_units(prediction, queue, model)
+        position, size = model.last_unit() or (-1, 0)
+        blanks = size == PRE_BLANK_SIZE and prediction.log_end < PRE_BLANK_SIZE
+        # Most queues end with a message before the walk, or with one that it went through.
+        is_walked = prediction.began_at is not None and position >= prediction.began_at.base
+        count = _left_units(prediction, queue, model) if is_walked and not blanks else 0
         if blanks:
             text = (
                 f"queue {queue[0]}:{queue[1]} ends with a blank at {model.max_offset - 1}: a broker gives "
@@ -218,19 +246,12 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
         elif count:
             units = "the unit there is of what" if count == 1 else "the units there are of what"
             text = (
-                f"queue {queue[0]}:{queue[1]} ends {counted(count, 'place')} behind its last message: {units} "
-                "an earlier start cut off the log, consumers get other messages or none, and new ones leave a "
-                "hole"
+                f"queue {queue[0]}:{queue[1]} ends {counted(count, 'place')} behind its last message: "
+                f"{units} an earlier start cut off the log, consumers get other messages or none, and new "
+                "ones leave a hole"
             )
             places = model.max_offset - count, model.max_offset
             yield _loss(prediction, queue, "queue-ends-late", places, count, text)
-
-
-def _ends_blank(prediction: Prediction, model: QueueModel) -> bool:
-    """Whether the blanks before a queue's first unit are its last ones, and it takes no new units."""
-    for _, units in model.units(model.end - UNIT_LENGTH) if model.end and model.files else ():
-        return bool(units["size"][-1] == PRE_BLANK_SIZE) and prediction.log_end < PRE_BLANK_SIZE
-    return False
 
 
 def _left_units(prediction: Prediction, queue: Queue, model: QueueModel) -> int:

@@ -12,6 +12,7 @@ from reput.broker.snapshot import Queue, Snapshot
 from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.format import names
+from reput.log.rivals import MISTAKEN
 from reput.recovery.losses import (
     DERIVED_GONE,
     LOG_GONE,
@@ -22,6 +23,7 @@ from reput.recovery.losses import (
     log_losses,
     queue_losses,
 )
+from reput.recovery.past_end import left_by_a_cut
 from reput.recovery.rocksdb_losses import broken_in_rocksdb, rocksdb_losses
 from reput.recovery.survivors import left_from
 from reput.replay.selection import is_known
@@ -107,6 +109,24 @@ class Plan:
         if prediction.rocksdb is not None and prediction.rocksdb.unread:
             return f"about {prediction.rocksdb.kept.units:,} units in RocksDB"
         return None
+
+    @property
+    def left_by_a_cut(self) -> bool:
+        """Whether units past the log's end may be what an earlier start cut off, and none was lost since."""
+        return left_by_a_cut(self.snapshot, self.prediction.log_end, left_from(self.prediction))
+
+    @property
+    def brought_back(self) -> int:
+        """Messages behind where every queue ended: a log that was cut looks as before to a start.
+
+        Source: ``DefaultMessageStore.truncateFiles``, which moves positions back, not bytes
+        (rocketmq-all-5.3.3).
+        """
+        prediction = self.prediction
+        end, recovered = prediction.queue_end, prediction.recovered
+        if recovered is None or prediction.unread is not None:
+            return 0
+        return prediction.walked.behind(end) if end >= max(prediction.log_start, recovered.start) else 0
 
     @property
     def first_read(self) -> int:
@@ -233,7 +253,7 @@ def _is_kept(snapshot: Snapshot, queue: Queue | None) -> bool:
 def _left_alone(snapshot: Snapshot) -> Iterator[Loss]:
     """What a load meets and goes on beside."""
     for problem in snapshot.problems:
-        if problem.kind in LOG_GONE or problem.kind in DERIVED_GONE:
+        if problem.kind in LOG_GONE | DERIVED_GONE | MISTAKEN:
             text = f"expected {problem.expected}, found {problem.found}; {problem.outcome}"
             yield Loss(problem.kind, problem.path, 0, 0, 0, text)
 

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+from reput.broker.files import NO_FILE
 from reput.broker.predict import Prediction
 from reput.broker.problem import Problem
+from reput.broker.snapshot import Snapshot
 from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, UnsupportedError
 from reput.format import names
+from reput.log.rivals import SECOND_FILE
 from reput.recovery.survivors import Cut
 
 #: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
@@ -51,7 +55,27 @@ def is_stray(problem: Problem, settings: StoreSettings) -> bool:
     if Path(problem.path).parent not in settings.commit_log_dirs:
         return False
     empty = problem.kind == "wrong-length" and problem.found == "0 bytes"
-    return empty or problem.kind in ("stray-file", "stray-directory")
+    return empty or problem.kind in ("stray-file", "stray-directory", NO_FILE, SECOND_FILE)
+
+
+def strays_of(snapshot: Snapshot) -> list[Path]:
+    """What is moved aside: what keeps a broker from starting, and second files, which it takes for the log.
+
+    A second file is proven to be one by its bytes.
+    """
+    return [Path(one.path) for one in snapshot.problems if _is_moved(one, snapshot.settings)]
+
+
+def without_strays(snapshot: Snapshot) -> Snapshot:
+    """The store as it is without them."""
+    away = {str(path) for path in strays_of(snapshot)}
+    left = [problem for problem in snapshot.problems if not _is_moved(problem, snapshot.settings)]
+    segments = tuple(file for file in snapshot.log.files if file.place not in away)
+    return replace(snapshot, problems=left, log=replace(snapshot.log, files=segments))
+
+
+def _is_moved(problem: Problem, settings: StoreSettings) -> bool:
+    return (problem.stops or problem.kind == SECOND_FILE) and is_stray(problem, settings)
 
 
 def refuse_sound_record(prediction: Prediction, cut: Cut) -> None:

@@ -33,7 +33,7 @@ from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from reput.store.lock import store_holder
 from reput.store.outside import lies_in
-from reput.store.reading import unreadable
+from reput.store.reading import reading, unreadable
 from reput.store.space import human
 from reput.words import counted
 
@@ -831,8 +831,8 @@ def _pages(side: _Side, size: int) -> NDArray[np.uint8]:
         pages[:length] = side.data
         return pages
     try:
-        with open(side.segment.path, "rb") as file:
-            return np.frombuffer(mmap.mmap(file.fileno(), size, access=mmap.ACCESS_COPY), np.uint8)
+        with reading(side.segment.path, by_ranges=True) as fd:
+            return np.frombuffer(mmap.mmap(fd, size, access=mmap.ACCESS_COPY), np.uint8)
     except (OSError, ValueError) as error:
         raise StoreError("the segment can't be read", path=side.segment.path, found=error) from error
 

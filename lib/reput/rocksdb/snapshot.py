@@ -27,6 +27,7 @@ from pathlib import Path
 
 from reput.errors import OutputError, StoreError
 from reput.format import names
+from reput.store.reading import check_file, open_file, read_file
 from reput.store.space import check_free
 from reput.store.temporary import sweep
 
@@ -106,7 +107,7 @@ def torn_at(manifest: Path) -> int | None:
 
     Source: RocksDB, ``log_format.h``, ``log::Reader::ReadPhysicalRecord`` (v8.4.4).
     """
-    data = manifest.read_bytes()
+    data = read_file(manifest)
     at = begin = 0
     whole = True
     while at < len(data):
@@ -200,7 +201,7 @@ def _named_by_current(directory: Path) -> str:
     """The name of the MANIFEST that is in force."""
     path = directory / CURRENT
     try:
-        data = path.read_bytes()
+        data = read_file(path)
     except (FileNotFoundError, NotADirectoryError) as error:
         raise StoreError(
             "this is no RocksDB",
@@ -254,6 +255,7 @@ def _hold(directory: Path, target: Path) -> int:
             held = [entry.name for entry in entries if entry.name.endswith(_HELD)]
         for name in held:
             try:
+                check_file(directory / name)
                 os.link(directory / name, target / name)
             except FileExistsError:
                 pass
@@ -286,7 +288,7 @@ def _copy_head(directory: Path, target: Path, manifest: str) -> bool:
 def _copy(source: Path, target: Path) -> bool:
     """Whether there was anything to copy."""
     try:
-        with source.open("rb") as read:
+        with open(open_file(source), "rb") as read:
             try:
                 with target.open("wb") as out:
                     shutil.copyfileobj(read, out, 1 << 20)

@@ -35,7 +35,7 @@ class PartOutcome:
         newest: storeTimestamp (ms) of the last whole record, undispatchable ones too; None without one.
         end: physical offset after the last record; the segment's end after a BLANK; where it stopped else.
         status: END, BLANK, UNWRITTEN, or what is wrong at ``end``.
-        rest_is_zero: everything from ``end`` to the part's end is zero.
+        rest_is_zero: everything from ``end`` to the part's end is zero, or older than the log's last message.
         findings: what was skipped.
         breaks: physical offsets where messages may be missing, because something was skipped.
         unproven: (start, end), physical offsets: records that begin there may be part of a damaged record's
@@ -210,6 +210,8 @@ def scan_part(
         )
         resumed = extents.resume(position, stop_at)
         if resumed == NOWHERE:
+            if part.last and not entries and _is_left_over(data, part.base, position, stop_at, v2, newest):
+                status, outcome.rest_is_zero = Status.UNWRITTEN, True
             break
         text = "passed over up to the next whole record"
         if resumed.contested is not None:
@@ -226,6 +228,21 @@ def scan_part(
         status = Status.END
     outcome.end = part.base + position
     outcome.status = status
+
+
+def _is_left_over(
+    data: NDArray[np.uint8], base: int, position: int, stop: int, v2: bool, newest: int
+) -> bool:
+    """Whether no record begins at ``position``, and behind it lie messages that the log had before a cut.
+
+    ``MappedFileQueue.truncateDirtyFiles`` moves positions back, and the bytes stay; what is written then ends
+    anywhere in them (rocketmq-all-4.9.7, 5.3.3). They are older than ``newest``, the last message's time, ms.
+    """
+    magic = int.from_bytes(data[position + commitlog.MAGIC : position + _MAGIC_END].tobytes(), "big")
+    if magic in (commitlog.MAGIC_V1, commitlog.MAGIC_V2):
+        return False  # a record that was written in part
+    found = kernel.find_record(data, base, position, stop, v2)
+    return found >= 0 and _store_timestamp(data, found) < newest
 
 
 def is_blank_but_for_its_magic(

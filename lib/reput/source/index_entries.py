@@ -11,7 +11,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from reput.broker.files import Entry, in_order, number
+from reput.broker.files import Entry, in_order
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import indexfile, names
@@ -76,7 +76,7 @@ def ranges(
     found = [
         entry
         for entry in in_order(settings.root / names.INDEX)
-        if not entry.is_dir and number(entry.path.name) is not None
+        if not entry.is_dir and names.number(entry.path.name) is not None
     ]
     _check_lengths(found, settings)
     slots = settings.max_hash_slot_num

@@ -16,6 +16,7 @@ from reput.errors import StoreError
 from reput.format import consumequeue, indexfile, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.store.listing import entries_in
+from reput.store.reading import open_file, read_file
 
 _CHUNK = 8 << 20
 
@@ -128,7 +129,7 @@ def _compare_file(
     if size != other_size:
         differences.append(f"{title}: expected {size} bytes, found {other_size}")
         return max(size, other_size)
-    with expected.open("rb") as first, actual.open("rb") as second:
+    with open(open_file(expected), "rb") as first, open(open_file(actual), "rb") as second:
         offset, count = _differing_bytes(first, second)
         if offset is None:
             sizes.append(size)
@@ -179,7 +180,7 @@ def _checkpoint_differences(expected: Path, actual: Path) -> list[str]:
         if expected.is_file() == actual.is_file():
             return []
         return [f"{names.CHECKPOINT}: {'missing' if expected.is_file() else 'only in the second store'}"]
-    first, second = expected.read_bytes(), actual.read_bytes()
+    first, second = read_file(expected), read_file(actual)
     left, right = StoreCheckpoint.decode(first), StoreCheckpoint.decode(second)
     found: list[str] = []
     for field in fields(StoreCheckpoint):

@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 from reput.store import files
+from reput.store.reading import read_file
 
 _LOG, _LAST_CHECKPOINT = "_delta_log", "_last_checkpoint"
 _ENTRY = re.compile(r"(\d{20})\.(?:json|checkpoint(?:\..+)?\.parquet)")
@@ -53,6 +54,6 @@ def flush_log(table: Path, since: int | None = None) -> int | None:
 def _last_checkpoint(log: Path) -> int | None:
     """The version of the checkpoint that readers begin with; None without one."""
     try:
-        return int(json.loads((log / _LAST_CHECKPOINT).read_text(encoding="utf-8"))["version"])
+        return int(json.loads(read_file(log / _LAST_CHECKPOINT))["version"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

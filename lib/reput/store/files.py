@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from reput.errors import OutputError
 from reput.remote.place import check_here
+from reput.store.reading import check_file
 from reput.store.space import human
 from reput.store.system import StrPath, System
 from reput.store.system_errors import output_error
@@ -92,6 +93,8 @@ def open_or_create(path: StrPath, size: int | None, owner: Owner | None) -> tupl
     try:
         fd, created = system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), True
     except FileExistsError:
+        if not os.path.islink(path):  # noqa: PTH114 - for each file; O_NOFOLLOW refuses a link
+            check_file(path)
         fd, created = system.open(path, os.O_RDWR | os.O_NOFOLLOW), False
     try:
         found = None if created else os.fstat(fd)

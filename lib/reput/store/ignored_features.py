@@ -14,11 +14,13 @@ TIMER_LOG = "timerlog"
 COMPACTION = "compaction"
 #: A 5.x store makes ``compaction`` and what lies in it anyway; messages are here.
 _COMPACTION_LOG = "compactionLog"
+#: What a broker with tiered storage has moved elsewhere (``DefaultMetadataStore``, rocketmq-all-5.3.3).
+TIERED = "config/tieredStoreMetadata.json"
 
 
 def ignored_features(root: Path) -> list[str]:
     """Which of these a store has, by their names below ``root``, sorted."""
-    found = [name for name in (TIMER_LOG, TIMER_WHEEL) if _holds_something(root / name)]
+    found = [name for name in (TIMER_LOG, TIMER_WHEEL, TIERED) if _holds_something(root / name)]
     if _holds_something(root / COMPACTION / _COMPACTION_LOG):
         found.append(COMPACTION)
     return sorted(found)

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from reput.format import batchconsumequeue, consumequeue, names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.store import files
+from reput.store.reading import read_file
 
 _UNIT = np.dtype(consumequeue.FIELDS)
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
@@ -145,7 +146,7 @@ def _newest_first(directory: Path, file_size: int) -> Iterator[tuple[Path, bytes
             if base % file_size:
                 yield f"its last file's name is no multiple of {file_size}"
                 return
-            data = path.read_bytes()
+            data = read_file(path)
             if data.count(0) != len(data):
                 yield path, data, facts.st_mtime_ns
 

@@ -36,6 +36,7 @@ from reput.next_command import next_command
 from reput.store import files, system_errors
 from reput.store.outside import refuse_links
 from reput.store.ownership import Owner
+from reput.store.reading import open_file, read_file
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -154,10 +155,12 @@ def store_holder(root: Path) -> Holder | None:
     if _identity(path) in _held:
         return None
     try:
-        fd = os.open(path, os.O_RDONLY)
+        fd = open_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:
+        if error.errno in (errno.EINVAL, errno.EISDIR, errno.ELOOP):
+            return None  # it is no file: no broker starts with that
         raise StoreError(
             "can't tell whether a broker runs on this store",
             path=path,
@@ -321,7 +324,7 @@ def output_holder(directory: Path) -> Holder | None:
     """
     path = directory / names.REPUT / OUTPUT_LOCK
     try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        fd = open_file(path)
     except FileNotFoundError:
         return None
     except OSError as error:
@@ -459,7 +462,7 @@ def _in_use(root: Path, holder: Holder) -> StoreInUseError:
     if holder.pid is None:
         # 5.x writes its pid into abort; as seen from its own container, and left there by a crash.
         with suppress(OSError):
-            pid = (root / names.ABORT).read_text(errors="replace").strip()
+            pid = read_file(root / names.ABORT).decode(errors="replace").strip()
             found += f"; {names.ABORT} names process {pid}" if pid.isdecimal() else ""
     return StoreInUseError(
         "the store is in use",

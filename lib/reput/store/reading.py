@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
 from os import PathLike
@@ -16,6 +17,17 @@ from reput.errors import SegmentGoneError, StoreError
 from reput.format import names
 from reput.remote.left_out import have
 from reput.remote.place import check_here
+
+#: What ``strerror`` says of these, which differ in what a broker makes of them.
+FIFO, DEVICE, SOCKET = "a FIFO", "a device", "a socket"
+_KINDS = {
+    stat.S_IFDIR: "a directory",
+    stat.S_IFIFO: FIFO,
+    stat.S_IFSOCK: SOCKET,
+    stat.S_IFCHR: DEVICE,
+    stat.S_IFBLK: DEVICE,
+    stat.S_IFLNK: "a link that leads nowhere",
+}
 
 
 def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreError:
@@ -37,9 +49,62 @@ def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreErr
     )
 
 
+def check_file(path: str | PathLike[str]) -> None:
+    """See that something is a regular file before it is opened: a FIFO would wait, a device may act on it.
+
+    Raises:
+        OSError: it isn't there, or is something else, which ``strerror`` names.
+    """
+    mode = os.stat(path).st_mode  # noqa: PTH116 - of each file that is opened
+    if not stat.S_ISREG(mode):
+        raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, what_is(mode), os.fspath(path))
+
+
+def open_file(path: str | PathLike[str], flags: int = os.O_RDONLY) -> int:
+    """The descriptor of a regular file; ``flags`` are those of :func:`os.open`.
+
+    Raises:
+        OSError: as :func:`check_file`, or it can't be opened.
+    """
+    check_file(path)
+    return os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
+
+
+def what_is(mode: int) -> str:
+    """What something that is no regular file is, in a word."""
+    return _KINDS.get(stat.S_IFMT(mode), "no file")
+
+
+def looked_at(entry: os.DirEntry[str]) -> os.stat_result | None:
+    """What an entry of a directory leads to, or the link itself where it leads nowhere; None if it is gone.
+
+    Raises:
+        OSError: it can't be looked at.
+    """
+    try:
+        return entry.stat()
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP):
+            raise
+    try:
+        return entry.stat(follow_symlinks=False)
+    except FileNotFoundError:
+        return None
+
+
+def read_file(path: str | PathLike[str]) -> bytes:
+    """All bytes of a regular file.
+
+    Raises:
+        OSError: as :func:`open_file`, or it can't be read.
+    """
+    with open(open_file(path), "rb", buffering=0) as file:
+        return file.read()
+
+
 @contextmanager
 def reading(path: str | PathLike[str], what: str | None = None, *, by_ranges: bool = False) -> Iterator[int]:
-    """A file's descriptor, to read from; for the other end of a pipe it doesn't wait.
+    """The descriptor of a regular file, to read from.
 
     Args:
         what: the file is called so where it can't be opened, or the block can't read it; None leaves the
@@ -54,7 +119,7 @@ def reading(path: str | PathLike[str], what: str | None = None, *, by_ranges: bo
     if not by_ranges:
         have(path)
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = open_file(path)
         try:
             yield descriptor
         finally:

@@ -47,6 +47,7 @@ from reput.next_command import next_command
 from reput.store import files, system_errors
 from reput.store.file_system import mounted
 from reput.store.ownership import Owner
+from reput.store.reading import read_file
 
 INTENT = "swap.json"
 KEPT = "replaced-"
@@ -95,7 +96,7 @@ class _Intent:
     def read(cls, path: Path) -> _Intent | None:
         """The intent in a file; None where there is no file."""
         try:
-            text = path.read_bytes()
+            text = read_file(path)
         except FileNotFoundError:
             return None
         except OSError as error:

@@ -21,7 +21,7 @@ from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.remote.left_out import have
 from reput.store.listing import entries_in
-from reput.store.reading import extents, pread, reading
+from reput.store.reading import extents, looked_at, pread, reading, what_is
 from reput.verify.report import QUEUE, Difference
 from reput.verify.units import UnitRange, extra_ranges, missing_ranges, units_of
 
@@ -212,13 +212,11 @@ def series_files(
         result.problems.append(told)
 
     for entry in entries_in(directory):
-        try:
-            facts = entry.stat()
-        except FileNotFoundError:
+        facts = looked_at(entry)
+        if facts is None:
             continue
         if not stat.S_ISREG(facts.st_mode):
-            there = "a directory" if stat.S_ISDIR(facts.st_mode) else "no regular file"
-            wrong("queue-stray-directory", entry.path, "files only", there)
+            wrong("queue-stray-directory", entry.path, "files only", what_is(facts.st_mode))
             continue
         base = names.parse_offset_name(entry.name)
         if base is None or base % file_size:

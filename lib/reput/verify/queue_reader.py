@@ -11,6 +11,7 @@ from typing import Self
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.remote.left_out import have, may_lack
+from reput.store.reading import open_file
 
 _MOST_OPEN = 256
 
@@ -53,7 +54,7 @@ class SeriesReader:
             return self._open[key]
         try:
             path = self.path(topic, queue_id, base)
-            fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+            fd = open_file(path)
         except (FileNotFoundError, NotADirectoryError):
             fd = -1
         self._open[key] = fd

@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Self, get_type_hints
 
 from reput.format import names
 from reput.store import files
+from reput.store.reading import read_file
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +95,7 @@ class TableNote(_Note):
 def _facts(path: Path) -> dict[str, Any]:
     """The facts of a note; none if it can't be read."""
     try:
-        facts = json.loads(path.read_bytes())
+        facts = json.loads(read_file(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return facts if isinstance(facts, dict) else {}

@@ -81,6 +81,12 @@ def test_a_rule_holds_from_its_first_release_on(rule: str, first: str) -> None:
     assert releases_with(rule, True) == since(first)
 
 
+def test_when_a_start_knows_the_delay_levels() -> None:
+    """``DefaultMessageStore.load``: first, behind the recovery from 4.9.2 on, and first again in 5.0."""
+    known = [release for release in RELEASES if dialect(release).recovery.knows_delay_levels]
+    assert known == ["4.9.0", "4.9.1", *since("5.0.0")]
+
+
 def test_the_checkpoint_grows() -> None:
     assert {count: releases_with("checkpoint_fields", count)[0] for count in (3, 4, 5, 6)} == {
         3: "4.9.0",

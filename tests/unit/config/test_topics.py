@@ -247,4 +247,4 @@ def test_a_file_that_can_not_be_read(topics_json: Path) -> None:
     topics_json.mkdir()
     with pytest.raises(SettingsError, match="can't be read") as caught:
         known_topics(topics_json)
-    assert caught.value.found == "Is a directory"
+    assert caught.value.found == "a directory"

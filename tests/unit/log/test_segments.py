@@ -10,7 +10,8 @@ import pytest
 
 from reput.config.settings import StoreSettings
 from reput.errors import SegmentGoneError, SettingsError, StoreError
-from reput.format import names
+from reput.format import commitlog, names
+from reput.format.commitlog import Record
 from reput.log.segments import (
     Segment,
     discover,
@@ -51,16 +52,84 @@ def test_other_files_are_none(tmp_path: Path) -> None:
     assert len(discover(settings(tmp_path)).segments) == 1
 
 
-def test_a_link_that_leads_nowhere_is_none_and_one_to_itself_is_refused(tmp_path: Path) -> None:
+def test_what_is_no_file_is_passed_over_and_said(tmp_path: Path) -> None:
     directory = tmp_path / "store" / "commitlog"
     make(directory, {0: 100})
     (directory / names.offset_name(100)).symlink_to("nowhere")
-    assert len(discover(settings(tmp_path)).segments) == 1
-    loop = directory / names.offset_name(200)
-    loop.symlink_to(loop.name)
-    with pytest.raises(StoreError, match="the segment can't be read; found Too many levels") as refused:
+    (directory / names.offset_name(200)).symlink_to(names.offset_name(200))
+    os.mkfifo(directory / names.offset_name(300))
+    (directory / names.offset_name(400)).symlink_to("/dev/zero")
+    log = discover(settings(tmp_path))
+    assert [segment.base for segment in log.segments] == [0]
+    found = ["a link that leads nowhere", "a link that leads nowhere", "a FIFO", "a device"]
+    assert [(one.kind, one.found) for one in log.findings] == [("not-a-file", what) for what in found]
+
+
+def chained(base: int, count: int, body: bytes = b"b") -> bytes:
+    """A segment with whole messages from its start on."""
+    data = b""
+    for number in range(count):
+        place = base + len(data)
+        data += commitlog.encode(Record(topic=b"t", body=body, queue_offset=number, physical_offset=place))
+    return data.ljust(1000, b"\0")
+
+
+@pytest.mark.parametrize(
+    "name", ["1000", "+1000", "0000000000000001000", "000000000000000001000", "\u0661\u0660\u0660\u0660"]
+)
+def test_a_second_file_is_left_out_where_its_bytes_say_so(tmp_path: Path, name: str) -> None:
+    directory = tmp_path / "store" / "commitlog"
+    make(directory, {0: 1000, 1000: 1000, 2000: 1000})
+    right = directory / names.offset_name(1000)
+    right.write_bytes(chained(1000, 5))
+    for other, said in (
+        (chained(1000, 5), "with the same bytes"),
+        (chained(1000, 3), "differ from byte"),
+        (bytes(1000), "and 0 of"),
+        (chained(5000, 5), "and 0 of"),
+        (chained(1000, 4)[:400], "differ from byte"),
+    ):
+        (directory / name).write_bytes(other)
+        log = discover(settings(tmp_path, "mappedFileSizeCommitLog=1000"))
+        assert [segment.path.name for segment in log.segments] == [
+            names.offset_name(at) for at in (0, 1000, 2000)
+        ]
+        (finding,) = log.findings
+        assert (finding.kind, finding.path) == ("second-file", str(directory / name))
+        assert said in finding.found
+        assert str(right) in finding.found
+
+
+@pytest.mark.parametrize(
+    ("there", "other"),
+    [
+        (chained(1000, 3)[:300], chained(1000, 7)),  # the wrong one has the right name
+        (b"y" * 1000, b"x" * 1000),
+        (chained(1000, 5), chained(1000, 5, b"c")),
+    ],
+)
+def test_two_files_for_a_place_are_refused_where_it_is_not_proven(
+    tmp_path: Path, there: bytes, other: bytes
+) -> None:
+    directory = tmp_path / "store" / "commitlog"
+    make(directory, {0: 1000, 1000: 1000})
+    right = directory / names.offset_name(1000)
+    right.write_bytes(there.ljust(1000, b"\0"))
+    (directory / "1000").write_bytes(other)
+    with pytest.raises(StoreError, match="two files are for one place of the commit log") as refused:
         discover(settings(tmp_path))
-    assert refused.value.path == str(loop)
+    assert str(right) in str(refused.value)
+    assert str(directory / "1000") in str(refused.value)
+
+
+def test_a_segment_with_another_name_is_read_in_its_place(tmp_path: Path) -> None:
+    directory = tmp_path / "store" / "commitlog"
+    make(directory, {0: 1000, 2000: 1000})
+    (directory / "1000").write_bytes(bytes(1000))
+    (directory / "7").write_bytes(bytes(1000))
+    log = discover(settings(tmp_path))
+    assert [segment.path.name for segment in log.segments][1] == "1000"
+    assert kinds(log.findings) == ["odd-name"]
 
 
 def test_several_directories(tmp_path: Path) -> None:

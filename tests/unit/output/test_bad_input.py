@@ -156,10 +156,10 @@ def test_the_same_segment_twice(tmp_path: Path) -> None:
     write_segments(tmp_path, {names.offset_name(0): 100})
     other = tmp_path / "other"
     other.mkdir()
-    (other / names.offset_name(0)).write_bytes(bytes(100))
+    (other / names.offset_name(0)).write_bytes(b"x" * 100)
     store = tmp_path / "store"
     error = refusal(tmp_path, f"storePathRootDir={store}\nstorePathCommitLog={store / 'commitlog'},{other}\n")
-    assert "two directories hold the same segment" in str(error)
+    assert "two files are for one place of the commit log" in str(error)
     assert str(error.found).startswith("also ")
 
 

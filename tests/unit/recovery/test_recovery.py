@@ -21,7 +21,7 @@ import pytest
 from reput.broker import ahead, kernels
 from reput.broker import last_place as last_place_module
 from reput.broker import queue as queue_module
-from reput.broker.files import StoreFile, listed, number
+from reput.broker.files import StoreFile, listed
 from reput.broker.index import IndexModel
 from reput.broker.last_place import last_place
 from reput.broker.problem import Problem, StartFailsError
@@ -871,14 +871,14 @@ def test_pieces_scanned_ahead_change_nothing(
     [("00000000000000000020", 20), ("-5", -5), ("+7", 7), ("", None), ("1e3", None), ("9" * 20, None)],
 )
 def test_names_are_numbers_as_java_reads_them(name: str, value: int | None) -> None:
-    assert number(name) == value
+    assert names.number(name) == value
 
 
 def test_an_empty_last_file_goes_in_5_1_3(tmp_path: Path) -> None:
-    (tmp_path / "0").write_bytes(bytes(8))
-    (tmp_path / "8").touch()
+    (tmp_path / names.offset_name(0)).write_bytes(bytes(8))
+    (tmp_path / names.offset_name(8)).touch()
     new = listed([tmp_path], 8, dialect("5.1.3").recovery, "size")
-    assert (len(new.files), new.dropped) == (1, (tmp_path / "8",))
+    assert (len(new.files), new.dropped) == (1, (tmp_path / names.offset_name(8),))
     old = listed([tmp_path], 8, dialect("5.1.2").recovery, "size")
     assert [problem.stops for problem in old.problems] == [True]
 

@@ -27,6 +27,7 @@ from reput.output.journal import journal_records
 from reput.replay.state import Batch, Opening, State
 from reput.store import files
 from reput.store.ownership import Owner
+from reput.store.reading import open_file, read_file
 
 __all__ = ["Journal", "read", "read_state"]
 
@@ -83,7 +84,7 @@ class Journal:
             self._kept.append(kept)
             self.state.add(self._last)
         self._length = self._kept[-1].end if self._kept else self._snapshot_end
-        self._fd = os.open(path, os.O_RDWR | os.O_CLOEXEC)
+        self._fd = open_file(path, os.O_RDWR)
         self._is_lost = False
 
     def __enter__(self) -> Journal:
@@ -245,7 +246,7 @@ class Journal:
         # When this fails halfway, the old file, to which batches are appended, may have lost its name.
         self._is_lost = True
         files.write_atomically(self.path, data, owner)
-        fd = os.open(self.path, os.O_RDWR | os.O_CLOEXEC)
+        fd = open_file(self.path, os.O_RDWR)
         os.close(self._fd)
         self._fd, self._is_lost = fd, False
 
@@ -384,7 +385,7 @@ def _to_object(payload: bytes) -> dict[str, Any]:
 
 def _bytes_of(path: Path) -> bytes:
     try:
-        return path.read_bytes()
+        return read_file(path)
     except OSError as error:
         raise JournalError("the journal can't be read", path=path, found=error.strerror) from error
 

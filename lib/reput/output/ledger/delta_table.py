@@ -28,6 +28,7 @@ import pyarrow.parquet as pq
 
 from reput.errors import OutputError
 from reput.store import files
+from reput.store.reading import read_file
 
 LOG = "_delta_log"
 
@@ -380,7 +381,7 @@ class Table:
         if version != self.version + 1:
             raise TableError(f"{path} has no predecessor")
         try:
-            actions = [json.loads(line) for line in path.read_bytes().splitlines()]
+            actions = [json.loads(line) for line in read_file(path).splitlines()]
             if not actions:
                 raise ValueError("it is empty")
             for action in actions:

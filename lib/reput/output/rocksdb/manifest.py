@@ -16,6 +16,7 @@ from reput.errors import OutputError
 from reput.replay.target import Target
 from reput.store import files
 from reput.store.listing import names_in
+from reput.store.reading import read_file
 
 if TYPE_CHECKING:
     from reput.output.batch_scan import BatchScan
@@ -125,7 +126,7 @@ def _batches(target: Target, cursor: int) -> list[Path]:
 
 def _read(path: Path) -> dict[str, Any]:
     with files.reporting("the list of a batch's units can't be read back", path):
-        data = path.read_bytes()
+        data = read_file(path)
     try:
         return dict(json.loads(data))
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""``reput recover --apply`` where no Spark is needed, and what a death at any step leaves."""
+"""``reput mend --apply``: what is done to the log, and what a death at any step leaves."""
 
 from __future__ import annotations
 
@@ -19,11 +19,9 @@ from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job import undo
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import staging_of
-from reput.recovery import mending
+from reput.mend.run import Mended, mend
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.mend_log import WholeMessagesError, mend_log, stand_ins
-from reput.recovery.mending import Mended, mend
 from reput.recovery.plan import plan
 from reput.store import files
 from reput.store.ignored_features import ignored_features
@@ -34,7 +32,6 @@ from tests.compat import damage
 from tests.compat.damage import Copy, Record
 from tests.crash import Dying, Failing, LosingPower, died
 from tests.golden.store import GoldenStore, unpack
-from tests.local import Store, rebuild_locally
 from tests.rebuilds import broker_lock, tree
 from tests.stores import add_left_alone
 
@@ -58,10 +55,7 @@ class Case:
         return Copy(self.root, int(str(self.store.config["mappedFileSizeCommitLog"])), 0)
 
     def mend(self) -> Mended:
-        def no_spark() -> None:
-            raise AssertionError("Spark was to be started")
-
-        return mend(self.options, no_spark)  # type: ignore[arg-type]
+        return mend(self.options, apply=True)
 
     def exit_code(self) -> int:
         options = self.options
@@ -74,13 +68,13 @@ class Case:
 
 @pytest.fixture
 def case(tmp_path: Path) -> Case:
-    """A store that is sound but for the first half of a message behind its log."""
+    """A store that is sound but for the closing record of a segment."""
     store = unpack("5.3.3-restart", tmp_path / "store")
     conf = store.write_broker_conf(tmp_path / "broker.conf")
-    last = Copy(store.root, int(str(store.config["mappedFileSizeCommitLog"])), 0).records()[-1]
-    data = last.segment.read_bytes()[last.position : last.position + last.size // 2]
-    damage.write(last.segment, last.position + last.size, data)
-    return Case(store, RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version), last)
+    copy = Copy(store.root, int(str(store.config["mappedFileSizeCommitLog"])), 0)
+    damage.no_blank(copy)
+    options = RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version)
+    return Case(store, options, copy.records()[-1])
 
 
 def without_kept(root: Path) -> dict[str, str]:
@@ -91,29 +85,40 @@ def without_kept(root: Path) -> dict[str, str]:
 # --- What is done -----------------------------------------------------------------------------------------
 
 
-def test_half_a_message_goes_and_comes_back(case: Case) -> None:
+def closed(case: Case) -> Path:
+    """The segment whose closing record is gone: the last but one that was written."""
+    return sorted({record.segment for record in case.copy.records()})[-2]
+
+
+def test_a_lost_closing_record_comes_back_and_goes(case: Case) -> None:
     beside = add_left_alone(case.root)
     assert ignored_features(case.root) == beside
-    before, last = tree(case.root, *OURS), case.last
-    assert case.exit_code() == 1
+    before, segment = tree(case.root, *OURS), closed(case)
     mended = case.mend()
-    assert [(change.kind, change.offset) for change in mended.changes] == [
-        ("torn-end", last.offset + last.size)
-    ]
+    assert {change.kind for change in mended.changes} <= {"stand-in", "closing-record"}
     assert (mended.exit_code, mended.rebuilt, case.exit_code()) == (0, None, 0)
     after = without_kept(case.root)
-    assert {name for name in before if before[name] != after[name]} == {
-        f"{names.COMMIT_LOG}/{last.segment.name}"
-    }
-    data = last.segment.read_bytes()
-    assert len(data) == case.copy.segment_size
-    assert not any(data[last.position + last.size :])
+    assert {name for name in before if before[name] != after[name]} == {f"{names.COMMIT_LOG}/{segment.name}"}
+    assert segment.stat().st_size == case.copy.segment_size
     undo(case.root)
     assert without_kept(case.root) == before
 
 
+def test_half_a_message_behind_the_log_is_left_to_the_start(case: Case) -> None:
+    case.mend()
+    last = case.last
+    data = last.segment.read_bytes()[last.position : last.position + last.size // 2]
+    damage.write(last.segment, last.position + last.size, data)
+    (case.root / names.ABORT).touch()
+    before = tree(case.root)
+    mended = case.mend()
+    assert (mended.exit_code, mended.applied, mended.steps) == (0, False, [])
+    assert [(one.kind, one.effect) for one in mended.now.findings] == [("torn-tail", "heals")]
+    assert tree(case.root) == before
+
+
 def test_a_copy_keeps_its_segments_time(case: Case) -> None:
-    segment = case.last.segment
+    segment = closed(case)
     os.utime(segment, ns=(1_000_000_000, 2_000_000_001))
     case.mend()
     assert segment.stat().st_mtime_ns == 2_000_000_001
@@ -132,17 +137,19 @@ def test_what_a_truncation_left_behind_isnt_brought_back(case: Case, tmp_path: P
     last = case.last
     old = commitlog.decode(last.segment.read_bytes(), last.position)
     old.physical_offset = last.offset + 3 * last.size
-    for older, kind in ((1, "torn-end"), (0, "stand-in")):
+    case.mend()
+    for older, kinds in ((1, []), (0, ["stand-in"])):
         old.store_timestamp = last.timestamp - older
         damage.write(last.segment, last.position + 3 * last.size, commitlog.encode(old))
         settings = StoreSettings.load(case.root, case.options.broker_conf, case.options.rocketmq_version)
-        copies = LogCopies(settings, tmp_path / kind, case.copy.segment_size, Owner.default())
-        assert [change.kind for change in mend_log(take(settings), copies).changes] == [kind]
+        copies = LogCopies(settings, tmp_path / f"{older}", case.copy.segment_size, Owner.default())
+        assert [change.kind for change in mend_log(take(settings), copies).changes] == kinds
 
 
 @pytest.mark.parametrize(("newer", "found"), [(-1, 0), (0, 1)])
 def test_what_a_truncation_left_behind_is_no_loss(case: Case, newer: int, found: int) -> None:
     """A log that ends within the rest of an old record; or messages that are as new as the log's last one."""
+    case.mend()
     last = case.last
     old = commitlog.decode(last.segment.read_bytes(), last.position)
     old.store_timestamp = last.timestamp + newer
@@ -159,7 +166,7 @@ def test_what_a_truncation_left_behind_is_no_loss(case: Case, newer: int, found:
     assert planned.prediction.log_end == last.offset + last.size
     if not found:
         before = tree(case.root)
-        assert case.mend().kept is None
+        assert not case.mend().applied
         assert tree(case.root) == before
 
 
@@ -179,6 +186,51 @@ def test_a_file_that_is_no_segment_is_moved_away(case: Case) -> None:
 # --- What is refused --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize(
+    "harm",
+    [
+        damage.second_segment,
+        damage.second_segment_of_zeros,
+        damage.second_segment_in_front,
+        damage.short_second_segment,
+    ],
+)
+def test_a_second_file_for_a_place_is_moved_away(case: Case, harm: Callable[[Copy], None]) -> None:
+    case.mend()
+    sound = case.log()
+    harm(case.copy)
+    (odd,) = {path.name for path in case.copy.segments} - {Path(name).name for name in sound}
+    settings = StoreSettings.load(case.root, case.options.broker_conf, case.options.rocketmq_version)
+    told = plan(take(settings))
+    kinds = {problem.kind for problem in told.snapshot.problems}
+    assert (told.exit_code, "second-file" in kinds, "missing-segments" in kinds) == (1, True, False)
+    assert not any("REPLICA" in step for step in told.next_steps)
+    assert any("--apply" in step for step in told.next_steps)
+    mended = case.mend()
+    assert (mended.exit_code, mended.rebuilt) == (0, None)
+    moved = f"{names.COMMIT_LOG}/{odd}"
+    assert [(change.kind, change.path) for change in mended.changes] == [("moved-away", moved)]
+    assert (case.log(), case.exit_code()) == (sound, 0)
+    assert (Path(str(mended.kept)) / moved).is_file()
+
+
+@pytest.mark.parametrize("is_renamed", [True, False])
+def test_names_that_nothing_proves_are_refused(case: Case, is_renamed: bool) -> None:
+    case.mend()
+    if is_renamed:
+        last = case.copy.segments[-1]
+        last.rename(last.with_name(f"0{last.name}"))
+    else:
+        second = case.copy.segments[1]
+        second.with_name(str(int(second.name))).write_bytes(second.read_bytes()[::-1])
+        damage.write(second, 0, bytes(8))
+    before = tree(case.root, *OURS)
+    with pytest.raises(ReputError, match="a name that it can't have") as refused:
+        case.mend()
+    assert ("odd-name" if is_renamed else "rival-file") in str(refused.value)
+    assert tree(case.root, *OURS) == before
+
+
 def test_a_store_in_use_is_refused(case: Case) -> None:
     (case.root / names.LOCK).touch()
     before = tree(case.root)
@@ -187,34 +239,16 @@ def test_a_store_in_use_is_refused(case: Case) -> None:
     assert tree(case.root) == before
 
 
-def test_a_segment_of_a_wrong_length_is_refused(case: Case) -> None:
-    damage.short_segment(case.copy)
-    before = tree(case.root)
-    with pytest.raises(ReputError, match="--apply doesn't mend that: wrong-length"):
-        case.mend()
-    assert tree(case.root) == before
-
-
 @pytest.mark.parametrize("setting", ["mappedFileSizeConsumeQueue", "maxIndexNum"])
-def test_settings_that_no_file_fits_are_refused(setting: str, case: Case) -> None:
+def test_settings_that_no_file_fits_change_nothing(setting: str, case: Case) -> None:
     conf = case.options.broker_conf
     assert conf is not None
     lines = [line for line in conf.read_text().splitlines() if not line.startswith(setting)]
     conf.write_text("\n".join(lines))
     before = tree(case.root)
-    with pytest.raises(ReputError, match=setting):
-        case.mend()
-    assert tree(case.root) == before
-
-
-@pytest.mark.parametrize("number", [None, 1])
-def test_a_log_that_isnt_there_is_refused(number: int | None, case: Case) -> None:
-    """All of it, or one of its segments."""
-    for path in case.copy.segments if number is None else [case.copy.segments[number]]:
-        path.unlink()
-    before = tree(case.root)
-    with pytest.raises(ReputError, match="no-log" if number is None else "missing-segments|starts"):
-        case.mend()
+    mended = case.mend()
+    assert (mended.applied, all(step.by_hand for step in mended.steps)) == (False, True)
+    assert any(setting in one.expected for one in mended.now.findings)
     assert tree(case.root) == before
 
 
@@ -237,9 +271,6 @@ def test_a_body_without_its_crc_gives_way_unless_the_broker_lets_it_pass(case: C
     assert [(change.kind, change.offset, change.end) for change in changes] == [
         ("stand-in", case.last.offset, later.physical_offset)
     ]
-    steps = plan(take(settings)).next_steps
-    assert any("--apply" in step for step in steps)
-    assert any("checkCRCOnRecover=false" in step for step in steps)
     with conf.open("a") as file:
         file.write("checkCRCOnRecover=false\n")
     settings = StoreSettings.load(case.root, conf, case.options.rocketmq_version)
@@ -309,28 +340,19 @@ def test_queues_and_log_take_their_places_together(
     damage.write(record.segment, record.position + commitlog.MAGIC, b"oops")
     damage.queues_gone(case.copy)
     damage.stray_in_log(case.copy)
-    before, staging = without_kept(case.root), staging_of(case.root)
-    settings = StoreSettings.load(case.root, case.options.broker_conf, case.options.rocketmq_version)
-    rebuild_locally(Store(case.root, settings), staging)
-    mended, reset = Mended(plan(take(settings))), again(case, tmp_path)
-
-    def put() -> None:
-        with mending._locked(settings) as owner:
-            staged, snapshot = mending._staged(staging), take(settings)
-            view = mending._staged_view(snapshot, staging, staged)
-            mending._put(mended, view, snapshot, staging, staged, owner)
-
+    before = without_kept(case.root)
+    reset = again(case, tmp_path)
     counting = Dying()
     monkeypatch.setattr(files, "system", counting)
-    put()
+    mended = case.mend()
     expected = without_kept(case.root)
-    assert case.exit_code() == 0
-    assert [change.kind for change in mended.changes] == ["moved-away", "stand-in", "torn-end"]
+    assert mended.exit_code == 0
+    assert [change.kind for change in mended.changes][:2] == ["moved-away", "stand-in"]
     states = set()
-    for last in range(1, counting.calls + 1, 3):
+    for last in range(1, counting.calls + 1, max(counting.calls // 40, 1)):
         reset()
         monkeypatch.setattr(files, "system", Dying(last))
-        assert died(put)
+        assert died(case.mend)
         monkeypatch.setattr(files, "system", System())
         if is_pending(case.root):
             states.add("pending")
@@ -342,7 +364,7 @@ def test_queues_and_log_take_their_places_together(
                 assert without_kept(case.root) == expected
         else:
             assert without_kept(case.root) in (before, expected)
-    assert states == {"pending"}
+    assert "pending" in states
 
 
 @pytest.mark.parametrize("seed", range(8))

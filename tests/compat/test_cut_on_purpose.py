@@ -1,0 +1,113 @@
+"""A log that was cut on purpose: ``DefaultMessageStore.truncateFiles``, which a controller's broker calls.
+
+It moves positions back. Old messages stay behind the log's end, and units of them in the queues' files.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from reput.broker.snapshot import take
+from reput.config.settings import StoreSettings
+from reput.job import RebuildOptions
+from reput.recovery.check import check_snapshot
+from reput.recovery.mending import mend
+from reput.recovery.plan import Plan, plan
+from reput.verify import VerifyOptions, verify
+from tests.compat.conf import conf_text
+from tests.compat.java_store import JavaStore
+from tests.compat.message import Message
+from tests.compat.workloads import SMALL_FILES
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.compat, pytest.mark.spark]
+
+CONFIG = {**SMALL_FILES, "timerWheelEnable": False}
+WRITTEN, KEPT, NEW = 700, 150, 45
+
+
+def cut_store(release: str, root: Path, new: int, *, clean: bool, keys: bool = False) -> int:
+    """A log of two segments, cut in the first one, with new messages behind; returns where it ends."""
+    with JavaStore(release, root, CONFIG) as store:
+        assert store.load()
+        store.start()
+        places = [
+            store.put(Message(f"T{n % 3}", n % 5, b"old %d" % n * 4, keys=f"k{n}" if keys else "")).physical_offset
+            for n in range(WRITTEN)
+        ]
+        store.wait_dispatched()
+        assert store.store.truncateFiles(places[KEPT])
+        for n in range(new):
+            store.put(Message(f"T{n % 3}", n % 5, b"new"))  # shorter than the old ones
+        store.wait_dispatched()
+        end = int(store.store.getMaxPhyOffset())
+        if not clean:
+            store.store.flush()
+            store.kill()
+    # MappedFile.destroy deletes the second segment as soon as nobody holds it, which a kill may forestall.
+    (root / "commitlog" / f"{65536:020d}").unlink(missing_ok=True)
+    return end
+
+
+def planned(root: Path, conf: Path, release: str) -> Plan:
+    return plan(take(StoreSettings.load(root, conf, release)))
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
+def test_what_was_cut_is_no_loss(release: str, clean: bool, tmp_path: Path, spark: SparkSession) -> None:
+    conf, root = tmp_path / "broker.conf", tmp_path / "store"
+    conf.write_text(conf_text(CONFIG), encoding="utf-8")
+    end = cut_store(release, root, NEW, clean=clean)
+    found = planned(root, conf, release)
+    assert (found.prediction.log_end, found.exit_code) == (end, 0), found.verdict
+    queues = found.prediction.queues.values()
+    assert any(queue.recovered_end > queue.end for queue in queues), "units of the old log are cut off"
+    assert check_snapshot(found.snapshot).problems == []
+    assert mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=release), lambda: spark).kept is None
+    kinds = {one.kind for one in verify(VerifyOptions(root, None, conf, release), lambda: spark).findings}
+    assert kinds <= {"extra-unit"}, "old bytes behind the log's end are no torn tail"
+    with JavaStore(release, root, CONFIG) as store:
+        assert store.load()
+        assert int(store.store.getMaxPhyOffset()) == end
+        for (topic, queue_id), queue in found.prediction.queues.items():
+            assert int(store.store.getMaxOffsetInQueue(topic, queue_id)) == queue.max_offset
+
+
+@pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
+def test_after_a_rebuild_nothing_is_left_to_find(release: str, tmp_path: Path, spark: SparkSession) -> None:
+    conf, root = tmp_path / "broker.conf", tmp_path / "store"
+    conf.write_text(conf_text(CONFIG), encoding="utf-8")
+    cut_store(release, root, NEW, clean=False, keys=True)
+    found = planned(root, conf, release)
+    assert {loss.kind for loss in (*found.losses, *found.unrepaired)} == {"index-ahead"}, "it isn't cut"
+    mended = mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=release), lambda: spark)
+    assert (mended.exit_code, mended.changes) == (0, [])
+    assert planned(root, conf, release).exit_code == 0
+    report = verify(VerifyOptions(root, None, conf, release), lambda: spark)
+    assert (report.exit_code, report.findings) == (0, [])
+
+
+def test_what_the_start_brings_back_is_said(tmp_path: Path) -> None:
+    """Without a new message nothing shows the cut but queues, if they lost their files with it."""
+    conf, root = tmp_path / "broker.conf", tmp_path / "store"
+    conf.write_text(conf_text(CONFIG), encoding="utf-8")
+    end = cut_store("5.5.0", root, 0, clean=False)
+    for path in (root / "consumequeue").glob("*/*/*"):  # what a start leaves of a queue that it cuts
+        if int(path.name):
+            path.unlink()
+        else:
+            units = path.read_bytes()
+            kept = [units[at : at + 20] for at in range(0, len(units), 20)]
+            kept = [unit for unit in kept if int.from_bytes(unit[:8], "big") < end]
+            path.write_bytes(b"".join(kept).ljust(len(units), b"\0"))
+    found = planned(root, conf, "5.5.0")
+    assert f"brings back {found.prediction.walked.behind(end)} messages behind {end}, where" in found.next_steps[-1]
+    with JavaStore("5.5.0", root, CONFIG) as store:
+        assert store.load()
+        assert int(store.store.getMaxPhyOffset()) == found.prediction.log_end > end
