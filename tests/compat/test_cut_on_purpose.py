@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from reput.recovery.check import check_snapshot
+from reput.recovery.mending import mend
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.job import RebuildOptions
-from reput.recovery.check import check_snapshot
-from reput.recovery.mending import mend
 from reput.recovery.plan import Plan, plan
 from reput.verify import VerifyOptions, verify
 from tests.compat.conf import conf_text

@@ -69,6 +69,12 @@ class Plan:
         return self.prediction.snapshot
 
     @property
+    def loses(self) -> bool:
+        """Whether it loses something of log, queues or index, leaves it broken, or that wasn't read."""
+        found = self.prediction.problems or self.losses or self.unrepaired
+        return bool(found) or self.unread is not None
+
+    @property
     def cuts_messages(self) -> bool:
         """The restart takes whole messages off the log."""
         return any(loss.count for loss in self.losses if loss.kind in _CUTS)

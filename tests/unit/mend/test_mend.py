@@ -60,7 +60,7 @@ class Case:
     def exit_code(self) -> int:
         options = self.options
         settings = StoreSettings.load(options.store, options.broker_conf, options.rocketmq_version)
-        return plan(take(settings)).exit_code
+        return int(plan(take(settings)).loses)
 
     def log(self) -> dict[str, str]:
         return tree(self.root / names.COMMIT_LOG)
