@@ -34,10 +34,13 @@ class QueueFile(ModelFile):
     Attributes:
         patches: (byte position, units) that the broker writes over what is there.
         head: the first bytes on disk; None until they are needed.
+        furthest: the greatest physical offset after a message of the units that a recovery has counted; -1
+            without one, None where it read more than the head.
     """
 
     patches: list[tuple[int, NDArray[np.void]]] = field(default_factory=list)
     head: bytes | None = None
+    furthest: int | None = None
 
 
 class QueueModel(MappedFiles[QueueFile]):
@@ -80,6 +83,13 @@ class QueueModel(MappedFiles[QueueFile]):
     def is_changed(self) -> bool:
         """Whether the start has put units, or taken some away."""
         return self._put_from is not None or self.end != self.recovered_end or bool(self.deleted)
+
+    def ends_before(self, physical: int) -> bool:
+        """Whether it is known that no message of its units ends behind a physical offset."""
+        return all(
+            file.furthest is not None and file.furthest <= physical and not file.patches
+            for file in self.files
+        )
 
     def recover(self) -> None:
         """Find the end, in the last three files, and that of the files of consumequeue_ext.
@@ -319,8 +329,10 @@ class QueueModel(MappedFiles[QueueFile]):
         if file.place is not None and not file.patches:
             limit = -1 if before is None else before
             head = _head(file, stop)
-            count, last = _prefix(head, start, limit)
-            if len(head) <= count * UNIT_LENGTH and count < stop:
+            count, last, furthest = _prefix(head, start, limit)
+            if len(head) > count * UNIT_LENGTH or count >= stop:
+                file.furthest = furthest if not start else None
+            else:
                 from reput.broker import kernels
 
                 count, further = kernels.prefix(mapped(file.place, self.file_size), count, stop, limit)
@@ -399,15 +411,17 @@ def _head(file: QueueFile, units: int) -> bytes:
     return file.head
 
 
-def _prefix(head: bytes, start: int, before: int) -> tuple[int, int]:
-    """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba."""
-    end = -1
+def _prefix(head: bytes, start: int, before: int) -> tuple[int, int, int]:
+    """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba; and the greatest end."""
+    end = furthest = -1
     for offset, size, _tags in UNITS.iter_unpack(memoryview(head)[start * UNIT_LENGTH :]):
         if offset < 0 or size <= 0 or 0 <= before <= offset:
             break
         end = offset + size
+        if end > furthest:
+            furthest = end
         start += 1
-    return start, end
+    return start, end, furthest
 
 
 def _empty(file: QueueFile) -> Problem:
