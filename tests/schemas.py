@@ -30,8 +30,6 @@ def schema_of(words: Sequence[str]) -> str:
     command, *more = (one for one in words if one not in ("-q", "--quiet", "-v", "--verbose"))
     if command == "dump":
         return f"dump-{more[0]}"
-    if command == "recover":
-        return "recover-apply" if "--apply" in more else "recover-plan"
     return command
 
 

@@ -38,7 +38,7 @@ def kinds(found: dict[str, Any], *effects: str) -> list[str]:
 def test_a_sound_store(reput: Command, store: GoldenStore) -> None:
     before = tree(store.root)
     done = reput("check", *options(store))
-    assert (done.code, done.stderr) == (0, "")
+    assert done.code == 0
     assert done.stdout.startswith(f"{store.root}: start it: nothing is wrong for RocketMQ 5.3.3\n")
     assert "\n  findings   none\n" in done.stdout
     quick = reput("check", *options(store), "--quick")

@@ -17,9 +17,9 @@ from reput.diagnosis.derived import merged
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
 from reput.diagnosis.start import LOG_CUTS, NO_LOG, QUEUE_CUT, of_problem, of_start, unique
 from reput.diagnosis.verdict import Verdict, verdict
-from reput.errors import OutputError, ReputError, StoreError, UnsupportedError
+from reput.errors import OutputError, ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import names
-from reput.recovery.plan import MOST_READ, Plan, plan
+from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.stranded import save_steps
 from reput.statistics.count import Listener
@@ -67,16 +67,10 @@ class Diagnosis:
     @property
     def notes(self) -> list[Note]:
         """What is odd and legal."""
-        notes = [] if self.report is None else self.report.notes
-        count = 0 if self.plan is None else self.plan.brought_back
-        if self.plan is None or not count:
-            return notes
-        back = "message comes back" if count == 1 else "messages come back"
-        text = (
-            f"{count:,} {back} by the start, from behind {self.plan.prediction.queue_end}, where every queue "
-            "ended: they were cut off on purpose, weren't dispatched yet, or the queues have lost their ends"
-        )
-        return [Note("brought-back", text, count=count), *notes]
+        notes = [] if self.report is None else list(self.report.notes)
+        if self.plan is not None:
+            notes += [Note("brought-back", text) for text in brings_back(self.plan.prediction)]
+        return notes
 
     @property
     def running(self) -> bool:
@@ -215,6 +209,11 @@ def check(
             if result.snapshot is None:
                 raise
             found.append(not_looked_at(NOT_COMPARED, settings, error))
+        except SettingsError as error:
+            # What topics there are decides which queues there have to be.
+            if not any(one.area is Area.CONFIG and one.effect in COUNTS for one in found):
+                raise
+            result.not_read.append(f"queues and index, which weren't compared: {error}")
     if result.report is not None:
         found = list(merged(found, result.report, result.snapshot, foretold, settings))
         result.not_read += [str(note) for note in result.report.not_checked]

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
 from reput.broker.files import Listing
 from reput.broker.problem import Problem
 from reput.broker.snapshot import Queue, Snapshot, take, type_problems
@@ -32,7 +33,7 @@ from reput.job.run import rebuild, stage
 from reput.job.summary import Summary, summarize
 from reput.mend.steps import Making, Step, making, steps_of
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.mend_log import Change, MendedLog, WholeMessagesError, mend_log
+from reput.recovery.mend_log import Change, MendedLog, WholeMessagesError, joined, mend_log
 from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
@@ -54,6 +55,8 @@ if TYPE_CHECKING:
     Spark = Callable[[], SparkSession] | None
     Listener = Callable[[Progress, int], None]
 
+#: Problems that a load tells by the files in ``config/``.
+_BY_CONFIG = frozenset({"queue-type", MISSING_CONFIG, LOST_CONFIG})
 #: Where segments are copied to when nothing is rebuilt; else a rebuild's staging is that.
 _MENDING = "mending"
 
@@ -410,7 +413,7 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSett
     Raises:
         StoreError: a start would still lose something, or leave wrong what was made.
     """
-    closed = [(change.offset, change.end) for change in log.changes if change.kind != "moved-away"]
+    closed = joined((change.offset, change.end) for change in log.changes)
     report = Report(settings.place, None, settings.dialect.name, 0, 0, False)
     for one in found:
         if one.area != LOG or any(start <= one.first and one.end <= end for start, end in closed):
@@ -477,8 +480,8 @@ def _staged_view(
     problems += [
         problem
         for problem in seen.problems
-        # Which type a topic's queues are of is said by a file that isn't staged.
-        if problem.kind != "queue-type" and Path(problem.path).is_relative_to(staging)
+        # config/ isn't staged: what is said of it there holds for nothing.
+        if problem.kind not in _BY_CONFIG and Path(problem.path).is_relative_to(staging)
     ]
     view = replace(
         without_strays(snapshot),

@@ -28,7 +28,7 @@ from reput.recovery.rocksdb_losses import broken_in_rocksdb, rocksdb_losses
 from reput.recovery.survivors import left_from
 from reput.replay.selection import is_known
 from reput.store.space import human
-from reput.words import utc
+from reput.words import counted, utc
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
 _RATE_4_9 = 600_000_000
@@ -120,19 +120,6 @@ class Plan:
     def left_by_a_cut(self) -> bool:
         """Whether units past the log's end may be what an earlier start cut off, and none was lost since."""
         return left_by_a_cut(self.snapshot, self.prediction.log_end, left_from(self.prediction))
-
-    @property
-    def brought_back(self) -> int:
-        """Messages behind where every queue ended: a log that was cut looks as before to a start.
-
-        Source: ``DefaultMessageStore.truncateFiles``, which moves positions back, not bytes
-        (rocketmq-all-5.3.3).
-        """
-        prediction = self.prediction
-        end, recovered = prediction.queue_end, prediction.recovered
-        if recovered is None or prediction.unread is not None:
-            return 0
-        return prediction.walked.behind(end) if end >= max(prediction.log_start, recovered.start) else 0
 
     @property
     def first_read(self) -> int:
@@ -227,6 +214,22 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
             read += prediction.unread[1] - prediction.unread[0]
         result.seconds = read / result.rate
     return result
+
+
+def brings_back(prediction: Prediction) -> Iterator[str]:
+    """Messages behind where every queue ended. A log that was cut looks as before to a start.
+
+    Source: ``DefaultMessageStore.truncateFiles``, which moves positions back, not bytes (rocketmq-all-5.3.3).
+    """
+    end, recovered = prediction.queue_end, prediction.recovered
+    if recovered is None or prediction.unread is not None or end < max(prediction.log_start, recovered.start):
+        return
+    count = prediction.walked.behind(end)
+    if count:
+        yield (
+            f"The start brings back {counted(count, 'message')} behind {end}, where every queue ended: they "
+            "were cut off on purpose, or the queues have lost their ends."
+        )
 
 
 def _deleted(snapshot: Snapshot, found: Iterable[Loss]) -> tuple[list[Loss], dict[str, int]]:
