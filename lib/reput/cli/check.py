@@ -36,7 +36,7 @@ from reput.cli.output import (
 )
 from reput.cli.times import moment
 from reput.config.stand_in import here
-from reput.diagnosis.finding import COUNTS, Effect
+from reput.diagnosis.finding import COUNTS, TITLES
 from reput.errors import OutputError, SettingsError
 from reput.remote.place import is_url, url_of
 from reput.store.files import new_file, reporting, write_atomically
@@ -80,17 +80,6 @@ Stores on the brokers' own hosts, where a Spark worker runs:
 
     reput check broker-a:/data/store broker-b:/data/store --master spark://host:7077 --at-once 2
 """
-
-#: How a section of findings is called.
-_TITLES = {
-    Effect.BLOCKS: "stops at",
-    Effect.UNKNOWN: "not known",
-    Effect.LOSES: "loses",
-    Effect.LACKS: "wrong",
-    Effect.GONE: "gone",
-    Effect.HEALS: "put right by the start",
-    Effect.HARMLESS: "harmless",
-}
 
 
 @commands.app.command("check", epilog=_EXAMPLES, rich_help_panel=LOOK)
@@ -368,7 +357,7 @@ def finding_lines(findings: Sequence[Finding], root: Path) -> Iterator[str]:
     """A section for each effect; each kind once, with the first of its findings."""
     if not any(one.effect in COUNTS for one in findings):
         yield "  findings   none" if not findings else "  findings   none that matters"
-    for effect, title in _TITLES.items():
+    for effect, title in TITLES.items():
         some = [one for one in findings if one.effect is effect]
         if not some:
             continue
