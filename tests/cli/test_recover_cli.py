@@ -392,7 +392,9 @@ def test_queues_of_a_lost_log_end_alone_are_gone_after_one_repair(
     assert "queue-cut" in command("recover", *words, "--plan").stdout
     repaired = command(repair[0], *words, repair[1])
     assert repaired.code == 1, repaired.stderr
-    gone = f"  gone       Lost:0 begins at offset 0 again: all its units (1) lead past the log's end at {end}\n"
+    gone = (
+        f"  gone       Lost:0 begins at offset 0 again: all its units (1) lead past the log's end at {end}\n"
+    )
     assert gone in repaired.stdout
     assert not lost.exists()
     planned = command("recover", *words, "--plan")

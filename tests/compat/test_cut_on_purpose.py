@@ -37,7 +37,9 @@ def cut_store(release: str, root: Path, new: int, *, clean: bool, keys: bool = F
         assert store.load()
         store.start()
         places = [
-            store.put(Message(f"T{n % 3}", n % 5, b"old %d" % n * 4, keys=f"k{n}" if keys else "")).physical_offset
+            store.put(
+                Message(f"T{n % 3}", n % 5, b"old %d" % n * 4, keys=f"k{n}" if keys else "")
+            ).physical_offset
             for n in range(WRITTEN)
         ]
         store.wait_dispatched()
@@ -107,7 +109,10 @@ def test_what_the_start_brings_back_is_said(tmp_path: Path) -> None:
             kept = [unit for unit in kept if int.from_bytes(unit[:8], "big") < end]
             path.write_bytes(b"".join(kept).ljust(len(units), b"\0"))
     found = planned(root, conf, "5.5.0")
-    assert f"brings back {found.prediction.walked.behind(end)} messages behind {end}, where" in found.next_steps[-1]
+    assert (
+        f"brings back {found.prediction.walked.behind(end)} messages behind {end}, where"
+        in found.next_steps[-1]
+    )
     with JavaStore("5.5.0", root, CONFIG) as store:
         assert store.load()
         assert int(store.store.getMaxPhyOffset()) == found.prediction.log_end > end

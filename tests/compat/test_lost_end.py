@@ -66,7 +66,9 @@ def test_queues_whose_messages_are_all_gone(release: str, tmp_path: Path, spark:
     assert tree(store.root, *OURS, *kept) == before
 
     # A rebuild does the same; and so does a start, to which its queues are compared.
-    alone = shutil.copytree(store.root, tmp_path / "alone", ignore=shutil.ignore_patterns("replaced-*", ".reput"))
+    alone = shutil.copytree(
+        store.root, tmp_path / "alone", ignore=shutil.ignore_patterns("replaced-*", ".reput")
+    )
     summary = rebuild(options, lambda: spark)
     assert (summary.exit_code, summary.vanished_queues) == (1, gone)
     assert not planned(options).loses
@@ -86,9 +88,7 @@ def test_a_queue_of_which_blanks_are_left_goes_on(release: str, tmp_path: Path, 
     lose_end(store, 3)
     conf = store.write_broker_conf(tmp_path / "broker.conf")
     options = RebuildOptions(store.root, broker_conf=conf, rocketmq_version=release)
-    text = next(
-        loss.text for loss in planned(options).unrepaired if loss.queue == ("Orders", 1)
-    )
+    text = next(loss.text for loss in planned(options).unrepaired if loss.queue == ("Orders", 1))
     assert text == (
         "queue Orders:1 ends with a blank at 12: a broker gives its new messages no unit as long as the log "
         "ends below 2 GiB"

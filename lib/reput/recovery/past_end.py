@@ -107,9 +107,7 @@ def units_past(
     """
     if isinstance(model, QueueModel) and model.ends_before(end):
         return 0
-    files = (
-        _batch_units(model, end, before) if isinstance(model, BatchModel) else _units(model, end, before)
-    )
+    files = _batch_units(model, end, before) if isinstance(model, BatchModel) else _units(model, end, before)
     return _count_past(files, after_cut=after_cut)
 
 
