@@ -215,7 +215,7 @@ def _has_anything(snapshot: Snapshot) -> bool:
     return bool(derived) or not snapshot.clean or any(place.is_dir() for place in places)
 
 
-def _up_to_gap(files: Sequence[StoreFile], size: int) -> Sequence[StoreFile]:
+def _up_to_gap(files: tuple[StoreFile, ...], size: int) -> tuple[StoreFile, ...]:
     """Segments, without those behind the last gap that nothing was written to.
 
     A broker makes a segment ahead of time, and one that it cuts its log before stays

@@ -269,7 +269,7 @@ _4_9_2 = replace(
     # readOnlyCommitLogStorePaths as well.
     multi_path_commit_log=True,
     unknown_settings=_4_9_0.unknown_settings - {"readOnlyCommitLogStorePaths"},
-    # 4.9.2 DefaultMessageStore.load: ScheduleMessageService.load comes behind recover; up to 4.9.1 it comes first.
+    # 4.9.2 DefaultMessageStore.load: ScheduleMessageService.load behind recover; up to 4.9.1 it comes first.
     recovery=replace(_4_9_0.recovery, knows_delay_levels=False),
 )
 

@@ -32,8 +32,8 @@ def pairs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 def are_pairs(data: bytes) -> bool:
     """Whether all entries have a name and 0x01, as those that a client's library or a broker writes.
 
-    A name with control bytes is none, and of a value that has a 0x01 no other byte is one: such are the fields
-    of a record that lay there before a cut.
+    A name with control bytes is none, and of a value that has a 0x01 no other byte is one: such are the
+    fields of a record that lay there before a cut.
     """
     return all(_is_pair(*entry.partition(b"\x01")) for entry in data.split(b"\x02") if entry)
 

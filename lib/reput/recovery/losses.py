@@ -234,8 +234,8 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
         count = 0 if blanks else _left_units(prediction, queue, model)
         if blanks:
             text = (
-                f"queue {queue[0]}:{queue[1]} ends with a blank at {model.max_offset - 1}: a broker gives its "
-                "new messages no unit as long as the log ends below 2 GiB"
+                f"queue {queue[0]}:{queue[1]} ends with a blank at {model.max_offset - 1}: a broker gives "
+                "its new messages no unit as long as the log ends below 2 GiB"
             )
             places = model.max_offset - 1, model.max_offset
             yield _loss(prediction, queue, "queue-ends-late", places, 0, text)

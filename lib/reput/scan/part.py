@@ -235,7 +235,7 @@ def scan_part(
 
 
 def _left_over(data: NDArray[np.uint8], base: int, position: int, stop: int, v2: bool, newest: int) -> int:
-    """Where behind ``position``, at which no record begins, lie messages that the log had before a cut; or -1.
+    """Where behind ``position``, at which no record begins, lie messages of before a cut of the log; or -1.
 
     ``MappedFileQueue.truncateDirtyFiles`` moves positions back, and the bytes stay; what is written then ends
     anywhere in them (rocketmq-all-4.9.7, 5.3.3). They are older than ``newest``, the last message's time, ms.

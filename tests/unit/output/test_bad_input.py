@@ -417,7 +417,7 @@ def test_damage_that_begins_in_the_properties_of_a_message(tmp_path: Path, case:
 
 @pytest.mark.parametrize("written", [1, 20, 45, 60])
 def test_a_message_torn_behind_its_body_over_what_a_cut_left(tmp_path: Path, written: int) -> None:
-    """Its body has its CRC; its properties go on with bytes of an older message, which may look like pairs."""
+    """Its body has its CRC; its properties go on with bytes of an older one, which may look like pairs."""
 
     def record(number: int, place: int, body: bytes, time: int) -> bytes:
         text = b"UNIQ_KEY\x017F000001ABCD%016d\x02KEYS\x01order-%06d\x02TAGS\x01tag\x02" % (number, number)
