@@ -507,7 +507,7 @@ def _own_files(settings: StoreSettings) -> Iterator[Problem]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            found = error.strerror
+            found = error.strerror or str(error)
             if name != names.ABORT:
                 outcome = "the broker doesn't start"
             elif not settings.dialect.recovery.switches_queue_types or found == DEVICE:
