@@ -43,7 +43,9 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--kinds", nargs="+", choices=ALL, default=ALL, help="of these damages alone")
     parser.add_argument("--but", nargs="+", choices=ALL, default=[], help="not of these damages")
     parser.add_argument("--case", action="append", help="run this one, by the name in a line of a failure")
-    parser.add_argument("--start", type=int, default=0, metavar="N", help="let the real store start on N results")
+    parser.add_argument(
+        "--start", type=int, default=0, metavar="N", help="let the real store start on N results"
+    )
     parser.add_argument("--stores", type=Path, help="where the written stores are, or are to be kept")
     return parser.parse_args()
 
@@ -82,9 +84,7 @@ def _run(cases: list[Case], originals: dict[tuple[str, str], Original], asked: a
             directory = Path(place, str(number))
             directory.mkdir()
             keep = bool(asked.start) and len(kept) < asked.start and number % every == 0
-            outcome = outcomes[case] = proven(
-                case, originals[case.version, case.state], directory, keep=keep
-            )
+            outcome = outcomes[case] = proven(case, originals[case.version, case.state], directory, keep=keep)
             if outcome.why:
                 print(f"FAILED {case}", *(f"    {why}" for why in outcome.why), sep="\n", flush=True)
             elif asked.case:
@@ -112,7 +112,9 @@ def _said(outcomes: dict[Case, Outcome], started: list[Started]) -> int:
         mended, by_hand = sum(one.changed for one in of_it), sum(bool(one.by_hand) for one in of_it)
         print(f"{version:8} {len(of_it):6,} {passed:7,} {mended:7,} {by_hand:8,}")
     print("\nverdict before, and after")
-    for (before, after), count in sorted(Counter((one.before, one.after) for one in outcomes.values()).items()):
+    for (before, after), count in sorted(
+        Counter((one.before, one.after) for one in outcomes.values()).items()
+    ):
         print(f"{before or '-':16} {after or '-':16} {count:6,}")
     print("\nkind of damage: cases, failed")
     tried = Counter(kind for case in outcomes for kind in case.kinds)

@@ -57,9 +57,7 @@ class Case:
         return cls(
             version,
             state,
-            tuple(
-                (kind, int(seed)) for kind, _, seed in (one.partition(":") for one in damages.split("+"))
-            ),
+            tuple((kind, int(seed)) for kind, _, seed in (one.partition(":") for one in damages.split("+"))),
         )
 
     @property

@@ -265,7 +265,9 @@ def other_checkpoint(victim: Victim, rng: random.Random) -> None:
     old = StoreCheckpoint.decode(path.read_bytes()[:48])
     times = [old.physic_msg_timestamp, old.logics_msg_timestamp, old.index_msg_timestamp]
     late = max(times)
-    times = [rng.choice((0, one, late, late - 3000, late - 60_000, late + 10_000, late << 1)) for one in times]
+    times = [
+        rng.choice((0, one, late, late - 3000, late - 60_000, late + 10_000, late << 1)) for one in times
+    ]
     end = rng.choice((0, old.logics_physical_offset, rng.randrange(1 << 17), 1 << 40))
     new = StoreCheckpoint(*times, 0, old.confirm_physical_offset, end)
     path.write_bytes(fields(victim.version, new).encode())

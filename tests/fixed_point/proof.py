@@ -100,9 +100,7 @@ class _Proof:
     def __init__(self, outcome: Outcome, root: Path, original: Original) -> None:
         self._outcome = outcome
         self._root = root
-        self._options = RebuildOptions(
-            root, broker_conf=original.conf, rocketmq_version=original.version
-        )
+        self._options = RebuildOptions(root, broker_conf=original.conf, rocketmq_version=original.version)
         self._asked = VerifyOptions(root, None, original.conf, original.version)
         self._segment_size = original.segment_size
 
@@ -163,10 +161,9 @@ class _Proof:
         if after.verdict.sort in _DONE:
             return
         self._outcome.by_hand = sorted({one.kind for one in left if one.kind in BY_HAND})
-        decisive = [one for one in left if one.kind not in BY_HAND and one.remedy is not Remedy.NONE]
-        if self._outcome.by_hand and not any(one.remedy is Remedy.MEND for one in decisive):
-            decisive = []
-        if decisive or not self._outcome.by_hand:
+        # Where it isn't known what is right, what a mend could do otherwise waits for the operator.
+        others = [one for one in left if one.kind not in BY_HAND and one.remedy is Remedy.BY_HAND]
+        if others or after.mendable or not self._outcome.by_hand:
             kinds = sorted({f"{one.kind} ({one.effect}, {one.remedy})" for one in left})
             self._see(False, f"after mend: {after.verdict.text}: {', '.join(kinds)}")
 

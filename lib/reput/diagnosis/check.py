@@ -104,13 +104,19 @@ class Diagnosis:
         return self.verdict.exit_code
 
     @property
+    def mendable(self) -> list[Finding]:
+        """What a mend puts right; nothing where it isn't known what is right."""
+        if any(one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD for one in self.findings):
+            return []
+        return [one for one in self.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
+
+    @property
     def next_steps(self) -> list[str]:
         """What to do, in order; nothing where nothing can be done."""
         left = [one for one in self.findings if one.effect in COUNTS]
         by_hand = [one.step for one in left if one.remedy is Remedy.BY_HAND and one.step]
         steps = list(dict.fromkeys(by_hand))
-        mends = any(one.remedy is Remedy.MEND for one in left)
-        if mends:
+        if self.mendable:
             stopped = "With the broker stopped: " if self.running else ""
             mend = self.settings.command("mend")
             steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")

@@ -79,6 +79,13 @@ def merged(
     """
     healing = _Healing(plan)
     compared = [_of_difference(one, settings, healing, snapshot) for one in report.findings]
+    deleted = {(one.topic, one.queue_id) for one in report.notes if one.kind == "deleted-queue"}
+    compared = [
+        replace(one, effect=Effect.HARMLESS, messages=0, outcome="the topic was deleted")
+        if one.kind == "missing-queue-offsets" and one.queue in deleted
+        else one
+        for one in compared
+    ]
     start, compared = _joined_cuts(start, compared)
     start = [one for one in start if not _is_said(one, start, compared, plan)]
     for one in start:
