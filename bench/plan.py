@@ -1,4 +1,4 @@
-"""``python -m bench.plan``: how long ``reput check`` and ``reput recover --plan`` take on a large store."""
+"""``python -m bench.plan``: how long what a start does takes to foretell on a large store."""
 
 from __future__ import annotations
 

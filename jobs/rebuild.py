@@ -1,4 +1,4 @@
-"""``spark-submit jobs/rebuild.py STORE --out DIR …``: the options of ``reput rebuild``."""
+"""``spark-submit jobs/rebuild.py STORE … --out DIR …``: the options of ``reput rebuild``."""
 
 import sys
 

@@ -79,7 +79,7 @@ def test_commands_in_sentences_exist(page: Path) -> None:
         "reput status",
         "reput stop /data/derived /data/other",
         "reput tail /data/store --out /data/new --metrics-port many",
-        "reput mend /data/store",
+        "reput heal /data/store",
         "reput rebuild /data/store --out /data/new | reput satus /data/new",
         "make coffee",
         "spark-submit jobs/rebuild.py /data/store --outt /data/new",
@@ -91,7 +91,7 @@ def test_a_command_that_cannot_be_given_is_seen(command: str) -> None:
         pages.check_command(command)
 
 
-@pytest.mark.parametrize("command", ["reput verify --agianst", "reput mend --in-place", "make coffee"])
+@pytest.mark.parametrize("command", ["reput check --agianst", "reput mend --in-place", "make coffee"])
 def test_a_word_in_a_sentence_that_does_not_exist_is_seen(command: str) -> None:
     with pytest.raises(AssertionError):
         pages.check_inline(command)

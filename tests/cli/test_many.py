@@ -1,4 +1,4 @@
-"""``reput rebuild-many`` and ``verify-many``: many stores in one session, each with its own exit code."""
+"""``reput rebuild`` and ``check`` with several stores, each with its own exit code."""
 
 from __future__ import annotations
 
@@ -14,18 +14,19 @@ from typing import TYPE_CHECKING, cast
 
 import pytest
 
-from reput.config.evidence import Basis
+from reput.config.settings import StoreSettings
+from reput.diagnosis.check import Diagnosis
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.job import many
-from reput.job.many import Job, Once, Result, plan_rebuilds, plan_verifications, run_many
+from reput.job.many import Job, Once, Result, plan_checks, plan_rebuilds, run_many, worst
 from reput.job.options import RebuildOptions
 from reput.job.place import Place
 from reput.job.store_list import StoreEntry
 from reput.spark.command import Command as RemoteCommand
 from reput.spark.command import Ended
 from reput.verify import Report, VerifyOptions
-from tests.rebuilds import Command, assert_same, golden
+from tests.rebuilds import Command, assert_same, environment, give_settings, golden
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,7 +46,7 @@ def test_each_store_has_its_output_and_none_waits_for_anothers_trouble(
     empty.mkdir(parents=True)
     (tmp_path / "empty" / "broker.conf").touch()
     out = tmp_path / "out"
-    words = ["rebuild-many", empty, *(store.root for store in stores), "--out-root", out]
+    words = ["rebuild", empty, *(store.root for store in stores), "--out-root", out]
     words += ["--broker-conf", "{store}/../broker.conf", "--rocketmq-version", "5.5.0", "--at-once", "2"]
 
     done = reput(*words, "--json")
@@ -85,65 +86,105 @@ def test_each_store_has_its_output_and_none_waits_for_anothers_trouble(
 
 
 @pytest.mark.spark
-def test_one_store_is_harmed(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    reput = Command(monkeypatch, lambda: spark)
-    sound, harmed = (golden(f"5.3.3-{name}", tmp_path / name) for name in ("restart", "tiny"))
+@pytest.mark.slow
+@pytest.mark.parametrize("master", [[], ["--master", "local[2]"]], ids=["processes", "spark"])
+def test_one_store_is_harmed(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: list[str]
+) -> None:
+    """Without --master each is a process of its own, without Spark; the same is said."""
+    monkeypatch.setenv("PYTHONPATH", str(environment()["PYTHONPATH"]))
+    reput = Command(monkeypatch, lambda: request.getfixturevalue("spark"))
+    sound, harmed = (golden(f"5.3.3-{name}", tmp_path / name) for name in ("restart", "mixed"))
     queue = min(path for path in (harmed.root / names.CONSUME_QUEUE).rglob("0" * 20))
     with queue.open("r+b") as file:
-        file.write(bytes(20))
-    words = [
-        "verify-many",
-        sound.root,
-        harmed.root,
-        "--broker-conf",
-        "{store}/../broker.conf",
-        "--at-once",
-        "2",
-    ]
+        file.write(b"\xff")
+    for store in (sound, harmed):
+        give_settings(store)
+    words = ["check", sound.root, harmed.root, "--broker-conf", "{store}/../broker.conf", "--at-once", "2"]
+    words += master
 
     done = reput(*words, "--json")
-    assert done.code == 1, done.stderr
+    assert done.code == 3, done.stderr
     told = json.loads(done.stdout)
-    assert [(one["exit_code"], Path(one["store"]), one["host"]) for one in told["stores"]] == [
-        (0, sound.root, None),
-        (1, harmed.root, None),
-    ]
+    assert [
+        (one["exit_code"], one["verdict"], Path(one["store"]), one["host"]) for one in told["stores"]
+    ] == [(0, "start", sound.root, None), (3, "mend", harmed.root, None)]
     assert told["stores"][0]["findings"] == []
     assert {one["path"] for one in told["stores"][1]["findings"]} == {str(queue)}
-    assert reput.sessions == 1
+    assert reput.sessions == bool(master)
 
     shown = reput(*words, "--rocketmq-version", "5.3.3")
-    assert shown.code == 1
+    assert shown.code == 3
     head, titles, *lines = shown.stdout.splitlines()
-    assert head == "Verified 2 of 2 stores"
+    assert head == "Checked 2 of 2 stores"
     assert titles.split()[0] == "code"
-    assert [line.split()[0] for line in lines] == ["0", "1", "findings", "next", "next"]
-    assert lines[2] == f"  findings   of {harmed.root}: in --json"
-    assert f"reput rebuild {harmed.root} --in-place" in lines[3]
+    assert [line.split()[0] for line in lines] == ["0", "3", "found", "next"]
+    assert lines[2].startswith(f"  found      {harmed.root}: mend it first: ")
+    assert f"reput mend {harmed.root} " in lines[3]
+
+
+def test_what_ends_a_store_here_is_that_stores_outcome(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends = iter([Ended(-9, "", ("reput: checking",)), Ended(0, "", ())])
+    monkeypatch.setattr(RemoteCommand, "__call__", lambda _command: next(ends))
+    done = Command(monkeypatch, no_spark)("check", "/a", "/b")
+    assert done.code == 2
+    assert "/a: reput check ended without a result; " in done.stdout
+    assert "found ended by SIGKILL; reput: checking. Run it for this store alone" in done.stdout
+    assert "/b: reput check ended without a result; " in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("check /a /b --quick --queue T", "--quick, --queue can't be given for several stores"),
+        ("check /a --history /h --proofs /p", "--proofs can't be given for several stores"),
+        ("check h:/a --against /b", "--against can't be given for several stores"),
+        ("check stores.toml --quick", "--quick can't be given for several stores"),
+        ("check /a --force", "--force is about the page; expected --out FILE with it"),
+        (
+            "check /a /b --all",
+            "--all and --digest say how much of earlier proofs is believed; expected --history",
+        ),
+        ("rebuild /a /b", "where the outputs of several stores go is not clear; expected --out-root DIR"),
+        ("rebuild /a --at-once 2 --out-root /o --in-place", "--in-place can't be given for several stores"),
+        (
+            "rebuild /a /b --out /o --convert --queue T --catalog /c --catalog-bodies --dry-run",
+            "--out, --convert, --queue, --catalog, --catalog-bodies, --dry-run can't be given for several",
+        ),
+    ],
+)
+def test_what_fits_one_store_or_several_alone(monkeypatch: pytest.MonkeyPatch, words: str, said: str) -> None:
+    done = Command(monkeypatch, no_spark)(*words.split())
+    assert (done.code, done.stdout) == (2, "")
+    assert done.stderr.startswith(f"reput: {said}")
+    assert done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("codes", "code"), [((0, 1), 1), ((3, 1), 3), ((3, 5, 0), 5), ((5, 4, 3), 4), ((4, 2, 5), 2), ((0,), 0)]
+)
+def test_the_worst_is_what_an_operator_has_most_to_do_with(codes: tuple[int, ...], code: int) -> None:
+    assert worst(codes) == code
 
 
 def test_a_host_needs_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
     reput = Command(monkeypatch, no_spark)
-    for command in (("verify-many",), ("rebuild-many", "--out-root", "/out")):
+    for command in (("check",), ("rebuild", "--out-root", "/out")):
         done = reput(*command, "node-2:/store", "--master", "local[2]", "--json")
         assert done.code == 2
         assert json.loads(done.stdout)["error"] == "a store on a host needs a Spark executor there"
-    assert reput("verify-many", "node-2:store").code == 2
+    assert reput("check", "node-2:store").code == 2
 
 
-@pytest.mark.parametrize("code", [0, 1, 2])
-def test_what_comes_from_hosts(code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("code", range(6))
+def test_what_comes_from_hosts(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit code is that of the worst, and each store's facts are those of its host."""
-    report = Report(
-        store="/s",
-        against=None,
-        rocketmq_version="5.3",
-        start=0,
-        end=9,
-        broker_running=False,
-        messages=1234,
-        basis=Basis(releases=("5.3.3",), given="5.3.3"),
-    )
+    settings = StoreSettings.load(golden("5.3.3-tiny", tmp_path).root, None, None)
+    compared = Report(
+        store="/s", against=None, rocketmq_version="5.3", start=0, end=9, broker_running=False,
+        messages=1234, basis=settings.basis,
+    )  # fmt: skip
+    facts = Diagnosis(settings, [], report=compared).to_dict()
     error = StoreError("no log", path="/s/commitlog", next_step="Mount it").document()
     ran: list[tuple[str, ...]] = []
 
@@ -153,24 +194,24 @@ def test_what_comes_from_hosts(code: int, monkeypatch: pytest.MonkeyPatch) -> No
         def run(self, host: str, function: Callable[[int], RemoteCommand]) -> Ended:
             made = function(4)
             ran.append((host, *made.words))
-            document = error if host == "b" and code == 2 else report.to_dict()
+            document = error if host == "b" and code == 2 else facts
             found = code if host == "b" else 0
-            whole = {"command": "verify", "schema_version": 1, **document, "exit_code": found}
+            whole = {"command": "check", "schema_version": 1, **document, "exit_code": found}
             return Ended(found, json.dumps(whole), ())
 
     monkeypatch.setattr("reput.spark.on_host.HostRunner", Hosts)
     reput = Command(monkeypatch, lambda: cast("SparkSession", SimpleNamespace(sparkContext=None)))
-    words = ("verify-many", "a:/s", "B:/s", "--master", "spark://m:1", "-c", "/{host}/conf", "--no-index")
+    words = ("check", "a:/s", "B:/s", "--master", "spark://m:1", "-c", "/{host}/conf", "--no-index")
     done = reput(*words, "--json")
     assert done.code == code, done.stderr
     first, second = json.loads(done.stdout)["stores"]
     assert (first["host"], first["messages"], first["exit_code"]) == ("a", 1234, 0)
     assert (second["host"], second["store"], second["exit_code"]) == ("b", "/s", code)
-    assert second.get("message") == (None if code < 2 else "on host b: /s/commitlog: no log. Mount it")
+    assert second.get("message") == (None if code != 2 else "on host b: /s/commitlog: no log. Mount it")
     assert ran == [
         (
             host,
-            "verify",
+            "check",
             "/s",
             "--broker-conf",
             f"/{host}/conf",
@@ -231,19 +272,19 @@ def test_stores_in_each_other_are_refused(stores: list[str], problem: str) -> No
     with pytest.raises(SettingsError, match=problem):
         plan_rebuilds(places, Path("/out"), RebuildOptions(store=Path()))
     with pytest.raises(SettingsError, match=problem):
-        plan_verifications(places, VerifyOptions(Path()))
+        plan_checks(places, VerifyOptions(Path()))
 
 
 def test_one_path_on_two_hosts_is_two_stores() -> None:
     entries = [StoreEntry.parse(one) for one in ("h:/a", "i:/a", "/a")]
-    found = plan_verifications(entries, VerifyOptions(Path()))
+    found = plan_checks(entries, VerifyOptions(Path()))
     assert [one.place for one in found] == [one.place for one in entries]
 
 
 def test_a_name_between_a_store_and_one_in_it_hides_nothing() -> None:
     places = [StoreEntry(Place(Path(one))) for one in ("/a/b", "/a/b-c", "/a/b/c")]
     with pytest.raises(SettingsError, match="is inside another one"):
-        plan_verifications(places, VerifyOptions(Path()))
+        plan_checks(places, VerifyOptions(Path()))
 
 
 @pytest.mark.parametrize(
@@ -275,8 +316,8 @@ def test_nothing_that_ends_a_thread_hangs_the_run(at_once: int, monkeypatch: pyt
     assert [one.exit_code for one in found] == [2] * 3
     assert [str(one.to_dict()["found"]).split(" (")[0] for one in found] == [
         "SystemExit: 3",
-        "GeneratorExit: ",
-        "KeyboardInterrupt: ",
+        "GeneratorExit",
+        "KeyboardInterrupt",
     ]
 
     told: list[Place] = []

@@ -55,7 +55,7 @@ def test_a_tail_goes_on_with_an_output_that_was_killed(
     before = read_state(journal)[1]
     assert before.cursor >= earlier.known
     assert (out / names.REPUT / names.SCRATCH).exists()
-    status = json.loads(reput("status", out, "--json").stdout)
+    status = json.loads(reput("tail", "--status", out, "--json").stdout)
     assert (status["state"], status["messages"]) == ("died", before.messages)
 
     live.finish()
@@ -104,7 +104,9 @@ def test_a_history_a_digest_and_a_swap_go_on(earlier: Earlier, reput: Command) -
     store, history = earlier.store, earlier.place / "history"
     (first,) = rows(history / "runs")
     proofs = earlier.place / "store.proofs"
-    compared = reput("digest", store, "--against", earlier.place / "store.digest", *earlier.conf, "--json")
+    compared = reput(
+        "dump", "digest", store, "--against", earlier.place / "store.digest", *earlier.conf, "--json"
+    )
     (differing,) = json.loads(compared.stdout)["findings"]  # made before the store was harmed
     harmed = store / earlier.facts["harmed"]
     assert harmed.is_relative_to(differing["path"])
@@ -118,8 +120,8 @@ def test_a_history_a_digest_and_a_swap_go_on(earlier: Earlier, reput: Command) -
     shutil.copytree(earlier.golden.root / names.COMMIT_LOG, store / names.COMMIT_LOG)
     assert harm(store) == harmed
 
-    night = reput("verify-many", earlier.place / "stores.toml", "--history", history)
-    assert night.code == 1, night.stderr
+    night = reput("check", earlier.place / "stores.toml", "--history", history)
+    assert night.code == 3, night.stderr
     last = max(rows(history / "runs"), key=lambda row: row["time"])
     assert last["place"] == first["place"] == str(store)
     assert last["growth"] == last["log_end"] - first["log_end"] > 0
@@ -128,7 +130,7 @@ def test_a_history_a_digest_and_a_swap_go_on(earlier: Earlier, reput: Command) -
     assert now["first_seen"] == then["first_seen"] < f"{last['time']:%Y-%m-%dT%H:%M:%S}"
     assert now["path"] == then["path"]
 
-    again = reput("verify", store, *earlier.conf, "--proofs", proofs, "--json")
-    assert again.code == 1, again.stderr
+    again = reput("check", store, *earlier.conf, "--proofs", proofs, "--json")
+    assert again.code == 3, again.stderr
     (finding,) = json.loads(again.stdout)["findings"]
     assert finding["first_seen"].startswith(then["first_seen"][:10])

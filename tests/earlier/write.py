@@ -72,13 +72,13 @@ def main(commit: str, checkout: Path) -> None:
         shutil.rmtree(store / names.COMMIT_LOG)
         shutil.copytree(live.root / names.COMMIT_LOG, store / names.COMMIT_LOG)
         reput("rebuild", store, "--in-place", *conf, code=1)  # some queues lie past the shorter log
-        reput("digest", store, "-o", PLACE / "store.digest", *conf)
+        reput("dump", "digest", store, "-o", PLACE / "store.digest", *conf)
         harmed = harm(store)
         listed = f'[[store]]\nplace = "{store}"\nbroker = "broker-a"\ncluster = "north"\n'
         listed += f'broker_conf = "{PLACE}/broker.conf"\nrocketmq_version = "{live.whole.version}"\n'
         (PLACE / "stores.toml").write_text(listed)
-        reput("verify-many", PLACE / "stores.toml", "--history", PLACE / "history", code=1)
-        reput("verify", store, *conf, "--proofs", PLACE / "store.proofs", code=1)
+        reput("check", PLACE / "stores.toml", "--history", PLACE / "history", code=3)
+        reput("check", store, *conf, "--proofs", PLACE / "store.proofs", code=3)
         facts = {
             "reput": version,
             "commit": commit,

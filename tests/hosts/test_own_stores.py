@@ -55,13 +55,13 @@ class Place:
 
     def submit(self, job: str, *places: str, **settings: str) -> Submitted:
         words = [*places, "--json", "--at-once", "4", "--rocketmq-version", "5.3.3", "--broker-conf", _CONF]
-        if job == "rebuild_many":
+        if job == "rebuild":
             words += ["--max-bytes-per-trigger", "70k"]
         self.submitted.append(self.spark.begin(PROJECT / "jobs" / f"{job}.py", words, **settings))
         return self.submitted[-1]
 
     def rebuild(self, out: str, *places: str) -> Submitted:
-        return self.submit("rebuild_many", *places, "--out-root", f"{OWN}/{out}/{{host}}")
+        return self.submit("rebuild", *places, "--out-root", f"{OWN}/{out}/{{host}}")
 
     def out(self, out: str, name: str, as_named: str | None = None) -> Path:
         return self.host(name).own / out / (as_named or name) / "store"
@@ -167,20 +167,20 @@ def test_a_store_is_harmed_and_a_host_has_no_executor(place: Place) -> None:
     address = place.host("node-4").address
     stores = (f"{address}:{_STORE}", f"node-2:{_STORE}", f"node-3:{_STORE}", f"node-1:{_STORE}")
     night = (*stores, "--history", f"{OWN}/history")
-    code, stdout = (submitted := place.submit("verify_many", *night)).wait()
+    code, stdout = (submitted := place.submit("check", *night)).wait()
     with lost.open("r+b") as file:
         file.write(held)
     assert code == 2, submitted.said
     found = _by_host(stdout)
     codes = {name: one["exit_code"] for name, one in found.items()}
-    assert codes == {address: 0, "node-2": 0, "node-3": 1, "node-1": 2}
+    assert codes == {address: 0, "node-2": 0, "node-3": 3, "node-1": 2}
     assert [one["path"] for one in found["node-3"]["findings"]] == [
         str(lost).replace(str(place.stores["node-3"].root), _STORE)
     ]
     assert found["node-1"]["error"] == "no executor is on this host"
     assert found["node-1"]["path"] == _STORE
     # The next night: what was proven went to each host and came back.
-    code, stdout = (submitted := place.submit("verify_many", *night)).wait()
+    code, stdout = (submitted := place.submit("check", *night)).wait()
     assert code == 2, submitted.said
     later = _by_host(stdout)
     assert {name: one["exit_code"] for name, one in later.items()} == {**codes, "node-3": 0}

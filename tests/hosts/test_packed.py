@@ -134,7 +134,7 @@ def test_kernels_are_not_compiled_again(unpacked: Path) -> None:
 
 def test_without_jars_what_needs_spark_says_so(unpacked: Path, tmp_path: Path) -> None:
     done = subprocess.run(
-        [unpacked / "bin" / "reput", "verify", tmp_path],
+        [unpacked / "bin" / "reput", "rebuild", tmp_path, "--out", tmp_path / "out"],
         env={"PATH": os.environ["PATH"]},
         capture_output=True,
         text=True,

@@ -151,10 +151,10 @@ def test_a_worker_that_joins_late(on: Standalone) -> None:
 
 
 @long
-def test_a_store_is_verified(on: Standalone) -> None:
+def test_a_store_is_checked(on: Standalone) -> None:
     """The harmed one has a name of its own: a file that hosts have read before may be stale for them."""
     first = on.place.hosts[0]
-    code, stdout = (sound := on.submit("verify", f"{SHARED}/store", *on.place.options, "--json")).wait()
+    code, stdout = (sound := on.submit("check", f"{SHARED}/store", *on.place.options, "--json")).wait()
     assert code == 0, sound.said
     assert json.loads(stdout)["findings"] == []
     shutil.copytree(first.own / "store", first.own / "harmed")
@@ -162,8 +162,8 @@ def test_a_store_is_verified(on: Standalone) -> None:
     with lost.open("r+b") as file:
         file.write(bytes(20))
     first.run("cp", "-a", OWN / "harmed", SHARED)
-    code, stdout = (harmed := on.submit("verify", f"{SHARED}/harmed", *on.place.options, "--json")).wait()
-    assert code == 1, harmed.said
+    code, stdout = (harmed := on.submit("check", f"{SHARED}/harmed", *on.place.options, "--json")).wait()
+    assert code == 3, harmed.said
     assert {(one["topic"], one["queue_id"]) for one in json.loads(stdout)["findings"]} == {("Orders", 0)}
 
 
@@ -175,7 +175,7 @@ def test_many_stores(on: Standalone) -> None:
         on.place.hosts[0].run("cp", "-a", OWN / "store", SHARED / name)
         stores.append(f"{SHARED}/{name}/store")
     words = (*on.place.options, "--out-root", f"{SHARED}/many", "--at-once", "2", *on.place.several)
-    code, _ = (submitted := on.submit("rebuild_many", *stores, *words)).wait()
+    code, _ = (submitted := on.submit("rebuild", *stores, *words)).wait()
     assert code == 0, submitted.said
     for name in ("a", "b"):
         on.place.assert_sound(f"many/{name}/store")
@@ -197,7 +197,13 @@ def test_a_tail_follows(on: Standalone) -> None:
     submitted = on.spark.begin(OWN / "large.py", [*words, *on.place.several])
     on.place.wait_for_batches("tailed", 3, submitted)
     on.place.hosts[0].run(
-        sys.executable, "-m", "reput.cli", "stop", SHARED / "tailed", PYTHONPATH=str(PROJECT / "lib")
+        sys.executable,
+        "-m",
+        "reput.cli",
+        "tail",
+        "--stop",
+        SHARED / "tailed",
+        PYTHONPATH=str(PROJECT / "lib"),
     )
     code, _ = submitted.wait()
     assert code == 0, submitted.said
@@ -236,7 +242,7 @@ def test_a_tail_follows_a_broker(on: Standalone) -> None:
             tail = on.spark.begin(OWN / "large.py", [*words, "--out", f"{SHARED}/followed"])
         time.sleep(0.5)
     assert broker.returncode == 0, log.read_text(encoding="utf-8")
-    stop = [sys.executable, "-m", "reput.cli", "stop", f"{SHARED}/followed"]
+    stop = [sys.executable, "-m", "reput.cli", "tail", "--stop", f"{SHARED}/followed"]
     first.run(*stop, PYTHONPATH=str(PROJECT / "lib"))
     code, _ = tail.wait()
     assert code == 0, tail.said

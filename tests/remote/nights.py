@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from reput.config.stand_in import borrowed
+from reput.diagnosis.nightly import Again
 from reput.format import names
-from reput.job.nightly import Again
 from reput.lag.report import lag, total_lag
 from reput.remote import client, left_out, tally, with_urls
 from reput.remote.client import RemoteFile

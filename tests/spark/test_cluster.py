@@ -202,8 +202,8 @@ def done(cluster: Cluster, work: Path, golden: GoldenStore, tmp_path_factory: py
     asked = {
         "jobs": {
             "rebuild": [rebuild, arguments(golden, golden.root, place / "out")],
-            "verify": [str(jobs / "verify.py"), words],
-            "recover": [str(jobs / "recover.py"), [*words, "--apply"]],
+            "check": [str(jobs / "check.py"), words],
+            "mend": [str(jobs / "mend.py"), [*words, "--apply"]],
         },
         "told": str(place / "told.json"),
         "last": [rebuild, arguments(golden, damaged, place / "of damaged")],
@@ -278,7 +278,7 @@ def test_a_tail_follows_and_is_stopped(cluster: Cluster, work: Path, tmp_path: P
             reach(options.out, lambda state: state.messages == len(live.starts), submitted)
         finally:  # else the thread would wait for ever
             stopped = subprocess.run(
-                [sys.executable, "-m", "reput.cli", "stop", str(options.out)],
+                [sys.executable, "-m", "reput.cli", "tail", "--stop", str(options.out)],
                 env={**os.environ, "PYTHONPATH": str(LIB)},
                 check=False,
             )
@@ -323,17 +323,14 @@ def reach(out: Path, holds: Callable[[State], bool], submitted: Future[Submitted
         time.sleep(0.05)
 
 
-def test_a_store_is_verified_and_mended(done: Done, golden: GoldenStore) -> None:
-    verified, mended = done.told["verify"], done.told["recover"]
-    assert (verified["code"], mended["code"]) == (1, 0), (verified, mended)
-    for name in ("verify", "recover"):
+def test_a_store_is_checked_and_mended(done: Done, golden: GoldenStore) -> None:
+    checked, mended = done.told["check"], done.told["mend"]
+    assert (checked["code"], mended["code"]) == (3, 0), (checked, mended)
+    for name in ("check", "mend"):
         assert done.tasks[name], "on the executors"
-    assert len(done.tasks["verify"] + done.tasks["recover"]) == 2, "both workers' executors had tasks"
-    wrong = json.loads(verified["json"])["findings"]
-    assert {(one["kind"], f"{one['topic']}/{one['queue_id']}") for one in wrong} == {
-        ("missing-unit", f"Orders/{done.lost}")
-    }
-    assert json.loads(mended["json"])["rebuilt"]["findings"] == []
+    assert len(done.tasks["check"] + done.tasks["mend"]) == 2, "both workers' executors had tasks"
+    wrong = [one for one in json.loads(checked["json"])["findings"] if one["effect"] == "lacks"]
+    assert {f"{one['topic']}/{one['queue_id']}" for one in wrong} == {f"Orders/{done.lost}"}
 
     assert compare(golden.root, done.place / "mended").differences == ()
 

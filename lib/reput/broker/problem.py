@@ -12,7 +12,7 @@ _E = TypeVar("_E", bound=ReputError)
 
 @dataclass(frozen=True, slots=True)
 class Problem(Fact):
-    """One thing that a start stumbles over; docs/recovery.md lists the kinds.
+    """One thing that a start stumbles over; docs/findings.md lists the kinds.
 
     Attributes:
         expected: what should have been there.

@@ -11,11 +11,9 @@ try:
         catalog,
         check,
         demo,
-        digest,
         doctor,
         export,
         lag,
-        many,
         mend,
         migrate,
         pack,
@@ -24,9 +22,7 @@ try:
         resend,
         restore,
         stats,
-        topics,
         undo,
-        watch,
     )
     from reput.cli.app import main
 except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would end with 1
@@ -36,12 +32,10 @@ __all__ = [
     "catalog",
     "check",
     "demo",
-    "digest",
     "doctor",
     "export",
     "lag",
     "main",
-    "many",
     "mend",
     "migrate",
     "pack",
@@ -50,7 +44,5 @@ __all__ = [
     "resend",
     "restore",
     "stats",
-    "topics",
     "undo",
-    "watch",
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, NoReturn
 
@@ -13,6 +14,7 @@ import typer
 import reput
 from reput.cli.arguments import (
     AsJson,
+    AtOnce,
     BrokerConf,
     CatalogBodies,
     CatalogTable,
@@ -22,7 +24,7 @@ from reput.cli.arguments import (
     NoIndex,
     Queues,
     SingleHost,
-    Store,
+    Stores,
     WrittenAs,
     by_hand,
     size,
@@ -77,6 +79,14 @@ In the place of the store's own files, with the broker stopped; first only what 
 
     reput rebuild /data/store --in-place --broker-conf broker.conf
 
+Each broker's store, with its own broker.conf beside it, two at a time:
+
+    reput rebuild /brokers/*/store --out-root /rebuilt --broker-conf '{store}/../broker.conf' --at-once 2
+
+Stores on the brokers' own hosts, where a Spark worker runs:
+
+    reput rebuild broker-a:/data/store broker-b:/data/store --out-root /data/rebuilt --master spark://host:7077
+
 One queue, as RocketMQ 4.9.7 writes it, for a program:
 
     reput rebuild /data/store --out /tmp/one --queue orders:3 --rocketmq-version 4.9.7 --json
@@ -116,10 +126,19 @@ def _root(
 @app.command("rebuild", epilog=_EXAMPLES, rich_help_panel=MEND)
 def rebuild_command(
     ctx: typer.Context,
-    store: Store,
+    stores: Stores,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="DIR", help="Write to DIR, laid out like a store."),
+    ] = None,
+    out_root: Annotated[
+        Path | None,
+        typer.Option(
+            "--out-root",
+            metavar="DIR",
+            help="Of several stores, on each one's host: each output goes to the place below DIR that its "
+            "store has below the common directory of that host's stores. {host} in it stands for the host.",
+        ),
     ] = None,
     in_place: Annotated[
         bool,
@@ -151,6 +170,7 @@ def rebuild_command(
     catalog: CatalogTable = None,
     catalog_bodies: CatalogBodies = False,
     dry_run: DryRun = False,
+    at_once: AtOnce = None,
     single_host: SingleHost = None,
     master: Master = None,
     as_json: AsJson = False,
@@ -160,13 +180,41 @@ def rebuild_command(
     The commit log is only read. To resume after a crash, an interrupt or a full disk, or when the log has
     grown, run the same command again.
 
+    Several stores each get an output of their own. One given as HOST:/PATH is rebuilt by a task on that host
+    alone, into an output there. One that is refused or fails doesn't stop the others. In --broker-conf
+    {store} stands for each store's path, {host} for its host.
+
     Exit code 0: done and sound. 1: done, with findings. 2: refused or failed, with the store's files as they
-    were.
+    were. Of several stores the highest.
     """
+    from reput.cli.many import are_several, rebuild_several, refuse_of_one
     from reput.job import RebuildOptions, rebuild
 
     with Output(as_json) as output:
-        store = store if in_place else here(store, derived=False)
+        several = are_several(stores, out_root, at_once)
+        if several:
+            refuse_of_one(
+                {
+                    "--out": out, "--in-place": in_place, "--convert": convert, "--queue": queue,
+                    "--catalog": catalog, "--catalog-bodies": catalog_bodies, "--dry-run": dry_run,
+                }
+            )  # fmt: skip
+        options = RebuildOptions(
+            store=Path(stores[0]),
+            out=out,
+            broker_conf=broker_conf,
+            rocketmq_version=rocketmq_version,
+            index=not no_index,
+            known_topics_only=known_topics_only,
+            max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
+            single_host=single_host,
+            conf_by_hand=by_hand(ctx, "broker_conf"),
+            version_by_hand=by_hand(ctx, "rocketmq_version"),
+        )
+    if several:
+        rebuild_several(output, stores, out_root, options, master, at_once)
+    with output:
+        store = options.store if in_place else here(options.store, derived=False)
         if in_place == (out is not None):
             raise SettingsError(
                 "where the output goes is not clear",
@@ -182,21 +230,13 @@ def rebuild_command(
                 expected="--in-place, and all queues and the index",
                 found=f"--convert {' '.join(found)}",
             )
-        options = RebuildOptions(
-            convert=convert,
+        options = replace(
+            options,
             store=store,
-            out=out,
-            broker_conf=broker_conf,
-            rocketmq_version=rocketmq_version,
+            convert=convert,
             queues=tuple(queue or ()),
-            index=not no_index,
-            known_topics_only=known_topics_only,
-            max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
             catalog=catalog,
             catalog_bodies=catalog_bodies,
-            single_host=single_host,
-            conf_by_hand=by_hand(ctx, "broker_conf"),
-            version_by_hand=by_hand(ctx, "rocketmq_version"),
         )
         if dry_run:
             from reput.job.preview import preview

@@ -25,6 +25,23 @@ Store = Annotated[
         metavar="STORE", help="The store: the directory that holds commitlog/, or its URL (docs/remote.md)."
     ),
 ]
+Stores = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="STORE",
+        help="The store: the directory that holds commitlog/, or its URL (docs/remote.md). Several: "
+        "directories here, HOST:/PATH on a host with a Spark worker, URLs, or a stores.toml that lists them.",
+    ),
+]
+AtOnce = Annotated[
+    int | None,
+    typer.Option(
+        "--at-once",
+        metavar="N",
+        min=1,
+        help="Of several stores: how many at a time (default: 1); on each host one.",
+    ),
+]
 BrokerConf = Annotated[
     Path | None,
     typer.Option(
@@ -151,7 +168,7 @@ def size(option: str, text: str, *, least: int = 1) -> int:
 Everything = Annotated[
     bool,
     typer.Option(
-        "--all", help="Verify all again, and forget which sealed segments were found to have changed."
+        "--all", help="Compare all again, and forget which sealed segments were found to have changed."
     ),
 ]
 Digests = Annotated[

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,17 +13,19 @@ import typer
 from reput.cli import app as commands
 from reput.cli.arguments import (
     AsJson,
+    AtOnce,
     BrokerConf,
     Digests,
     Everything,
     Master,
     Queues,
     StartedBy,
-    Store,
+    Stores,
     TimeZone,
 )
 from reput.cli.commands import LOOK
 from reput.cli.jvm import spark_wanted
+from reput.cli.many import are_several, check_several, refuse_of_one
 from reput.cli.output import (
     Output,
     ProgressDisplay,
@@ -44,7 +47,7 @@ from reput.words import counted
 if TYPE_CHECKING:
     from reput.diagnosis.check import Diagnosis
     from reput.diagnosis.finding import Finding
-    from reput.job.nightly import Again
+    from reput.diagnosis.nightly import Again
     from reput.verify import Report
 
 _EXAMPLES = """**Examples**
@@ -65,19 +68,34 @@ Every night, only what isn't proven yet:
 
     reput check /data/store --broker-conf broker.conf --proofs /var/lib/reput/store.proofs
 
-For a program:
+Each broker's store, with its own broker.conf beside it, two at a time:
 
-    reput check /data/store --json
+    reput check /brokers/*/store --broker-conf '{store}/../broker.conf' --at-once 2
+
+A fleet every night: only what is new is read, and a page shows how it stands:
+
+    reput check stores.toml --history /var/lib/reput/fleet -o fleet.html --at-once 4
+
+Stores on the brokers' own hosts, where a Spark worker runs:
+
+    reput check broker-a:/data/store broker-b:/data/store --master spark://host:7077 --at-once 2
 """
 
 
 @commands.app.command("check", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def check_command(
-    store: Store,
+    stores: Stores,
     quick: Annotated[
         bool,
         typer.Option(
             "--quick", help="Read only what a start reads, at most 3 GiB of the log; compare nothing."
+        ),
+    ] = False,
+    for_start: Annotated[
+        bool,
+        typer.Option(
+            "--for-start",
+            help="--quick for a guard before the broker: what loses no message is no reason (conf/guard).",
         ),
     ] = False,
     against: Annotated[
@@ -101,8 +119,30 @@ def check_command(
             "write down there what is proven now.",
         ),
     ] = None,
+    history: Annotated[
+        Path | None,
+        typer.Option(
+            "--history",
+            metavar="DIR",
+            help="Of several stores: add a row for each to the Delta table DIR/runs, and leave out sealed "
+            "segments that are as they were when they were compared.",
+        ),
+    ] = None,
     everything: Everything = False,
     digests: Digests = False,
+    page: Annotated[
+        Path | None,
+        typer.Option(
+            "--out",
+            "-o",
+            metavar="FILE",
+            help="Of several stores: write a page about all; replaces such a page.",
+        ),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="With --out: replace the file even if it isn't a report.")
+    ] = False,
+    at_once: AtOnce = None,
     master: Master = None,
     _tz: TimeZone = None,
     as_json: AsJson = False,
@@ -112,26 +152,51 @@ def check_command(
     The whole log is read, and every unit of the queues and every key of the index compared with it. Nothing
     is changed. Neither Spark nor Java is needed, unless --master names a cluster.
 
+    Of several stores each gets a line; one that is refused or fails doesn't stop the others. In --broker-conf
+    {store} stands for each store's path, {host} for its host. With --history, a run that was killed is
+    continued by the same command.
+
     Exit code 0: start it. 1: start it; messages are gone for good, and nothing more can be done here.
     3: mend it first (`reput mend`). 4: it will not start. 5: can't be told. 2: a wrong call, or reput failed.
+    Of several stores the worst, from 0 by 1, 3, 5 and 4 to 2.
     """
     from reput.diagnosis.check import check
-    from reput.job.nightly import check_again
+    from reput.diagnosis.nightly import check_again
     from reput.verify import VerifyOptions, verify_against
 
     with Output(as_json, interrupted="nothing was changed") as output:
+        quick = quick or for_start
+        if force and page is None:
+            raise SettingsError("--force is about the page", expected="--out FILE with it", found="none")
+        several = are_several(stores, history, page, at_once)
+        if (everything or digests) and (history if several else proofs) is None:
+            raise SettingsError(
+                "--all and --digest say how much of earlier proofs is believed",
+                expected=f"{'--history DIR' if several else '--proofs FILE'} with them",
+                found="none",
+            )
+        if several:
+            refuse_of_one({"--quick": quick, "--against": against, "--queue": queue, "--proofs": proofs})
+    store = Path(stores[0])
+    options = VerifyOptions(
+        store, broker_conf=broker_conf, rocketmq_version=rocketmq_version, index=not no_index
+    )
+    if several:
+        check_several(
+            output, stores, options, master, at_once,
+            history=history, everything=everything, digests=digests, page=page, force=force,
+        )  # fmt: skip
+    with output:
         _refuse_unclear(quick=quick, against=against, proofs=proofs, queue=queue)
         again = None
-        if proofs is not None or everything or digests:
+        if proofs is not None:
             again = _again(store, proofs, alone=not queue, everything=everything, digests=digests)
         store = here(store, derived=True, known={} if again is None else again.known_files)
-        options = VerifyOptions(
+        options = replace(
+            options,
             store=store,
             against=None if against is None else here(against, derived=True),
-            broker_conf=broker_conf,
-            rocketmq_version=rocketmq_version,
             queues=tuple(queue or ()),
-            index=not no_index,
         )
         with ProgressDisplay("checking") as display:
             start_spark = spark_wanted("reput check", master, display)
@@ -141,6 +206,7 @@ def check_command(
                 warn_of_unknown(store, queue)
                 if again is None:
                     found = check(options, start_spark, display.update, quick=quick)
+                    found = found.for_start() if for_start else found
                 else:
                     kept = check_again(options, again, start_spark, display.update)
                     found = kept.diagnosis
@@ -170,7 +236,7 @@ def _refuse_unclear(
         )
 
 
-def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, digests: bool) -> Again:
+def _again(store: Path, proofs: Path, *, alone: bool, everything: bool, digests: bool) -> Again:
     """What the comparison goes on from.
 
     Args:
@@ -182,15 +248,9 @@ def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, d
         OutputError: the file can't be written there.
     """
     from reput.config.log_places import absolute
-    from reput.job.nightly import Again
+    from reput.diagnosis.nightly import Again
     from reput.verify.proven import Proofs
 
-    if proofs is None:
-        raise SettingsError(
-            "--all and --digest say how much of earlier proofs is believed",
-            expected="--proofs FILE with them",
-            found="none",
-        )
     if not alone:
         raise SettingsError(
             "proofs are of a whole store against its log",

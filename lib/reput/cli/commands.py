@@ -15,18 +15,21 @@ from reput.cli.output import set_command, told
 #: The groups of ``reput --help``.
 LOOK, MEND, FOLLOW, TABLES, START = "Look", "Mend", "Follow", "Tables", "Set up"
 _ORDER = [
-    *("check", "report", "topics", "query", "dump", "stats", "lag", "digest"),
+    *("check", "report", "query", "dump", "stats", "lag"),
     *("mend", "undo", "rebuild", "restore", "migrate", "export", "resend"),
-    *("tail", "status", "stop"),
-    "catalog",
+    *("tail", "catalog"),
     *("demo", "doctor", "pack"),
 ]
-#: Commands that have become others; what each is called now.
+#: Commands that have become others (docs/adr/0046-eighteen-commands.md); what each is called now.
 _OLD_COMMANDS = {
     "recover": "`reput check STORE` says what a start would do and lose, `reput mend STORE` puts it right",
     "verify": "`reput check STORE` compares queues, index and checkpoint with the whole log, too",
     "verify-many": "`reput check STORE STORE …` looks at several stores",
     "rebuild-many": "`reput rebuild STORE STORE … --out-root DIR` makes several",
+    "digest": "`reput dump digest STORE` writes digests, and compares with some",
+    "topics": "`reput stats STORE --topics` lists topics and queues",
+    "status": "`reput tail --status DIR` says how an output stands",
+    "stop": "`reput tail --stop DIR` ends the tail that writes there",
 }
 #: What options were called before, by command: they go on working, with a note; "" of one that isn't needed.
 OLD_OPTIONS = {

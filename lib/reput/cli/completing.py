@@ -96,7 +96,8 @@ def _settings(ctx: typer.Context) -> StoreSettings:
 
 
 def _store(ctx: typer.Context) -> Path:
-    store = ctx.params.get("store")
+    stores = ctx.params.get("stores")
+    store = Path(stores[0]) if stores else ctx.params.get("store")
     if not isinstance(store, Path):
         # An option that still lacks its value ends the parsing: what isn't an option is left over.
         store = Path(ctx.args[0] if ctx.args else os.devnull)

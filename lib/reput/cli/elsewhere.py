@@ -1,4 +1,4 @@
-"""The commands that rebuild or verify one store on another host, and what came of them."""
+"""One store of several, done by a command of its own here or on its host, and what came of it."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
+from reput.diagnosis.nightly import Again
 from reput.errors import ReputError, SettingsError
 from reput.job.many import Job
-from reput.job.nightly import Again
 from reput.job.options import RebuildOptions
 from reput.spark.command import Command, Ended
 from reput.unforeseen import TRACEBACK
@@ -21,15 +21,16 @@ from reput.words import SCHEMA_VERSION
 if TYPE_CHECKING:
     from reput.spark.on_host import HostRunner
 
-_CODES = (0, 1, 2)
+#: Of a store, and of a command that was refused or failed.
+_CODES = (0, 1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a command on another host printed as JSON.
+    """What a command printed as JSON.
 
     Attributes:
-        exit_code: 0 or 1.
+        exit_code: other than 2.
         facts: without what each document begins with.
         kept: what it has proven; None for nothing.
     """
@@ -47,7 +48,7 @@ def run_on(host: str, runner: HostRunner, job: Job, again: Again | None = None) 
     """Do a job on its host.
 
     Args:
-        again: what a verification goes on from.
+        again: what a check goes on from.
 
     Raises:
         ReputError: refused or failed there, or no executor is there.
@@ -57,6 +58,15 @@ def run_on(host: str, runner: HostRunner, job: Job, again: Again | None = None) 
     except ReputError as error:
         error.path = error.path or str(job.place.path)
         raise
+    return _document(job, ended)
+
+
+def run_here(job: Job, again: Again | None = None) -> Document:
+    """Check a store on this host without Spark; arguments and errors as for :func:`run_on`."""
+    return _document(job, replace(command(job, None, again), silent=True)())
+
+
+def _document(job: Job, ended: Ended) -> Document:
     document = result(job, ended)
     return document if ended.kept is None else replace(document, kept=_proofs(job, ended.kept))
 
@@ -75,10 +85,10 @@ def _proofs(job: Job, data: bytes) -> Proofs:
         ) from error
 
 
-def command(job: Job, cores: int, again: Again | None = None) -> Command:
-    """The command that does a job by ``cores`` tasks at a time."""
+def command(job: Job, cores: int | None, again: Again | None = None) -> Command:
+    """The command that does a job by Spark with ``cores`` tasks at a time; None: without Spark."""
     options = job.options
-    words, variables = [name(job), str(options.store)], dict[str, str]()
+    words, variables = [name(job), job.place.url or str(options.store)], dict[str, str]()
     conf = None if options.broker_conf is None else str(options.broker_conf)
     given = [("--broker-conf", BROKER_CONF_VARIABLE, conf, True)]
     given += [("--rocketmq-version", VERSION_VARIABLE, options.rocketmq_version, True)]
@@ -98,7 +108,8 @@ def command(job: Job, cores: int, again: Again | None = None) -> Command:
     if again is not None:
         words += ["--all"] if again.everything else []
         words += ["--digest"] if again.digests else []
-    words += ["--master", f"local[{cores}]", "--json"]
+    words += [] if cores is None else ["--master", f"local[{cores}]"]
+    words += ["--json"]
     if again is None:
         return Command(tuple(words), variables)
     content = None if again.before is None else again.before.encode()
@@ -107,7 +118,7 @@ def command(job: Job, cores: int, again: Again | None = None) -> Command:
 
 def name(job: Job) -> str:
     """Of the command that does a job."""
-    return "verify" if job.is_verification else "rebuild"
+    return "check" if job.is_check else "rebuild"
 
 
 def result(job: Job, ended: Ended) -> Document:
@@ -123,11 +134,15 @@ def result(job: Job, ended: Ended) -> Document:
     code = ended.code
     if not _is_whole(job, code, document):
         raise ReputError(
-            f"reput {name(job)} ended there without a result",
+            f"reput {name(job)} ended without a result",
             path=job.place.path,
             expected=f"a document of schema version {SCHEMA_VERSION}",
             found="; ".join((_how(code), *ended.last_lines)),
-            next_step="See the executor's stderr; the host needs memory for it, and this release of reput",
+            next_step=(
+                "Run it for this store alone, which says more. Where memory runs out, the system ends it"
+                if job.place.host is None
+                else "See the executor's stderr; the host needs memory for it, and this release of reput"
+            ),
             host=job.place.host,
         )
     if "error" in document:

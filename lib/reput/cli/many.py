@@ -1,37 +1,20 @@
-"""``reput rebuild-many`` and ``reput verify-many``: many stores in one Spark session, each where it lies."""
+"""``reput check`` and ``reput rebuild`` with several stores: each where it lies, some at a time."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-import typer
+from typing import TYPE_CHECKING, Any
 
 from reput.cli import app as commands
-from reput.cli.arguments import (
-    BROKER_CONF_VARIABLE,
-    AsJson,
-    Digests,
-    Everything,
-    KnownTopicsOnly,
-    Master,
-    NoIndex,
-    SingleHost,
-    TimeZone,
-    WrittenAs,
-    WrittenBy,
-    by_hand,
-    size,
-)
-from reput.cli.commands import LOOK, MEND
+from reput.cli.jvm import prepare_spark
 from reput.cli.output import Output, at_most, inline, noted, table
 from reput.cli.times import zone, zone_name
 from reput.errors import OutputError, ReputError, SettingsError
-from reput.spark.java import check_spark
+from reput.spark.java import is_submitted
 from reput.store.outside import check_outside, lies_in
 from reput.store.space import human
 from reput.words import counted
@@ -39,198 +22,114 @@ from reput.words import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reput.diagnosis.nightly import Again
     from reput.job.history import History, Row
     from reput.job.many import Job, Outcome, Result
-    from reput.job.nightly import Again
+    from reput.job.options import RebuildOptions
     from reput.spark.on_host import HostRunner
+    from reput.verify import VerifyOptions
     from reput.verify.proven import Proofs
 
     How = Callable[[Job], Again | None]
 
-_REBUILD_EXAMPLES = """**Examples**
 
-Each broker's store, with its own broker.conf beside it, two at a time:
+def are_several(stores: Sequence[str], *asked: object) -> bool:
+    """Whether words name more than one store of this host, or one elsewhere on a host, or a list of them.
 
-    reput rebuild-many /brokers/*/store --out-root /rebuilt --broker-conf '{store}/../broker.conf' --at-once 2
+    Args:
+        asked: values of options that make one store be told of as several are; None: not given.
 
-Stores on the brokers' own hosts, where a Spark worker runs:
-
-    reput rebuild-many broker-a:/data/store broker-b:/data/store --out-root /data/rebuilt --master spark://host:7077
-"""
-_VERIFY_EXAMPLES = """**Examples**
-
-Each broker's store, with its own broker.conf beside it, two at a time:
-
-    reput verify-many /brokers/*/store --broker-conf '{store}/../broker.conf' --at-once 2
-
-Stores on the brokers' own hosts, where a Spark worker runs:
-
-    reput verify-many broker-a:/data/store broker-b:/data/store --master spark://host:7077 --at-once 2
-
-A fleet every night: only what is new is read, and a page shows how it stands:
-
-    reput verify-many stores.toml --history /var/lib/reput/fleet -o fleet.html --at-once 4
-"""
-
-_Stores = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="STORE",
-        help="Directories that hold commitlog/, here (PATH) or on a host with a Spark worker (HOST:/PATH); "
-        "or a stores.toml that lists stores.",
-    ),
-]
-_BrokerConf = Annotated[
-    Path | None,
-    typer.Option(
-        "--broker-conf",
-        "-c",
-        metavar="FILE",
-        envvar=BROKER_CONF_VARIABLE,
-        help="The brokers' configuration file, on each store's host; {store} in it stands for each store's "
-        "path, {host} for its host.",
-    ),
-]
-_AtOnce = Annotated[
-    int,
-    typer.Option("--at-once", metavar="N", min=1, help="How many stores at a time; on each host one."),
-]
-
-
-@commands.app.command("rebuild-many", epilog=_REBUILD_EXAMPLES, rich_help_panel=MEND)
-def rebuild_many_command(
-    ctx: typer.Context,
-    stores: _Stores,
-    out_root: Annotated[
-        Path,
-        typer.Option(
-            "--out-root",
-            metavar="DIR",
-            help="On each store's host: each output goes to the place below DIR that its store has below the "
-            "common directory of that host's stores. {host} in it stands for the host.",
-        ),
-    ],
-    broker_conf: _BrokerConf = None,
-    rocketmq_version: WrittenAs = None,
-    no_index: NoIndex = False,
-    known_topics_only: KnownTopicsOnly = False,
-    max_bytes_per_trigger: Annotated[
-        str,
-        typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Log bytes between two commits."),
-    ] = "4g",
-    at_once: _AtOnce = 1,
-    single_host: SingleHost = None,
-    master: Master = None,
-    as_json: AsJson = False,
-) -> None:
-    """Rebuild many stores, each to an output of its own, in one Spark session.
-
-    A store given as HOST:/PATH is rebuilt by a task on that host alone, into an output there. A store that
-    is refused or fails doesn't stop the others. Run the same command again to resume unfinished outputs;
-    finished ones are skipped.
-
-    Exit code: the highest of all stores. 0: done and sound. 1: done, with findings. 2: refused or failed.
+    Raises:
+        SettingsError: a place can't be understood.
     """
-    from reput.job.many import plan_rebuilds
-    from reput.job.options import RebuildOptions
+    from reput.job.place import Place
+    from reput.job.store_list import SUFFIX
+
+    if len(stores) > 1 or any(one is not None for one in asked):
+        return True
+    place = Place.parse(stores[0])
+    return place.host is not None or (place.is_here and stores[0].endswith(SUFFIX))
+
+
+def refuse_of_one(unfit: Mapping[str, object]) -> None:
+    """Refuse options that are about one store alone.
+
+    Args:
+        unfit: each such option with its value.
+
+    Raises:
+        SettingsError: one was given.
+    """
+    given = [name for name, value in unfit.items() if value]
+    if given:
+        raise SettingsError(
+            f"{', '.join(given)} can't be given for several stores",
+            expected="one STORE, a path or a URL, without the options of several",
+            found="several, a list of stores, one on another host, or an option of several",
+        )
+
+
+def rebuild_several(
+    output: Output, stores: Sequence[str], out_root: Path | None, common: RebuildOptions,
+    master: str | None, at_once: int | None,
+) -> None:  # fmt: skip
+    """Rebuild stores, each to an output of its own, in one Spark session, and say what came of them.
+
+    Raises:
+        ReputError: refused; what fails of one store is that store's outcome.
+        typer.Exit: at the end.
+    """
+    from reput.job.many import plan_rebuilds, worst
     from reput.job.store_list import listed
 
-    with Output(as_json) as output:
-        common = RebuildOptions(
-            store=Path(),
-            broker_conf=broker_conf,
-            rocketmq_version=rocketmq_version,
-            index=not no_index,
-            known_topics_only=known_topics_only,
-            single_host=single_host,
-            max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
-            conf_by_hand=by_hand(ctx, "broker_conf"),
-            version_by_hand=by_hand(ctx, "rocketmq_version"),
-        )
-        outcomes = _done(
-            plan_rebuilds(listed(stores), out_root, common), "reput rebuild-many", master, at_once
-        )
-    facts = {"out_root": str(out_root), "stores": [outcome.to_dict() for outcome in outcomes]}
-    output.end(_worst(outcomes), facts, _lines(outcomes, "Rebuilt", f" into {inline(str(out_root))}"))
-
-
-@commands.app.command("verify-many", epilog=_VERIFY_EXAMPLES, rich_help_panel=LOOK)
-def verify_many_command(
-    stores: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="STORE",
-            help="Directories that hold commitlog/, here (PATH), on a host with a Spark worker (HOST:/PATH), "
-            "or elsewhere (URL); or a stores.toml that lists stores.",
-        ),
-    ],
-    broker_conf: _BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    no_index: Annotated[bool, typer.Option("--no-index", help="Don't look at the index files.")] = False,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            "--history",
-            metavar="DIR",
-            help="Add a row for each store to the Delta table DIR/runs, and leave out sealed segments that "
-            "are as they were when they were verified.",
-        ),
-    ] = None,
-    everything: Everything = False,
-    digests: Digests = False,
-    page: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="Write a page about all stores; replaces such a page."
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="Replace the file even if it isn't a report.")
-    ] = False,
-    at_once: _AtOnce = 1,
-    master: Master = None,
-    _tz: TimeZone = None,
-    as_json: AsJson = False,
-) -> None:
-    """Compare many stores' queues, index and checkpoint with their commit logs, in one Spark session.
-
-    A store given as HOST:/PATH is verified by a task on that host alone. A store that is refused or fails
-    doesn't stop the others. Nothing in a store is changed. With --history, a run that was killed is continued
-    by the same command: stores that have their row aren't verified again.
-
-    Exit code: the highest of all stores. 0: sound. 1: findings. 2: refused or failed.
-    """
-    from reput.job.many import plan_verifications
-    from reput.job.store_list import listed
-    from reput.verify import VerifyOptions
-
-    with Output(as_json, interrupted="nothing was changed") as output:
-        if history is None and (everything or digests):
+    with output:
+        if out_root is None:
             raise SettingsError(
-                "--all and --digest say how much of earlier runs is believed",
-                expected="--history DIR with them",
+                "where the outputs of several stores go is not clear",
+                expected="--out-root DIR",
                 found="none",
             )
-        common = VerifyOptions(
-            store=Path(), broker_conf=broker_conf, rocketmq_version=rocketmq_version, index=not no_index
-        )
-        jobs = plan_verifications(listed(stores), common)
+        jobs = plan_rebuilds(listed(stores), out_root, common)
+        outcomes = _done(jobs, "reput rebuild", master, at_once)
+    facts = {"out_root": str(out_root), "stores": [outcome.to_dict() for outcome in outcomes]}
+    code = worst(outcome.exit_code for outcome in outcomes)
+    output.end(code, facts, _lines(outcomes, "Rebuilt", f" into {inline(str(out_root))}"))
+
+
+def check_several(
+    output: Output, stores: Sequence[str], common: VerifyOptions, master: str | None, at_once: int | None,
+    *, history: Path | None, everything: bool, digests: bool, page: Path | None, force: bool,
+) -> None:  # fmt: skip
+    """Diagnose stores, and say what came of them.
+
+    Without --master and hosts each is a process of its own here, without Spark: what ends one, a lack of
+    memory say, ends no other.
+
+    Raises:
+        ReputError: refused; what fails of one store is that store's outcome.
+        typer.Exit: at the end.
+    """
+    from reput.job.many import plan_checks, worst
+    from reput.job.store_list import listed
+
+    with output:
+        jobs = plan_checks(listed(stores), common)
         target = None if page is None else _target(page, jobs, history, force=force)
         with ExitStack() as held:
             kept = None if history is None else held.enter_context(_history(history, jobs))
             night = Night(kept, jobs, everything=everything, digests=digests)
-            outcomes = _done(night.todo, "reput verify-many", master, at_once, night.work, night.take)
+            outcomes = _done(night.todo, "reput check", master, at_once, night.work, night.take)
             if target is not None:
                 from reput.report.fleet import write
                 from reput.report.units import Zone
 
                 write(target, night.rows, night.earlier, Zone(zone(), zone_name()))
             night.end()  # last: a run whose page can't be written is continued, and only writes that
-    codes = [int(row["exit_code"]) for row in night.rows]
+    code = worst(int(row["exit_code"]) for row in night.rows)
     facts: dict[str, object] = {"stores": night.documents}
     if kept is not None:
         facts |= {"history": str(kept.directory), "run": kept.run}
-    output.end(max(codes), facts, [*_lines(night.outcomes(outcomes), "Verified"), *night.lines(page)])
+    output.end(code, facts, [*_lines(night.outcomes(outcomes), "Checked"), *night.lines(page)])
 
 
 def _history(directory: Path, jobs: Sequence[Job]) -> History:
@@ -268,8 +167,8 @@ def _done(
     jobs: Sequence[Job],
     application: str,
     master: str | None,
-    at_once: int,
-    how: How | None = None,
+    at_once: int | None,
+    how: How = lambda _job: None,
     listener: Callable[[Outcome], None] = lambda _outcome: None,
 ) -> list[Outcome]:
     """What came of all; a line on stderr for each.
@@ -282,8 +181,11 @@ def _done(
 
     if not jobs:
         return []
-    check_spark()
-    if any(job.place.host is not None for job in jobs):
+    on_hosts = any(job.place.host is not None for job in jobs)
+    needs_spark = on_hosts or master is not None or is_submitted() or not all(job.is_check for job in jobs)
+    if needs_spark:
+        prepare_spark()
+    if on_hosts:
         _check_cluster(master)
     left = len(jobs)
 
@@ -293,8 +195,8 @@ def _done(
         left -= 1
         noted(f"{outcome.job.place}: exit code {outcome.exit_code}, {counted(left, 'store')} left")
 
-    session = Once(lambda: commands.start_spark(application, master))
-    return run_many(jobs, _worker(session, how or (lambda _job: None)), at_once, told_of)
+    session = Once(lambda: commands.start_spark(application, master)) if needs_spark else None
+    return run_many(jobs, _worker(session, how), at_once or 1, told_of)
 
 
 def _check_cluster(master: str | None) -> None:
@@ -315,15 +217,22 @@ def _check_cluster(master: str | None) -> None:
         )
 
 
-def _worker(session: Callable[[], SparkSession], how: How) -> Callable[[Job], Result]:
-    """What does a job, here or on its host."""
-    from reput.cli.elsewhere import run_on
+def _worker(session: Callable[[], SparkSession] | None, how: How) -> Callable[[Job], Result]:
+    """What does a job, here or on its host.
+
+    Args:
+        session: gives the one that all share; None: each job is a process of its own here.
+    """
+    from reput.cli.elsewhere import run_here, run_on
     from reput.config.stand_in import borrowed
+    from reput.diagnosis.check import check
+    from reput.diagnosis.nightly import check_again
     from reput.job.many import Once
-    from reput.job.nightly import verify_again
     from reput.job.options import RebuildOptions
     from reput.job.run import rebuild
-    from reput.verify import verify
+
+    if session is None:
+        return lambda job: run_here(job, how(job))
 
     def start() -> HostRunner:
         from reput.spark.on_host import HostRunner
@@ -341,16 +250,16 @@ def _worker(session: Callable[[], SparkSession], how: How) -> Callable[[Job], Re
         known = {} if again is None else again.known_files
         with borrowed(job.options.store, derived=True, known=known) as store:
             options = replace(job.options, store=store)
-            return verify(options, session) if again is None else verify_again(options, again, session)
+            return check(options, session) if again is None else check_again(options, again, session)
 
     return work
 
 
 class Night:
-    """The verifications of one run, and their rows.
+    """What is checked in one run, and its rows.
 
     Args:
-        history: None without one: then all is verified, and rows are of this run alone.
+        history: None without one: then all is compared, and rows are of this run alone.
 
     Attributes:
         rows: of all stores, in their order, once all are done.
@@ -386,7 +295,7 @@ class Night:
 
     def work(self, job: Job) -> Again | None:
         """What a job goes on from; None without a history."""
-        from reput.job.nightly import Again
+        from reput.diagnosis.nightly import Again
 
         if self._history is None:
             return None
@@ -400,7 +309,7 @@ class Night:
 
     def take(self, outcome: Outcome) -> None:
         """Commit the row of a store."""
-        from reput.job.nightly import row_of
+        from reput.diagnosis.nightly import row_of
 
         job = outcome.job
         last = self._last.get(str(job.place))
@@ -440,12 +349,12 @@ class Night:
         if self._history is not None:
             read = sum(row.get("bytes_read") or 0 for row in self.rows)
             skipped = sum(row.get("bytes_skipped") or 0 for row in self.rows)
-            yield f"  read       {human(read)}; {human(skipped)} of log as it was when it was verified"
+            yield f"  read       {human(read)}; {human(skipped)} of log as it was when it was compared"
             whole = sum(_is_whole(document) for document in self.documents)
             if whole:
                 yield (
                     f"  whole      {counted(whole, 'store')} each time: what is in RocksDB, or in "
-                    "consumequeue_ext, isn't bound to segments that were verified"
+                    "consumequeue_ext, isn't bound to segments that were compared"
                 )
             asked = sum(row.get("requests") or 0 for row in self.rows)
             if asked:
@@ -472,6 +381,7 @@ class _Resumed:
     def to_dict(self) -> dict[str, object]:
         """What its row says; numbers of queues and files aren't in it."""
         return {
+            "summary": self.row["summary"],
             "messages": self.row["messages"],
             "findings": self.row["findings"] or 0,
             "next_steps": self.row["next_steps"] or [],
@@ -479,9 +389,9 @@ class _Resumed:
 
 
 def _resumed(job: Job, row: Row) -> Outcome:
-    from reput.job.many import Outcome
+    from reput.job.many import REFUSED, Outcome
 
-    refused = int(row["exit_code"]) > 1
+    refused = int(row["exit_code"]) == REFUSED
     return Outcome(job, ReputError(row["summary"]) if refused else _Resumed(row), row["seconds"])
 
 
@@ -497,10 +407,10 @@ def _asked(jobs: Sequence[Job], how_much: str) -> str:
 def _proofs(outcome: Outcome) -> Proofs | None:
     """What an outcome proves; None for nothing."""
     from reput.cli.elsewhere import Document
-    from reput.job.nightly import Verified
+    from reput.diagnosis.nightly import Checked
 
     result = outcome.result
-    if isinstance(result, Verified):
+    if isinstance(result, Checked):
         return result.proofs
     return result.kept if isinstance(result, Document) else None
 
@@ -516,10 +426,6 @@ def _document(row: Row) -> dict[str, object]:
     return {**facts, "time": row["time"].isoformat(), "resumed": True}
 
 
-def _worst(outcomes: Sequence[Outcome]) -> int:
-    return max(outcome.exit_code for outcome in outcomes)
-
-
 #: Earlier runs that a page shows of each store.
 _TREND = 60
 _NUMBERS = ("code", "messages", "log", "queues", "index", "findings", "seconds")
@@ -530,14 +436,16 @@ def _lines(outcomes: Sequence[Outcome], did: str, where: str = "") -> Iterator[s
     yield f"{did} {done:,} of {counted(len(outcomes), 'store')}{where}"
     yield from table((*_NUMBERS, "store"), [_row(outcome) for outcome in outcomes], _NUMBERS)
     for outcome in outcomes:
-        place = inline(str(outcome.job.place))
         if isinstance(outcome.result, ReputError):
             yield f"  failed     {outcome.result}"
         elif outcome.exit_code:
-            ledger = "" if outcome.job.is_verification else ", and in its ledger"
-            yield f"  findings   of {place}: in --json{ledger}"
-            steps: Any = outcome.to_dict()["next_steps"]
+            facts: Any = outcome.to_dict()
             on_host = "" if outcome.job.place.host is None else f"on {outcome.job.place.host}: "
+            if outcome.job.is_check:
+                yield f"  found      {on_host}{facts['summary']}"
+            else:
+                yield f"  findings   of {inline(str(outcome.job.place))}: in --json, and in its ledger"
+            steps = facts["next_steps"]
             yield from at_most(f"  next       {on_host}", steps, "             and {} more; --json has all")
 
 
@@ -546,12 +454,14 @@ def _number(number: int | None) -> str:
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
+    from reput.diagnosis.nightly import that_count
+
     facts: tuple[str, ...] = ("",) * 5
     if not isinstance(outcome.result, ReputError):
         found: Any = outcome.result.to_dict()
         findings = found["findings"]
         log = "" if found.get("bytes") is None else human(found["bytes"])
         queues, index = (_number(found.get(name)) for name in ("queues", "index_files"))
-        count = findings if isinstance(findings, int) else len(findings)
+        count = findings if isinstance(findings, int) else len(that_count(findings))
         facts = (_number(found["messages"]), log, queues, index, f"{count:,}")
     return str(outcome.exit_code), *facts, f"{outcome.seconds:.1f}", str(outcome.job.place)

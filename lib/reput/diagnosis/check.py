@@ -78,6 +78,16 @@ class Diagnosis:
         holder = None if self.snapshot is None else self.snapshot.holder
         return holder is not None or (self.report is not None and self.report.broker_running)
 
+    def for_start(self) -> Diagnosis:
+        """What of it decides whether a broker may be started: what loses no message counts as harmless."""
+        found = [
+            one
+            if one.effect is not Effect.LACKS or one.messages
+            else replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE)
+            for one in self.findings
+        ]
+        return replace(self, findings=found)
+
     @property
     def filled(self) -> int:
         """Messages that the log has lost, and whose places in queues are filled."""

@@ -27,6 +27,7 @@ from reput.diagnosis.start import LOG_CUTS, MISSING_SEGMENTS, QUEUE_CUT, mending
 from reput.format import commitlog
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
+from reput.log.rivals import MISTAKEN
 from reput.recovery.plan import Plan
 from reput.verify.report import CHECKPOINT, INDEX, LOG, QUEUE, Difference, Report
 
@@ -80,7 +81,9 @@ def merged(
         snapshot, plan: the store as a start finds it, and what it does; None where that isn't foretold.
     """
     healing = _Healing(plan)
-    compared = [_of_difference(one, settings, healing, snapshot) for one in report.findings]
+    # Files that are mistaken for the log's are known from the start, where one can be made.
+    found = (one for one in report.findings if snapshot is None or one.kind not in MISTAKEN)
+    compared = [_of_difference(one, settings, healing, snapshot) for one in found]
     start, compared = _joined_cuts(start, compared)
     start = [one for one in start if not _is_said(one, start, compared, plan)]
     for one in start:

@@ -1,4 +1,4 @@
-"""The history of a fleet's verifications: a Delta table with a row per store and run, and what was proven.
+"""The history of a fleet's checks: a Delta table with a row per store and run, and what was proven.
 
 A run's row for a store is its commit point. It names the file of proofs that was written before it, so that
 both count or neither; a transaction per store keeps a run that goes on after a kill from adding another one.
@@ -44,7 +44,7 @@ MOST_FINDINGS = 1000
 #: Files of the table that are merged when there are more.
 _MOST_FILES = 200
 _SUFFIX = ".json.gz"
-_BEGIN_ANEW = "Run it once with --all: then all is verified again"
+_BEGIN_ANEW = "Run it once with --all: then all is compared again"
 
 FINDING = pa.struct(
     [
@@ -202,7 +202,7 @@ class History:
 
     def last(self, place: Place) -> Row | None:
         """The last row of a store that wasn't refused."""
-        where = f"place = {_quoted(str(place))} AND exit_code < 2"
+        where = f"place = {_quoted(str(place))} AND exit_code <> 2"
         found = self._rows(where, "ORDER BY time DESC LIMIT 1")
         return found[0] if found else None
 
@@ -242,7 +242,7 @@ class History:
                 pa.Table.from_pylist([row], SCHEMA),
                 mode="append",
                 schema_mode="merge",  # columns that an earlier release didn't have
-                name="reput verify-many",
+                name="reput check",
                 commit_properties=CommitProperties(
                     app_transactions=[Transaction(_key(place), self.began_ms)]
                 ),

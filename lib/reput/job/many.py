@@ -6,7 +6,7 @@ import os
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -22,6 +22,9 @@ from reput.unforeseen import unforeseen
 from reput.verify.plan import VerifyOptions
 
 REFUSED = 2
+#: Exit codes from good to bad, by what an operator has to do: nothing; nothing more; mend; find out what a
+#: start would do; put right by hand what stops it; find out why reput was refused or failed.
+_BAD = (0, 1, 3, 5, 4, REFUSED)
 _STORE, _HOST = "{store}", "{host}"
 #: No host is called so.
 _URLS = ":"
@@ -35,7 +38,7 @@ class Result(Protocol):
 
     @property
     def exit_code(self) -> int:
-        """0 when nothing is wrong, 1 with findings."""
+        """0 when nothing is wrong."""
         ...
 
     def to_dict(self) -> dict[str, object]:
@@ -59,7 +62,7 @@ class Job:
     broker: str | None = None
 
     @property
-    def is_verification(self) -> bool:
+    def is_check(self) -> bool:
         """Nothing is written."""
         return isinstance(self.options, VerifyOptions)
 
@@ -80,7 +83,7 @@ class Outcome:
 
     @property
     def exit_code(self) -> int:
-        """The exit code of ``reput rebuild`` or ``reput verify`` for this store alone."""
+        """The exit code of ``reput rebuild`` or ``reput check`` for this store alone."""
         return REFUSED if isinstance(self.result, ReputError) else self.result.exit_code
 
     def to_dict(self) -> dict[str, object]:
@@ -97,6 +100,16 @@ class Outcome:
         if not isinstance(self.result, ReputError):
             return {"next_steps": [], **self.result.to_dict(), **facts}
         return {**facts, **self.result.document(), "host": self.result.host or place.host}
+
+
+def badness(code: int) -> int:
+    """How bad an exit code is, among those of other stores; 0 where nothing is to be done."""
+    return _BAD.index(code)
+
+
+def worst(codes: Iterable[int]) -> int:
+    """The exit code of several stores, of which there is one at least."""
+    return max(codes, key=badness)
 
 
 def plan_rebuilds(stores: Sequence[StoreEntry], out_root: Path, common: RebuildOptions) -> list[Job]:
@@ -129,8 +142,8 @@ def plan_rebuilds(stores: Sequence[StoreEntry], out_root: Path, common: RebuildO
     return jobs
 
 
-def plan_verifications(stores: Sequence[StoreEntry], common: VerifyOptions) -> list[Job]:
-    """A verification of each store; ``{store}`` and ``{host}`` in the path of broker.conf as for rebuilds.
+def plan_checks(stores: Sequence[StoreEntry], common: VerifyOptions) -> list[Job]:
+    """A check of each store; ``{store}`` and ``{host}`` in the path of broker.conf as for rebuilds.
 
     Raises:
         SettingsError: as for rebuilds.

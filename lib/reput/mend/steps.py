@@ -124,9 +124,11 @@ def wanted(before: Diagnosis) -> list[Finding]:
     for one in before.findings:
         # Which queues there have to be is said by the topics.
         no_topics = one.area is Area.CONFIG and Path(one.path).name.startswith(_TOPICS)
-        if (one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD) or (
-            no_topics and one.effect in (Effect.BLOCKS, Effect.LOSES)
-        ):
+        # A log that has to be mended first, and can't be: queues and index are of it.
+        no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND
+        if one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD:
+            return []
+        if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES):
             return []
     return [one for one in before.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
 

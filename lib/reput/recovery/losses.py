@@ -40,7 +40,7 @@ _MOST_UNITS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Loss(Fact):
-    """Something that the restart takes away, or leaves broken; docs/recovery.md lists the kinds.
+    """Something that the restart takes away, or leaves broken; docs/findings.md lists the kinds.
 
     Attributes:
         offset, end: physical offsets in the log, or queueOffsets for a queue; half open.

@@ -30,7 +30,7 @@ from reput.replay.selection import is_known
 from reput.store.space import human
 from reput.words import counted, utc
 
-#: Bytes of log that a broker walks a second with everything in the page cache; see docs/recovery.md.
+#: Bytes of log that a broker walks a second with everything in the page cache; see docs/starts.md.
 _RATE_4_9 = 600_000_000
 _RATE_5 = 200_000_000
 #: Bytes of log that a plan reads unless all is asked for: what a 4.9 broker walks after a stop in good order,

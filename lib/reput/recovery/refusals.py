@@ -1,4 +1,4 @@
-"""What ``reput recover --apply`` doesn't mend, and refuses before it does anything."""
+"""What ``reput mend --apply`` doesn't mend, and refuses before it does anything."""
 
 from __future__ import annotations
 

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from reput.diagnosis.nightly import REFUSED
+from reput.diagnosis.verdict import Sort
+from reput.job.many import REFUSED as REFUSED_CODE
+from reput.job.many import badness
 from reput.remote import with_urls
 from reput.report import units
 from reput.report.facts import ATTENTION, BROKEN, SOUND
@@ -18,7 +23,17 @@ from reput.words import counted
 #: A store's facts of one run: a row of the history (:mod:`reput.job.history`).
 Row = Mapping[str, Any]
 
-_LEVELS = {"sound": SOUND, "nothing-found": ATTENTION}
+#: The verdicts of ``reput check``, from bad to good: the level of each, and its words for a number of stores.
+_VERDICTS = {
+    REFUSED: (BROKEN, "not checked"),
+    Sort.NO_START: (BROKEN, "that will not start"),
+    Sort.UNKNOWN: (ATTENTION, "that can't be told"),
+    Sort.MEND: (BROKEN, "to be mended"),
+    Sort.START_WITH_LOSS: (ATTENTION, "with losses for good"),
+    Sort.START: (SOUND, "sound"),
+}
+#: Those that reput 1 wrote into a history; all others of it were broken.
+_EARLIER = {"sound": SOUND, "nothing-found": ATTENTION}
 _ORDER = (SOUND, ATTENTION, BROKEN)
 _WIDE, _HIGH, _LEAST, _SLOT = 1000.0, 100.0, 6.0, 60
 _RUNS = 60
@@ -85,7 +100,7 @@ def render(rows: Sequence[Row], earlier: Sequence[Row], zone: units.Zone | None 
 
 
 def _rendered(rows: Sequence[Row], earlier: Sequence[Row]) -> bytes:
-    ordered = sorted(rows, key=lambda row: (-int(row["exit_code"]), -(row.get("findings") or 0)))
+    ordered = sorted(rows, key=lambda row: (-badness(row["exit_code"]), -(row.get("findings") or 0)))
     stores = [_store(row, [one for one in earlier if one["place"] == row["place"]]) for row in ordered]
     findings = [
         (row["place"], one, _ms(one["first_seen"]))
@@ -114,17 +129,18 @@ def _rendered(rows: Sequence[Row], earlier: Sequence[Row]) -> bytes:
 
 
 def _level(row: Row) -> str:
-    return _LEVELS.get(row["verdict"], BROKEN)
+    known = _VERDICTS.get(row["verdict"])
+    return _EARLIER.get(row["verdict"], BROKEN) if known is None else known[0]
 
 
 def _headline(rows: Sequence[Row]) -> str:
-    refused = sum(row["exit_code"] > 1 for row in rows)
-    broken = sum(row["exit_code"] == 1 for row in rows)
     all_ = counted(len(rows), "store")
-    if not refused and not broken:
+    number = Counter(row["verdict"] for row in rows if row["exit_code"])
+    if not number:
         return f"{all_}: nothing is wrong."
-    said = [f"{broken:,} with findings"] if broken else []
-    said += [f"{refused:,} not verified"] if refused else []
+    said = [f"{number[verdict]:,} {words}" for verdict, (_, words) in _VERDICTS.items() if number[verdict]]
+    if earlier := sum(count for verdict, count in number.items() if verdict not in _VERDICTS):
+        said.append(f"{earlier:,} with findings")
     return f"{all_}: {', '.join(said)}."
 
 
@@ -134,7 +150,7 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
         return []
     said = (
         f"{units.size(skipped)} of sealed segments weren't read again, since they are as they were when they "
-        "were verified: by size, inode and times of files on hosts, by the ETag in object stores. "
+        "were compared: by size, inode and times of files on hosts, by the ETag in object stores. "
         "Run with --digest to have all bytes read and compared."
     )
     return [said]
@@ -190,8 +206,8 @@ def _bars(runs: Sequence[Row]) -> list[Bar]:
 
 
 def _said(row: Row) -> str:
-    if row["exit_code"] > 1:
-        return "not verified"
+    if row["exit_code"] == REFUSED_CODE:
+        return "not checked"
     growth = "" if row.get("growth") is None else f", growth {units.size(max(row['growth'], 0))}"
     lag = "" if row.get("lag") is None else f", lag {row['lag']:,}"
     return f"{counted(row.get('findings') or 0, 'finding')}{growth}{lag}"
@@ -199,7 +215,7 @@ def _said(row: Row) -> str:
 
 def _trend(runs: Sequence[Row]) -> str:
     odd = sum(row["exit_code"] > 0 for row in runs)
-    return f"{counted(len(runs), 'run')}, {odd:,} of them with findings or not verified"
+    return f"{counted(len(runs), 'run')}, {odd:,} of them with findings or not checked"
 
 
 def _run(rows: Sequence[Row]) -> RunRow:

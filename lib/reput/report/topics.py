@@ -1,4 +1,4 @@
-"""A store's topics and queues: what ``reput topics`` says.
+"""A store's topics and queues: what ``reput stats --topics`` says.
 
 The log isn't read, but for a record's head for each queue: the time of its last message.
 """

@@ -1,6 +1,7 @@
-"""A ``reput`` command as a process of its own, run by a task: there is no Spark session in a task's worker.
+"""A ``reput`` command as a process of its own: one of several stores here, or a task on another host.
 
-The process has one, of master ``local``. It ends with the worker that started it, see :mod:`reput.cli.bound`.
+There is no Spark session in a task's worker: the process has one, of master ``local``. It ends with the
+process that started it, see :mod:`reput.cli.bound`.
 """
 
 from __future__ import annotations
@@ -48,15 +49,17 @@ class Command:
         variables: more of its environment.
         option: it is given a file by this option, which it may replace; None: it isn't.
         content: what is in that file at first; None: there is none.
+        silent: what it says on stderr isn't handed on.
     """
 
     words: tuple[str, ...]
     variables: Mapping[str, str]
     option: str | None = None
     content: bytes | None = None
+    silent: bool = False
 
     def __call__(self) -> Ended:
-        """Run it to its end; what it says goes to this process's stderr, too."""
+        """Run it to its end; what it says goes to this process's stderr, too, unless it is to be silent."""
         if self.option is None:
             return self._run(self.words)
         with tempfile.TemporaryDirectory(prefix="reput-command-") as directory:
@@ -70,7 +73,7 @@ class Command:
         stdin, held = os.pipe()  # closed when this process ends, whatever ends it
         errors, stderr = os.pipe()
         last: deque[str] = deque(maxlen=_LAST_LINES)
-        reader = threading.Thread(target=_hand_on, args=(errors, last), daemon=True)
+        reader = threading.Thread(target=_hand_on, args=(errors, last, self.silent), daemon=True)
         reader.start()
         try:
             try:
@@ -100,10 +103,11 @@ def _environment() -> dict[str, str]:
     }
 
 
-def _hand_on(errors: int, last: deque[str]) -> None:
+def _hand_on(errors: int, last: deque[str], silent: bool) -> None:
     with os.fdopen(errors, encoding="utf-8", errors="replace") as lines:
         for line in lines:
             if line.strip():
                 last.append(line.strip())
-            sys.stderr.write(line)
-            sys.stderr.flush()
+            if not silent:
+                sys.stderr.write(line)
+                sys.stderr.flush()

@@ -2,7 +2,7 @@
 
 :mod:`reput.verify.units`, :mod:`reput.verify.outside`, :mod:`reput.verify.index_file` and
 :mod:`reput.verify.entries` compare bytes and know no Spark; :mod:`reput.verify.tasks` are what Spark runs;
-:mod:`reput.verify.run` puts them together. docs/verify.md says what is checked.
+:mod:`reput.verify.run` puts them together. docs/check.md says what is compared.
 """
 
 from __future__ import annotations

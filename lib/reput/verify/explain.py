@@ -40,7 +40,7 @@ from reput.verify.units import (
 
 _LMQ_PREFIX = "%LMQ%"
 
-#: What each cause means; docs/verify.md has more about some.
+#: What each cause means; docs/findings.md has more about some.
 REMARKS = {
     "queue-lost": "the queue has no file at all",
     "keys-lost": "the database has no key of this queue",

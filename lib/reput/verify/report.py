@@ -1,4 +1,4 @@
-"""What a verification found, for people and programs. docs/verify.md has the kinds and the JSON schema."""
+"""What a verification found, for people and programs. docs/findings.md has the kinds."""
 
 from __future__ import annotations
 

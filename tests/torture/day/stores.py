@@ -73,7 +73,7 @@ def lose_units(root: Path, position: int) -> None:
     """Take the units of messages at or past a physical offset out of a stopped store's consume queues.
 
     A start that cuts queues leaves the units in their files, and the start after it takes those again whose
-    place the log has reached since (docs/recovery.md): a hole comes into the queue, and what is derived from
+    place the log has reached since (docs/starts.md): a hole comes into the queue, and what is derived from
     the log has other queueOffsets than the store from there on.
     """
     for path in sorted((root / names.CONSUME_QUEUE).glob("*/*/*")):

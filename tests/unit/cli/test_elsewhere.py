@@ -19,7 +19,7 @@ from reput.spark.command import Ended
 from reput.verify import VerifyOptions
 
 PLACE = Place(Path("/a store"), "h")
-VERIFY = Job(PLACE, VerifyOptions(PLACE.path))
+CHECK = Job(PLACE, VerifyOptions(PLACE.path))
 
 
 @pytest.mark.parametrize(
@@ -52,32 +52,34 @@ def test_the_same_options_come_out(
 ) -> None:
     seen: list[object] = []
 
-    def take(found: object, *_: object) -> None:
+    def take(found: object, *_: object, **__: object) -> None:
         seen.append(found)
         raise StoreError("enough")
 
     monkeypatch.setattr("reput.job.rebuild", take)
-    monkeypatch.setattr("reput.verify.verify", take)
+    monkeypatch.setattr("reput.diagnosis.check.check", take)
     made = command(Job(PLACE, options), 3)
     done = CliRunner().invoke(cli.app, made.words, env=dict(made.variables))
     assert done.exit_code == 2
     assert seen == [options]
     assert "local[3]" in made.words
+    assert "--master" not in command(Job(PLACE, options), None).words
 
 
 def document(**facts: Any) -> str:
-    return json.dumps({"command": "verify", "schema_version": 1, "exit_code": 0, "next_steps": [], **facts})
+    return json.dumps({"command": "check", "schema_version": 1, "exit_code": 0, "next_steps": [], **facts})
 
 
 def test_a_document_is_a_result() -> None:
-    found = result(VERIFY, Ended(1, document(exit_code=1, messages=3), ()))
-    assert (found.exit_code, found.to_dict()) == (1, {"messages": 3, "next_steps": []})
+    for code in (0, 1, 3, 4, 5):
+        found = result(CHECK, Ended(code, document(exit_code=code, messages=3), ()))
+        assert (found.exit_code, found.to_dict()) == (code, {"messages": 3, "next_steps": []})
 
 
 def test_an_error_is_one() -> None:
     error = StoreError("no log", path="/s", offset=7, expected=1, found=2, next_step="Mount it")
     with pytest.raises(ReputError) as raised:
-        result(VERIFY, Ended(2, document(**error.document()), ()))
+        result(CHECK, Ended(2, document(**error.document()), ()))
     assert str(raised.value) == f"on host h: {error}"
 
 
@@ -92,13 +94,13 @@ def test_an_error_is_one() -> None:
         (Ended(0, document(command="rebuild"), ()), "exit code 0"),
         (Ended(0, document(schema_version=2), ()), "exit code 0"),
         (Ended(0, "{}", ()), "exit code 0"),
-        (Ended(3, document(exit_code=3), ()), "exit code 3"),
+        (Ended(6, document(exit_code=6), ()), "exit code 6"),
         (Ended(130, "", ("reput: interrupted",)), "exit code 130; reput: interrupted"),
         (Ended(-9, document(), ()), "ended by SIGKILL"),
         (Ended(-99, "", ()), "ended by signal 99"),
     ],
 )
 def test_anything_else_is_none(ended: Ended, found: str) -> None:
-    with pytest.raises(ReputError, match="reput verify ended there without a result") as raised:
-        result(VERIFY, ended)
+    with pytest.raises(ReputError, match="reput check ended without a result") as raised:
+        result(CHECK, ended)
     assert (raised.value.found, raised.value.path, raised.value.host) == (found, "/a store", "h")

@@ -14,11 +14,11 @@ from typer.testing import CliRunner
 from reput.cli.app import app
 from reput.cli.elsewhere import run_on
 from reput.cli.many import Night, _lines, _target
+from reput.diagnosis.nightly import Again
 from reput.errors import OutputError, SettingsError
 from reput.job import store_list
 from reput.job.history import History
-from reput.job.many import Job, plan_verifications, run_many
-from reput.job.nightly import Again
+from reput.job.many import Job, plan_checks, run_many
 from reput.report import fleet
 from reput.spark.command import Ended
 from reput.verify.plan import VerifyOptions
@@ -57,7 +57,7 @@ def test_proofs_of_another_format_prove_nothing(tmp_path: Path) -> None:
 
 def test_a_host_with_another_release_is_refused_alone(tmp_path: Path) -> None:
     """Its proofs can't be read here: that is this store's outcome, and the others' rows are written."""
-    document = {"command": "verify", "schema_version": SCHEMA_VERSION, "exit_code": 0}
+    document = {"command": "check", "schema_version": SCHEMA_VERSION, "exit_code": 0}
     kept = gzip.compress(json.dumps({"format": 99}).encode())
     ended = Ended(0, json.dumps(document), (), kept)
     job = replace(JOBS[0], place=replace(PLACES[0], host="broker-a"))
@@ -102,9 +102,9 @@ def no_space(path: Path, _page: bytes) -> None:
 def test_a_run_whose_page_cannot_be_written_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = tmp_path / "stores.toml"
     listed.write_text('[[store]]\nplace = "store"\n')
-    (job,) = plan_verifications(store_list.listed([str(listed)]), VerifyOptions(Path()))
+    (job,) = plan_checks(store_list.listed([str(listed)]), VerifyOptions(Path()))
     history, page = tmp_path / "h", tmp_path / "fleet.html"
-    words = ["verify-many", str(listed), "--history", str(history), "-o", str(page)]
+    words = ["check", str(listed), "--history", str(history), "-o", str(page)]
     with History(history) as kept:
         Night(kept, [job])
         made = {**row(3), "finding_list": [], "seconds": 1.0, "messages": 1, "log_start": 0}
@@ -118,7 +118,7 @@ def test_a_run_whose_page_cannot_be_written_goes_on(tmp_path: Path, monkeypatch:
     assert done.exit_code == 1, done.output
     assert page.exists()
     assert not (history / "run.json").exists()
-    assert "Verified 1 of 1 store" in done.output
+    assert "Checked 1 of 1 store" in done.output
 
 
 def test_no_page_in_the_history(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_no_page_in_the_history(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_tells_of_all_stores(tmp_path: Path) -> None:
     rows = [
         {**row(0, 0), "messages": 1234, "seconds": 1.5},
-        {**row(3), "messages": 5, "seconds": 2.0, "next_steps": ["reput rebuild it"]},
+        {**row(3), "messages": 5, "seconds": 2.0, "next_steps": ["reput mend it"]},
         {**row(0, 2), "summary": "/fleet: there is no store here. Mount it", "seconds": 0.1},
     ]
     with History(tmp_path / "h") as history:
@@ -140,11 +140,11 @@ def test_a_run_that_goes_on_tells_of_all_stores(tmp_path: Path) -> None:
     with History(tmp_path / "h") as history:
         run = Night(history, JOBS)
         assert not run.todo
-        head, *lines = _lines(run.outcomes([]), "Verified")
-    assert head == "Verified 2 of 3 stores"
+        head, *lines = _lines(run.outcomes([]), "Checked")
+    assert head == "Checked 2 of 3 stores"
     text = "\n".join(lines)
     assert "     0     1,234" in text
-    assert "next       reput rebuild it" in text
+    assert "next       reput mend it" in text
     assert "failed     /fleet: there is no store here. Mount it" in text
     assert [line.split()[0] for line in lines[1:4]] == ["0", "1", "2"]
     assert lines[2].split()[:3] == ["1", "5", "3"]

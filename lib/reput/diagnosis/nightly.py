@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from reput.config.settings import StoreSettings
+from reput.diagnosis.finding import COUNTS, Effect
 from reput.errors import ReputError
 from reput.job.history import MOST_FINDINGS, Row
 from reput.job.many import Outcome
@@ -16,6 +17,7 @@ from reput.remote.left_out import KnownFile
 from reput.verify.plan import VerifyOptions
 from reput.verify.proofs import Remembering
 from reput.verify.proven import Proofs
+from reput.verify.report import OTHER_SETTINGS
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,11 +30,11 @@ REFUSED = "refused"
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What a verification goes on from.
+    """What a check goes on from.
 
     Attributes:
         before: what was proven; None for the first one.
-        everything: nothing: all is verified again, and what was told of changed segments is forgotten.
+        everything: nothing: all is compared again, and what was told of changed segments is forgotten.
         digests: what the bytes say; those of all files are read.
     """
 
@@ -115,6 +117,11 @@ def _lag(
         return None
 
 
+def that_count(findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Of a document's findings those that a verdict is made of; all where none says what comes of it."""
+    return [one for one in findings if one.get("effect", Effect.LACKS) in COUNTS]
+
+
 def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
     """The history's row of a store.
 
@@ -135,9 +142,9 @@ def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
     if isinstance(outcome.result, ReputError):
         return {**row, "verdict": REFUSED, "summary": with_urls(str(outcome.result))}
     remembered = facts.get("remembered") or {}
-    findings = facts["findings"]
+    findings = that_count(facts["findings"])
     shown = ("kind", "area", "said", "path", "topic", "queue_id", "count", "first_seen")
-    compared = facts["end"] is not None
+    compared = facts["end"] is not None and all(one["kind"] != OTHER_SETTINGS for one in findings)
     is_growth = compared and last is not None and last["log_end"] is not None
     return {
         **row,
