@@ -18,7 +18,7 @@ from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
 from reput.diagnosis.start import LOG_CUTS, NO_LOG, QUEUE_CUT, of_problem, of_start, unique
 from reput.diagnosis.verdict import Verdict, verdict
 from reput.errors import OutputError, ReputError, SettingsError, StoreError, UnsupportedError
-from reput.format import names
+from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.stranded import save_steps
@@ -147,7 +147,8 @@ class Diagnosis:
             stopped = "With the broker stopped: " if self.running else ""
             mend = self.settings.command("mend")
             steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")
-        if any(one.area is Area.LOG and one.effect in (Effect.GONE, Effect.LOSES) for one in left):
+        of_log = [one for one in left if one.area is Area.LOG or one.kind == QUEUE_CUT]
+        if any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log):
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
         if not mends:
@@ -243,6 +244,7 @@ def check(
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)
+        found = [_alone(one) for one in found]
     absent = list(_absent(result, found))
     roots = [settings.root / names.ROCKSDB_STORE for one in absent if one.kind == BROKEN_ROCKSDB_STORE]
     # Of a database that doesn't open, a comparison says that its keys are missing.
@@ -290,6 +292,16 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
             f"{names.CONFIG}/topics.json"
         )
     result.not_read += _settings_not_there(settings, snapshot)
+
+
+def _alone(one: Finding) -> Finding:
+    """What a start leaves, where nothing was compared.
+
+    A light queue may be as its broker wrote it: a message that names it twice has two queueOffsets.
+    """
+    if one.kind == "misplaced-unit" and str(one.topic).startswith(commitlog.LMQ_PREFIX.decode()):
+        return replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE, step="")
+    return one
 
 
 def _is_below(path: str, roots: list[Path]) -> bool:
