@@ -28,7 +28,7 @@ _HERE = {
     "rebuild": "from reput.job import RebuildOptions, rebuild; "
     "rebuild(RebuildOptions(root, rocketmq_version=version), None)",
 }
-_SPARK = {"verify": ["verify"], "rebuild": ["rebuild", "--in-place"]}
+_SPARK = {"verify": ["check", "--master", "local[*]"], "rebuild": ["rebuild", "--in-place"]}
 
 
 def arguments(words: Sequence[str] | None = None) -> argparse.Namespace:

@@ -1,8 +1,8 @@
-"""``python -m bench.nightly``: a fleet of three stores, verified on a first night and when each has grown.
+"""``python -m bench.nightly``: a fleet of three stores, checked on a first night and when each has grown.
 
 The real store writes them: two here, the third one is put into an object store, whose server, versitygw,
-runs on the same cores. Each night is a command of its own, `reput verify-many --history`, for which files
-that were written just now are old, as a day later. On a third one nothing is new, and a whole verification of
+runs on the same cores. Each night is a command of its own, `reput check --history`, for which files
+that were written just now are old, as a day later. On a third one nothing is new, and a whole check of
 the same stores stands beside them. Prints a line per night, and one of JSON.
 """
 
@@ -112,7 +112,7 @@ def nights(
                 sys.executable,
                 "-c",
                 _COMMAND,
-                "verify-many",
+                "check",
                 listed,
                 *words,
                 "--master",

@@ -20,7 +20,8 @@ def hold(arguments: Sequence[object], stdout: str) -> None:
     if "--json" not in words or "--help" in words:
         return
     name = schema_of(words)
-    for text in stdout.splitlines() if name.startswith("dump-") else filter(None, [stdout]):
+    by_line = name.startswith("dump-") and name != "dump-digest"
+    for text in stdout.splitlines() if by_line else filter(None, [stdout]):
         document = json.loads(text)
         told = f"{name}-stores" if "stores" in document else name
         errors = [error.message for error in _deepest(validator(told).iter_errors(document))]
@@ -32,6 +33,9 @@ def schema_of(words: Sequence[str]) -> str:
     command, *more = (one for one in words if one not in ("-q", "--quiet", "-v", "--verbose"))
     if command == "dump":
         return f"dump-{more[0]}"
+    for name, options in (("tail", ("--status", "--stop")), ("stats", ("--topics",))):
+        if command == name and (given := [one for one in options if one in more]):
+            return f"{name}-{given[0][2:]}"
     return command
 
 

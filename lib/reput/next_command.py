@@ -22,13 +22,13 @@ def next_command(
     """A command, quoted for a shell.
 
     Args:
-        name: of the command, e.g. ``"verify"``.
+        name: of the command, e.g. ``"check"``, ``"tail --stop"``.
         place: its argument, a store or an output.
         options: words behind it.
         broker_conf, rocketmq_version: as they were given; None where they weren't.
         last: words behind these, where they may be many.
     """
-    words = ["reput", name, _path(place), *options]
+    words = ["reput", *name.split(), _path(place), *options]
     if broker_conf is not None:
         words += ["--broker-conf", _path(broker_conf)]
     if rocketmq_version is not None:

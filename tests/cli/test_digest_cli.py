@@ -1,4 +1,4 @@
-"""``reput digest``: two stores compared by a file."""
+"""``reput dump digest``: two stores compared by a file."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def other(store: GoldenStore, tmp_path: Path) -> Path:
 def file(reput: Command, store: GoldenStore, tmp_path: Path) -> Path:
     path = tmp_path / "digests"
     before = tree(store.root)
-    done = reput("digest", store.root, "-o", path, "--json")
+    done = reput("dump", "digest", store.root, "-o", path, "--json")
     assert (done.code, json.loads(done.stdout)["not_read"]) == (0, [])
     assert tree(store.root) == before
     return path
@@ -54,14 +54,14 @@ def test_a_copy_is_the_same(reput: Command, other: Path, file: Path) -> None:
     assert all(schema.is_valid(line) for line in lines)
     assert len(lines) > 40
     assert {line["type"] for line in lines} == {"store", "commitlog", "queue"}
-    said = reput("digest", other, "--against", file)
+    said = reput("dump", "digest", other, "--against", file)
     assert (said.code, said.stdout.splitlines()[0].endswith(f": {len(lines) - 1} ranges")) == (0, True)
 
 
 def test_what_differs_is_said_by_its_range(reput: Command, other: Path, file: Path) -> None:
     damaged(min((other / names.COMMIT_LOG).iterdir()), 25_003)
     damaged(min((other / names.CONSUME_QUEUE / "Orders" / "0").iterdir()), 16 * 20 + 19)
-    said = reput("digest", other, "--against", file, "--json")
+    said = reput("dump", "digest", other, "--against", file, "--json")
     found = [
         (one["kind"], one["physical_offset"], one["queue_offset"])
         for one in json.loads(said.stdout)["findings"]
@@ -74,28 +74,28 @@ def test_a_slave_that_is_behind_and_an_expired_head_are_no_difference(
 ) -> None:
     segments = sorted((other / names.COMMIT_LOG).iterdir())
     segments[0].unlink()
-    said = reput("digest", other, "--against", file)
+    said = reput("dump", "digest", other, "--against", file)
     assert said.code == 0
     assert "where both have something" in said.stdout
     assert "0 to 10000 of the log, which isn't all here" in said.stdout
     again = tmp_path / "again"
-    assert reput("digest", other, "-o", again).code == 0
-    assert reput("digest", store.root, "--against", again).code == 0
+    assert reput("dump", "digest", other, "-o", again).code == 0
+    assert reput("dump", "digest", store.root, "--against", again).code == 0
 
 
 def test_nothing_to_compare_is_not_the_same(reput: Command, other: Path, file: Path) -> None:
     head, *_ = file.read_text().splitlines()
     file.write_text(f"{head}\n")
-    said = reput("digest", other, "--against", file)
+    said = reput("dump", "digest", other, "--against", file)
     assert (said.code, said.stdout.startswith(f"Nothing of {other} could be compared with ")) == (1, True)
-    told = json.loads(reput("digest", other, "--against", file, "--json").stdout)
+    told = json.loads(reput("dump", "digest", other, "--against", file, "--json").stdout)
     assert (told["verdict"], told["summary"]) == ("not-read", said.stdout.splitlines()[0])
 
 
 def test_a_queue_that_only_one_has(reput: Command, store: GoldenStore, other: Path, file: Path) -> None:
     shutil.rmtree(other / names.CONSUME_QUEUE / "Payments")
     shutil.copytree(other / names.CONSUME_QUEUE / "Orders", other / names.CONSUME_QUEUE / "New")
-    said = json.loads(reput("digest", other, "--against", file, "--json").stdout)
+    said = json.loads(reput("dump", "digest", other, "--against", file, "--json").stdout)
     kinds = {(one["kind"], one["topic"]) for one in said["findings"]}
     assert kinds == {("queue-only-there", "Payments"), ("queue-only-here", "New")}
 
@@ -103,7 +103,7 @@ def test_a_queue_that_only_one_has(reput: Command, store: GoldenStore, other: Pa
 def test_a_queue_that_cannot_be_read_is_said(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
     with min((store.root / names.CONSUME_QUEUE / "Orders" / "0").iterdir()).open("ab") as longer:
         longer.write(b"x")
-    said = reput("digest", store.root, "-o", tmp_path / "digests", "--json")
+    said = reput("dump", "digest", store.root, "-o", tmp_path / "digests", "--json")
     (text,) = json.loads(said.stdout)["not_read"]
     assert (said.code, "Orders" in text) == (1, True)
 
@@ -123,17 +123,20 @@ def test_a_file_that_is_none_or_torn(
 ) -> None:
     assert callable(change)
     file.write_text(change(file.read_text()))
-    found = reput("digest", other, "--against", file)
+    found = reput("dump", "digest", other, "--against", file)
     assert (found.code, found.stdout) == (2, "")
-    assert "isn't a file that `reput digest --out` wrote" in found.stderr
+    assert "isn't a file that `reput dump digest --out` wrote" in found.stderr
     assert said in found.stderr
 
 
 def test_places_and_options(reput: Command, store: GoldenStore, file: Path, tmp_path: Path) -> None:
-    assert "is there already" in reput("digest", store.root, "-o", file).stderr
-    assert reput("digest", store.root, "-o", file, "--force").code == 0
-    assert "nothing is written into a store" in reput("digest", store.root, "-o", store.root / "x").stderr
-    assert "what to do" in reput("digest", store.root).stderr
-    assert "what to do" in reput("digest", store.root, "-o", file, "--against", file).stderr
-    assert reput("digest", tmp_path / "nowhere", "-o", tmp_path / "x").code == 2
-    assert reput("digest", store.root, "--against", tmp_path / "nowhere").code == 2
+    assert "is there already" in reput("dump", "digest", store.root, "-o", file).stderr
+    assert reput("dump", "digest", store.root, "-o", file, "--force").code == 0
+    assert (
+        "nothing is written into a store"
+        in reput("dump", "digest", store.root, "-o", store.root / "x").stderr
+    )
+    assert "what to do" in reput("dump", "digest", store.root).stderr
+    assert "what to do" in reput("dump", "digest", store.root, "-o", file, "--against", file).stderr
+    assert reput("dump", "digest", tmp_path / "nowhere", "-o", tmp_path / "x").code == 2
+    assert reput("dump", "digest", store.root, "--against", tmp_path / "nowhere").code == 2

@@ -143,7 +143,7 @@ def test_what_ends_a_store_here_is_that_stores_outcome(monkeypatch: pytest.Monke
         ("check /a --force", "--force is about the page; expected --out FILE with it"),
         (
             "check /a /b --all",
-            "--all and --digest say how much of earlier runs is believed; expected",
+            "--all and --digest say how much of earlier proofs is believed; expected --history",
         ),
         ("rebuild /a /b", "where the outputs of several stores go is not clear; expected --out-root DIR"),
         ("rebuild /a --at-once 2 --out-root /o --in-place", "--in-place can't be given for several stores"),

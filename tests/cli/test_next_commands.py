@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from reput.recovery.mending import _refuse_unproven
 
 from reput.broker.snapshot import take
 from reput.cli import app as cli
@@ -20,7 +21,6 @@ from reput.format import names
 from reput.next_command import next_command
 from reput.query.keys import IndexReader
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.mending import _refuse_unproven
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.store.lock import OutputLock
@@ -68,7 +68,8 @@ def about(store: GoldenStore, text: str, root: Path | None = None) -> list[str]:
     """The names of the commands in a text, all of which ask about this store with its settings."""
     commands = parsed(text)
     for name, given in commands:
-        assert Path(given["store"]) == (root or store.root)
+        place = given["stores"][0] if "stores" in given else given["store"]
+        assert Path(place) == (root or store.root)
         if name != "undo":
             assert Path(given["broker_conf"]) == broker_conf(store)
             assert given["rocketmq_version"] == store.version
@@ -187,13 +188,13 @@ def test_an_output_in_use(store: GoldenStore) -> None:
     with OutputLock(out), pytest.raises(StoreInUseError) as refused:
         OutputLock(out).acquire()
     ((name, given),) = parsed(str(refused.value))
-    assert name == "stop"
+    assert name == "tail"
     assert out in [Path(value) for value in given.values() if isinstance(value, str | Path)]
 
 
 def test_a_chain_without_an_end(store: GoldenStore) -> None:
     settings = StoreSettings.load(store.root, broker_conf(store), store.version)
-    assert about(store, f"`{IndexReader(settings)._verify}`") == ["verify"]
+    assert about(store, f"`{IndexReader(settings)._check}`") == ["check"]
 
 
 def test_a_dump_of_files_of_another_sort(reput: Command, store: GoldenStore) -> None:

@@ -119,7 +119,7 @@ def test_a_link_in_the_output(reput: Command, store: GoldenStore, out: Path, tmp
     (out / names.REPUT).rmdir()
     (out / names.REPUT).symlink_to(elsewhere)
     assert_refused(reput(*words(store, "--out", out)), f"{out / names.REPUT}: a symbolic link is in the way")
-    assert_refused(reput("stop", out), f"{out / names.REPUT}: a symbolic link is in the way")
+    assert_refused(reput("tail", "--stop", out), f"{out / names.REPUT}: a symbolic link is in the way")
     assert tree(elsewhere) == before
 
 

@@ -147,7 +147,7 @@ def test_topics_and_queues(
 ) -> None:
     store = stores[name]
     before = tree(store.root)
-    told = reput("topics", store.root, *(options(store) if with_conf else []), "--json")
+    told = reput("stats", "--topics", store.root, *(options(store) if with_conf else []), "--json")
     assert told.code == 0
     found = {
         (topic["topic"], row["queue_id"]): row
@@ -173,7 +173,7 @@ def test_topics_and_queues(
 
 def test_light_queues_that_are_in_rocksdb_only(reput: Command, stores: dict[str, GoldenStore]) -> None:
     store = stores["5.5.0-rocksdb-light-only"]
-    told = reput("topics", store.root, *options(store), "--json")
+    told = reput("stats", "--topics", store.root, *options(store), "--json")
     rows = [
         (topic["topic"], row["kind"])
         for topic in json.loads(told.stdout)["topics"]
@@ -210,7 +210,7 @@ def test_a_report_and_an_export_of_what_rocksdb_lacks(reput: Command, tmp_path: 
     _put(path, rocksdbqueue.UNITS, rocksdbqueue.unit_key(b"Orders", 1, 7), None)
     exported = tmp_path / "saved.jsonl"
     words = [store.root, *options(store)]
-    assert reput("export", *words, "--finding", "units-missing", "-o", exported).code == 0
+    assert reput("export", *words, "--finding", "missing-unit", "-o", exported).code == 0
     (line,) = [one for one in lines(exported.read_text()) if one.get("type", "message") == "message"]
     assert (line["topic"], line["queue_id"], line["queue_offset"]) == ("Orders", 1, 7)
     # A last message that RocksDB doesn't know of.
@@ -232,7 +232,7 @@ def test_all_messages_can_be_exported_and_counted(
     store = stores["5.5.0-rocksdb-index"]
     words = [store.root, *options(store)]
     whole = json.loads(reput("export", *words, "-o", tmp_path / "all.jsonl", "--json").stdout)
-    missing = reput("export", *words, "--finding", "units-missing", "-o", tmp_path / "none.jsonl")
+    missing = reput("export", *words, "--finding", "missing-unit", "-o", tmp_path / "none.jsonl")
     assert (missing.code, (tmp_path / "none.jsonl").exists()) == (0, False)
     counted = json.loads(reput("stats", *words, "--json").stdout)
     assert whole["messages"] == counted["total"]["messages"]
@@ -258,10 +258,10 @@ def test_digests_of_both_forms_are_the_same(
     text = broker_conf(store).read_text()
     conf.write_text(text.replace("rocksdbCQDoubleWriteEnable", "nothing") + "storeType=defaultRocksDB\n")
     digest = tmp_path / "files.digest"
-    files = json.loads(reput("digest", store.root, *options(store), "-o", digest, "--json").stdout)
+    files = json.loads(reput("dump", "digest", store.root, *options(store), "-o", digest, "--json").stdout)
     assert (files["queues"], files["not_read"]) == (len(ends(store)), [])
     in_rocksdb = ["--broker-conf", conf, "--rocketmq-version", store.version]
-    told = reput("digest", store.root, *in_rocksdb, "--against", digest, "--json")
+    told = reput("dump", "digest", store.root, *in_rocksdb, "--against", digest, "--json")
     document = json.loads(told.stdout)
     assert (told.code, document["verdict"], document["same_ranges"]) == (0, "sound", files["ranges"])
 
@@ -343,14 +343,14 @@ def test_topics_say_that_the_database_is_gone(reput: Command, tmp_path: Path) ->
     store = golden("5.5.0-rocksdb-tiny", tmp_path)
     directory = store.root / names.CONSUME_QUEUE
     (directory / "CURRENT").unlink()
-    torn = reput("topics", store.root, *options(store))
+    torn = reput("stats", "--topics", store.root, *options(store))
     assert (torn.code, "broken-rocksdb" in torn.stdout) == (1, True)
     shutil.rmtree(directory)
-    gone = reput("topics", store.root, *options(store))
+    gone = reput("stats", "--topics", store.root, *options(store))
     assert gone.code == 1
     assert f"no-queues  {directory}: expected queues, for the log has messages, found no RocksDB there" in (
         gone.stdout
     )
-    told = json.loads(reput("topics", store.root, *options(store), "--json").stdout)
+    told = json.loads(reput("stats", "--topics", store.root, *options(store), "--json").stdout)
     assert [one["kind"] for one in told["findings"]] == ["no-queues"]
     assert told["next_steps"][0].startswith("reput check")

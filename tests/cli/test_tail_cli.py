@@ -20,14 +20,14 @@ def test_waiting_for_the_first_segment_ends_when_asked_to(way: str, tmp_path: Pa
     try:
         assert process.stderr is not None
         assert "waiting for the broker's first one" in process.stderr.readline()
-        status = run("status", out)
+        status = run("tail", "--status", out)
         assert status.code == 2
         assert "waits for the log's first segment" in status.stderr
         second = run("tail", store, "--out", out)
         assert second.code == 2
         assert "another reput writes here" in second.stderr
         if way == "stop":
-            stopped = run("stop", out)
+            stopped = run("tail", "--stop", out)
             assert stopped.code == 0
             assert "the log has no segment yet" in stopped.stdout
         else:

@@ -15,12 +15,10 @@ SECRET = "a-secret-in-a-url"
 #: What else each command has to be given; `doctor`, `demo`, `pack` take no store.
 MORE = {
     "catalog": ["--table", "OUT"],
-    "digest": ["--out", "OUT"],
+    "dump digest": ["--out", "OUT"],
     "export": ["--out", "OUT"],
     "query": ["--offset", "0"],
     "rebuild": ["--out", "OUT"],
-    "rebuild-many": ["--out-root", "OUT"],
-    "recover": ["--plan"],
     "report": ["--out", "OUT"],
     "migrate": ["--to", "rocksdb", "--plan"],
     "resend": ["--name-server", "127.0.0.1:9"],
@@ -30,13 +28,12 @@ MORE = {
 TAKE_STORES = [name for name in ALL if name not in ("demo", "doctor", "pack")]
 #: They write to a store, follow one, or look at files that only a broker's host has.
 NEED_A_DIRECTORY = {
-    "check": [],
+    "mend": ["--apply"],
+    "mend ": [],
     "rebuild": ["--in-place"],
-    "rebuild-many": ["--out-root", "OUT"],
-    "recover": ["--apply"],
-    "recover ": ["--plan"],
-    "status": [],
-    "stop": [],
+    "rebuild ": ["--out-root", "OUT"],
+    "tail --status": [],
+    "tail --stop": [],
     "tail": ["--out", "OUT"],
     "undo": [],
 }
@@ -82,7 +79,7 @@ def test_other_urls(reput: Command, tmp_path: Path, url: str, expected: str) -> 
     "words",
     [
         ["rebuild", "STORE", "--out", "s3://bucket/out"],
-        ["digest", "STORE", "--out", "s3://bucket/out"],
+        ["dump", "digest", "STORE", "--out", "s3://bucket/out"],
         ["export", "STORE", "--out", "s3://bucket/out"],
         ["report", "STORE", "--out", "s3://bucket/out"],
         ["catalog", "STORE", "--table", "hdfs://host/out"],

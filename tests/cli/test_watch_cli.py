@@ -1,4 +1,4 @@
-"""``reput status`` and ``reput stop`` as processes, beside a writer that is another one."""
+"""``reput tail --status`` and ``--stop`` as processes, beside a writer that is another one."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def writer(out: Path) -> Iterator[int]:
 @pytest.mark.slow
 def test_status_and_stop(store: GoldenStore, out: Path) -> None:
     with writer(out) as pid:
-        running = run("status", out)
+        running = run("tail", "--status", out)
         assert (running.code, running.stderr) == (0, "")
         first, *lines = running.stdout.splitlines()
         assert first.startswith(f"{out} is being written by process {pid} on ")
@@ -74,7 +74,7 @@ def test_status_and_stop(store: GoldenStore, out: Path) -> None:
         told.remove("metrics")  # this writer has none
         assert [line.split()[0] for line in lines] == told
         assert lines[0] == f"  store      {store.root}"
-        stopped = run("stop", out, "--timeout", "60", "--json")
+        stopped = run("tail", "--stop", out, "--timeout", "60", "--json")
     assert (stopped.code, stopped.stderr) == (0, "")
     told = json.loads(stopped.stdout)
     assert told["exit_code"] == 0
@@ -83,39 +83,69 @@ def test_status_and_stop(store: GoldenStore, out: Path) -> None:
     assert told["lag_bytes"] == told["lag_ms"] == 0
     assert told["offset"] == told["log_end"] > 0
 
-    again = run("stop", out)
+    again = run("tail", "--stop", out)
     assert (again.code, again.stderr) == (0, "")
     assert again.stdout.startswith(f"Nobody writes to {out}\n  offset     {told['offset']}, its last message")
     assert not (out / names.REPUT / names.STOP).exists()
     assert (
-        json.loads(run("status", out, "--json").stdout).items() >= {"state": "stopped", "pid": None}.items()
+        json.loads(run("tail", "--status", out, "--json").stdout).items()
+        >= {"state": "stopped", "pid": None}.items()
     )
 
 
 def test_a_dead_run_and_findings(out: Path, reput: Command) -> None:
     (out / names.REPUT / names.SCRATCH).mkdir()
-    status = reput("status", out)
+    status = reput("tail", "--status", out)
     assert status.code == 1
     assert "the last run died; the next start rolls back" in status.stdout
-    stopped = reput("stop", out)
+    stopped = reput("tail", "--stop", out)
     assert stopped.code == 0
     assert "broke off" in stopped.stdout
 
 
 def test_refusals(store: GoldenStore, out: Path, reput: Command) -> None:
-    for command in ("status", "stop"):
+    for way in ("--status", "--stop"):
         for path in (store.root, out / "gone"):
-            refused = reput(command, path, "--json")
+            refused = reput("tail", way, path, "--json")
             assert refused.code == 2
             assert json.loads(refused.stdout)["error"] == "there is no output of reput here"
             assert refused.stderr.startswith(
                 f"reput: {path}: there is no output of reput here; expected .reput/"
             )
     with writer(out):
-        late = reput("stop", out, "--timeout", "0")
+        late = reput("tail", "--stop", out, "--timeout", "0")
         assert late.code == 2
         assert "has not ended within 0 s; found process" in late.stderr
-        reput("stop", out)
+        reput("tail", "--stop", out)
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ("--status D --stop D", "--status follows nothing; expected --status DIR without --stop"),
+        ("S --stop D --queue T", "--stop follows nothing; expected --stop DIR without STORE, --queue"),
+        ("--status D --timeout 0", "--status follows nothing; expected --status DIR without --timeout"),
+        ("S --out D --timeout 1", "--timeout is about --stop; expected --stop DIR with it"),
+        ("", "what to follow, and where to, is not clear; expected STORE and --out DIR; or --status DIR, or"),
+        ("S", "what to follow, and where to, is not clear; expected STORE and --out DIR"),
+    ],
+)
+def test_what_does_not_go_together(reput: Command, more: str, said: str) -> None:
+    refused = reput("tail", *more.split())
+    assert (refused.code, refused.stdout) == (2, "")
+    assert refused.stderr.startswith(f"reput: {said}")
+    assert refused.stderr.count("\n") == 1
+
+
+def test_a_broker_conf_in_the_environment_is_the_followed_stores(
+    out: Path, reput: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("REPUT_BROKER_CONF", "/nowhere/broker.conf")
+    monkeypatch.setenv("REPUT_ROCKETMQ_VERSION", "5.3.3")
+    said = reput("tail", "--status", out, "--json")
+    assert (said.code, json.loads(said.stdout)["command"]) == (0, "tail --status")
+    assert json.loads(reput("tail", "--stop", out, "--json").stdout)["command"] == "tail --stop"
+    assert reput("tail", "--status", out, "--broker-conf", "/nowhere/broker.conf").code == 2
 
 
 @pytest.mark.spark
@@ -130,7 +160,7 @@ def test_a_tail_from_its_start_to_its_end(store: GoldenStore, tmp_path: Path, re
         deadline = time.monotonic() + 120
         while True:
             assert tail.poll() is None, tail.communicate()
-            status = json.loads(reput("status", out, "--json").stdout)
+            status = json.loads(reput("tail", "--status", out, "--json").stdout)
             if status.get("lag_bytes") == 0 and status["messages"]:
                 break
             assert time.monotonic() < deadline, status
@@ -150,7 +180,7 @@ def test_a_tail_from_its_start_to_its_end(store: GoldenStore, tmp_path: Path, re
         assert float(metrics["reput_offset"]) == status["offset"]
         assert float(metrics["reput_lag_bytes"]) == 0
         assert float(metrics[trigger]) > 0
-        stopped = json.loads(run("stop", out, "--json").stdout)
+        stopped = json.loads(run("tail", "--stop", out, "--json").stdout)
         assert (stopped["exit_code"], stopped["stopped"], stopped["clean"]) == (0, True, True)
         stdout, stderr = tail.communicate(timeout=120)
     finally:

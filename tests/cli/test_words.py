@@ -14,7 +14,7 @@ import pytest
 
 from reput.cli import output, times
 from reput.errors import SettingsError
-from tests import rocksdbs
+from tests import pages, rocksdbs
 from tests.cli.test_help import COMMANDS
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
@@ -110,16 +110,15 @@ TIMED = {
     "export": "STORE -o OUT",
     "lag": "STORE",
     "query": "STORE --offset 0",
-    "recover": "STORE --plan",
+    "mend": "STORE",
     "report": "STORE -o OUT",
     "stats": "STORE",
-    "status": "OUTPUT",
-    "stop": "OUTPUT",
-    "topics": "STORE",
-    "verify-many": "STORE -o OUT",
+    "tail": "--status OUTPUT",
 }
-#: One only takes them; of queues only delayed messages have some; a fleet's are on its page.
-UNPRINTED = {"export", "dump consumequeue", "verify-many"}
+#: The same of what an option makes another command.
+MORE_TIMED = {"tail --stop": "OUTPUT", "stats --topics": "STORE"}
+#: One only takes them; of queues only delayed messages have some.
+UNPRINTED = {"export", "dump consumequeue"}
 _TIME = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d")
 
 
@@ -138,7 +137,7 @@ def _option(command: object, name: str) -> bool:
     return any(name in one.opts for one in getattr(command, "params", ()))
 
 
-@pytest.mark.parametrize("command", sorted(set(TIMED) - UNPRINTED))
+@pytest.mark.parametrize("command", sorted({*TIMED, *MORE_TIMED} - UNPRINTED))
 def test_what_is_printed_names_its_zone(reput: Command, tmp_path: Path, command: str) -> None:
     store = golden("5.3.3-mixed", tmp_path)
     (store.root / "config").mkdir(exist_ok=True)
@@ -146,14 +145,14 @@ def test_what_is_printed_names_its_zone(reput: Command, tmp_path: Path, command:
     (store.root / "config" / "consumerOffset.json").write_text(offsets)
     if command == "dump config":
         rocksdbs.settings(store.root, "separate", topics={"Orders": {"perm": 6}})
-    checkpoint = store.root / "checkpoint"
-    if command == "recover":  # it shows the checkpoint where that is ahead
-        data = checkpoint.read_bytes()
-        checkpoint.write_bytes((int.from_bytes(data[:8]) + 86_400_000).to_bytes(8) + data[8:])
-    if command in ("status", "stop"):
+    if command.startswith("tail"):
         rebuild_locally(open_store(store.root, version="5.3.3"), tmp_path / "output")
     page = tmp_path / "page.html"
-    words = TIMED[command].replace("OUTPUT", f"{tmp_path}/output").replace("STORE", str(store.root))
+    words = (
+        {**TIMED, **MORE_TIMED}[command]
+        .replace("OUTPUT", f"{tmp_path}/output")
+        .replace("STORE", str(store.root))
+    )
     conf = [] if command.startswith("dump c") else ["--broker-conf", broker_conf(store)]
     said = reput(*command.split(), *words.replace("OUT", str(page)).split(), *conf, "--tz", "Asia/Shanghai")
     assert said.code in (0, 1), said.stderr
@@ -229,6 +228,34 @@ def test_commands_are_listed_by_what_they_are_for(reput: Command) -> None:
         assert "<bool>" not in reput(*command.split(), "--help").stdout
 
 
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("verify /s", "`reput check STORE`"),
+        ("recover /s --apply", "`reput mend STORE`"),
+        ("verify-many /s --history /h", "`reput check STORE STORE …`"),
+        ("rebuild-many /s --out-root /o", "`reput rebuild STORE STORE … --out-root DIR`"),
+        ("digest /s -o /d", "`reput dump digest STORE`"),
+        ("topics /s", "`reput stats STORE --topics`"),
+        ("status /o", "`reput tail --status DIR`"),
+        ("stop /o --json", "`reput tail --stop DIR`"),
+        ("stop --help", "`reput tail --stop DIR`"),
+    ],
+)
+def test_an_old_command_says_the_new_one(reput: Command, old: str, new: str) -> None:
+    name, *more = old.split()
+    said = reput(name, *more)
+    assert (said.code, said.stdout) == (2, "")
+    assert said.stderr.startswith(f"reput: there is no `{name}` any more: ")
+    assert new in said.stderr
+    pages.check_command(f"{re.findall('`(reput .+?)`', said.stderr)[-1]}".replace("…", "STORE"))
+    assert name not in {path[0] for path in COMMANDS}
+
+
+def test_there_are_eighteen_commands() -> None:
+    assert len({path[0] for path in COMMANDS}) == 18
+
+
 @pytest.mark.parametrize("words", [("-V",), ("--version",)])
 def test_version(reput: Command, words: tuple[str, ...]) -> None:
     assert reput(*words).stdout.startswith("reput ")
@@ -253,7 +280,7 @@ def test_quiet_shows_no_progress(reput: Command, store: GoldenStore) -> None:
         ("dump consumequeue STORE --queue orders:99", "Orders:"),
         ("export STORE --topic orders -o OUT", "Orders"),
         ("export STORE --queue Payment:0 -o OUT", "Payments:0"),
-        ("topics STORE --topic order", "Orders"),
+        ("stats STORE --topics --topic order", "Orders"),
         ("rebuild STORE --out OUT --dry-run --queue Order:1", "Orders:1"),
     ],
 )

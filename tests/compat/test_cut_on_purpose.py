@@ -6,26 +6,22 @@ It moves positions back. Old messages stay behind the log's end, and units of th
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import pytest
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.diagnosis.check import check
 from reput.job import RebuildOptions
-from reput.recovery.check import check_snapshot
-from reput.recovery.mending import mend
+from reput.mend.run import mend
 from reput.recovery.plan import Plan, plan
-from reput.verify import VerifyOptions, verify
+from reput.verify import VerifyOptions
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.compat.message import Message
 from tests.compat.workloads import SMALL_FILES
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-pytestmark = [pytest.mark.compat, pytest.mark.spark]
+pytestmark = pytest.mark.compat
 
 CONFIG = {**SMALL_FILES, "timerWheelEnable": False}
 WRITTEN, KEPT, NEW = 700, 150, 45
@@ -37,7 +33,9 @@ def cut_store(release: str, root: Path, new: int, *, clean: bool, keys: bool = F
         assert store.load()
         store.start()
         places = [
-            store.put(Message(f"T{n % 3}", n % 5, b"old %d" % n * 4, keys=f"k{n}" if keys else "")).physical_offset
+            store.put(
+                Message(f"T{n % 3}", n % 5, b"old %d" % n * 4, keys=f"k{n}" if keys else "")
+            ).physical_offset
             for n in range(WRITTEN)
         ]
         store.wait_dispatched()
@@ -60,7 +58,7 @@ def planned(root: Path, conf: Path, release: str) -> Plan:
 
 @pytest.mark.parametrize("clean", [True, False])
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
-def test_what_was_cut_is_no_loss(release: str, clean: bool, tmp_path: Path, spark: SparkSession) -> None:
+def test_what_was_cut_is_no_loss(release: str, clean: bool, tmp_path: Path) -> None:
     conf, root = tmp_path / "broker.conf", tmp_path / "store"
     conf.write_text(conf_text(CONFIG), encoding="utf-8")
     end = cut_store(release, root, NEW, clean=clean)
@@ -68,10 +66,10 @@ def test_what_was_cut_is_no_loss(release: str, clean: bool, tmp_path: Path, spar
     assert (found.prediction.log_end, found.exit_code) == (end, 0), found.verdict
     queues = found.prediction.queues.values()
     assert any(queue.recovered_end > queue.end for queue in queues), "units of the old log are cut off"
-    assert check_snapshot(found.snapshot).problems == []
-    assert mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=release), lambda: spark).kept is None
-    kinds = {one.kind for one in verify(VerifyOptions(root, None, conf, release), lambda: spark).findings}
-    assert kinds <= {"extra-unit"}, "old bytes behind the log's end are no torn tail"
+    assert not mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=release), apply=True).applied
+    whole = check(VerifyOptions(root, None, conf, release))
+    assert whole.exit_code == 0, whole.verdict.text
+    assert {one.kind for one in whole.findings} <= {"extra-unit"}, "old bytes behind the log are no torn tail"
     with JavaStore(release, root, CONFIG) as store:
         assert store.load()
         assert int(store.store.getMaxPhyOffset()) == end
@@ -80,17 +78,16 @@ def test_what_was_cut_is_no_loss(release: str, clean: bool, tmp_path: Path, spar
 
 
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])
-def test_after_a_rebuild_nothing_is_left_to_find(release: str, tmp_path: Path, spark: SparkSession) -> None:
+def test_after_a_rebuild_nothing_is_left_to_find(release: str, tmp_path: Path) -> None:
     conf, root = tmp_path / "broker.conf", tmp_path / "store"
     conf.write_text(conf_text(CONFIG), encoding="utf-8")
     cut_store(release, root, NEW, clean=False, keys=True)
     found = planned(root, conf, release)
     assert {loss.kind for loss in (*found.losses, *found.unrepaired)} == {"index-ahead"}, "it isn't cut"
-    mended = mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=release), lambda: spark)
+    mended = mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=release), apply=True)
     assert (mended.exit_code, mended.changes) == (0, [])
     assert planned(root, conf, release).exit_code == 0
-    report = verify(VerifyOptions(root, None, conf, release), lambda: spark)
-    assert (report.exit_code, report.findings) == (0, [])
+    assert check(VerifyOptions(root, None, conf, release)).exit_code == 0
 
 
 def test_what_the_start_brings_back_is_said(tmp_path: Path) -> None:
@@ -107,7 +104,10 @@ def test_what_the_start_brings_back_is_said(tmp_path: Path) -> None:
             kept = [unit for unit in kept if int.from_bytes(unit[:8], "big") < end]
             path.write_bytes(b"".join(kept).ljust(len(units), b"\0"))
     found = planned(root, conf, "5.5.0")
-    assert f"brings back {found.prediction.walked.behind(end)} messages behind {end}, where" in found.next_steps[-1]
+    assert (
+        f"brings back {found.prediction.walked.behind(end)} messages behind {end}, where"
+        in found.next_steps[-1]
+    )
     with JavaStore("5.5.0", root, CONFIG) as store:
         assert store.load()
         assert int(store.store.getMaxPhyOffset()) == found.prediction.log_end > end

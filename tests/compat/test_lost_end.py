@@ -1,4 +1,4 @@
-"""Queues that a log with a lost end has no message of any more: what mends them, and that a broker goes on."""
+"""Queues that a log with a lost end has no message of: what mends them, and that a broker goes on."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def test_a_tail_goes_on_with_an_output_that_was_killed(
     before = read_state(journal)[1]
     assert before.cursor >= earlier.known
     assert (out / names.REPUT / names.SCRATCH).exists()
-    status = json.loads(reput("status", out, "--json").stdout)
+    status = json.loads(reput("tail", "--status", out, "--json").stdout)
     assert (status["state"], status["messages"]) == ("died", before.messages)
 
     live.finish()
@@ -104,7 +104,9 @@ def test_a_history_a_digest_and_a_swap_go_on(earlier: Earlier, reput: Command) -
     store, history = earlier.store, earlier.place / "history"
     (first,) = rows(history / "runs")
     proofs = earlier.place / "store.proofs"
-    compared = reput("digest", store, "--against", earlier.place / "store.digest", *earlier.conf, "--json")
+    compared = reput(
+        "dump", "digest", store, "--against", earlier.place / "store.digest", *earlier.conf, "--json"
+    )
     (differing,) = json.loads(compared.stdout)["findings"]  # made before the store was harmed
     harmed = store / earlier.facts["harmed"]
     assert harmed.is_relative_to(differing["path"])

@@ -72,7 +72,7 @@ def main(commit: str, checkout: Path) -> None:
         shutil.rmtree(store / names.COMMIT_LOG)
         shutil.copytree(live.root / names.COMMIT_LOG, store / names.COMMIT_LOG)
         reput("rebuild", store, "--in-place", *conf, code=1)  # some queues lie past the shorter log
-        reput("digest", store, "-o", PLACE / "store.digest", *conf)
+        reput("dump", "digest", store, "-o", PLACE / "store.digest", *conf)
         harmed = harm(store)
         listed = f'[[store]]\nplace = "{store}"\nbroker = "broker-a"\ncluster = "north"\n'
         listed += f'broker_conf = "{PLACE}/broker.conf"\nrocketmq_version = "{live.whole.version}"\n'

@@ -197,7 +197,13 @@ def test_a_tail_follows(on: Standalone) -> None:
     submitted = on.spark.begin(OWN / "large.py", [*words, *on.place.several])
     on.place.wait_for_batches("tailed", 3, submitted)
     on.place.hosts[0].run(
-        sys.executable, "-m", "reput.cli", "stop", SHARED / "tailed", PYTHONPATH=str(PROJECT / "lib")
+        sys.executable,
+        "-m",
+        "reput.cli",
+        "tail",
+        "--stop",
+        SHARED / "tailed",
+        PYTHONPATH=str(PROJECT / "lib"),
     )
     code, _ = submitted.wait()
     assert code == 0, submitted.said
@@ -236,7 +242,7 @@ def test_a_tail_follows_a_broker(on: Standalone) -> None:
             tail = on.spark.begin(OWN / "large.py", [*words, "--out", f"{SHARED}/followed"])
         time.sleep(0.5)
     assert broker.returncode == 0, log.read_text(encoding="utf-8")
-    stop = [sys.executable, "-m", "reput.cli", "stop", f"{SHARED}/followed"]
+    stop = [sys.executable, "-m", "reput.cli", "tail", "--stop", f"{SHARED}/followed"]
     first.run(*stop, PYTHONPATH=str(PROJECT / "lib"))
     code, _ = tail.wait()
     assert code == 0, tail.said

@@ -38,7 +38,7 @@ def test_a_store_in_hdfs(command: Command, tmp_path: Path, monkeypatch: pytest.M
     with hdfs(tmp_path / "hdfs") as file_system:
         url = upload(file_system, store.root, "/broker-a/store")
 
-        for words in (["dump", "commitlog", "STORE", "--stats"], ["topics", "STORE"]):
+        for words in (["dump", "commitlog", "STORE", "--stats"], ["stats", "STORE", "--topics"]):
             here, there = (
                 command(*[place if word == "STORE" else word for word in words])
                 for place in (store.root, url)

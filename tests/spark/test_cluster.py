@@ -278,7 +278,7 @@ def test_a_tail_follows_and_is_stopped(cluster: Cluster, work: Path, tmp_path: P
             reach(options.out, lambda state: state.messages == len(live.starts), submitted)
         finally:  # else the thread would wait for ever
             stopped = subprocess.run(
-                [sys.executable, "-m", "reput.cli", "stop", str(options.out)],
+                [sys.executable, "-m", "reput.cli", "tail", "--stop", str(options.out)],
                 env={**os.environ, "PYTHONPATH": str(LIB)},
                 check=False,
             )

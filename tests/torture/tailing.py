@@ -123,7 +123,7 @@ class Tailing:
             return
         with self._log.open("ab") as file:
             self._stopper = subprocess.Popen(
-                [sys.executable, "-m", "reput.cli", "stop", self.out],
+                [sys.executable, "-m", "reput.cli", "tail", "--stop", self.out],
                 stdin=subprocess.DEVNULL,
                 stdout=file,
                 stderr=subprocess.STDOUT,

@@ -144,8 +144,8 @@ def test_the_command_lines_are_real_ones() -> None:
     conf = parse((ROOT / "conf" / "broker.conf").read_bytes())
     assert conf["storePathRootDir"].value == str(tail["store"])
     cmd, reput, command, *rest = SERVICES["tail"]["healthcheck"]["test"]
-    assert (cmd, reput, command) == ("CMD", "reput", "status")
-    assert parsed("status", rest)["directory"] == tail["out"]
+    assert (cmd, reput, command) == ("CMD", "reput", "tail")
+    assert parsed("tail", rest)["status"] == tail["out"]
     with pytest.raises(Exception, match="--no-such-option"):
         parsed("tail", [*submitted(words("tail"))[2], "--no-such-option"])
 
@@ -154,7 +154,7 @@ def test_commands_in_the_head_of_the_file_are_real_ones() -> None:
     head = re.findall(r"^#   docker compose (.+?)(?: {2,}#.*)?$", TEXT, re.MULTILINE)
     assert len(head) == 4
     service, reput, command, *rest = head[1].removeprefix("exec ").split()
-    assert (reput, command) == ("reput", "status")
+    assert (reput, command, rest[0]) == ("reput", "tail", "--status")
     assert service in SERVICES
     parsed(command, rest)
     assert "run --rm check" in head[2]

@@ -227,7 +227,7 @@ def _log_gaps(settings: StoreSettings, log: Listing, size: int) -> Iterator[Prob
     return gaps(files, size, "missing-segments", step, _wrong_files(log))
 
 
-def _up_to_gap(files: Sequence[StoreFile], size: int) -> Sequence[StoreFile]:
+def _up_to_gap(files: tuple[StoreFile, ...], size: int) -> tuple[StoreFile, ...]:
     """Segments, without those behind the last gap that nothing was written to.
 
     A broker makes a segment ahead of time, and one that it cuts its log before stays
@@ -409,7 +409,7 @@ def _topics(directory: Path) -> Topics:
 
 
 def _from_elsewhere(settings: StoreSettings) -> str:
-    replica = settings.command("recover", "--from", "REPLICA", "--plan")
+    replica = settings.command("mend", "--from", "REPLICA")
     return f"Take what is missing from a replica (begin with `{replica}`), or bring it back from a copy."
 
 
@@ -425,7 +425,7 @@ def _segment_step(settings: StoreSettings) -> str:
 def _queues(settings: StoreSettings, directory: str, topics: Topics) -> dict[Queue, Listing]:
     """The files of the queues in one of the store's three directories of queues."""
     setting, file_size = settings.queue_file_sizes[directory]
-    rules, mends = settings.dialect.recovery, settings.command("recover", "--apply")
+    rules, mends = settings.dialect.recovery, settings.command("mend", "--apply")
     step = (
         f"`{mends}` makes the queues anew from the log, with the broker stopped. "
         "Or bring the file back from a copy."
@@ -507,7 +507,7 @@ def _own_files(settings: StoreSettings) -> Iterator[Problem]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            found = error.strerror
+            found = error.strerror or str(error)
             if name != names.ABORT:
                 outcome = "the broker doesn't start"
             elif not settings.dialect.recovery.switches_queue_types or found == DEVICE:
@@ -530,7 +530,7 @@ def _own_files(settings: StoreSettings) -> Iterator[Problem]:
 def _checkpoint_problems(snapshot: Snapshot, length: int | None) -> Iterator[Problem]:
     """``StoreCheckpoint`` maps a page, which makes a missing or shorter file that long."""
     path = snapshot.settings.root / names.CHECKPOINT
-    plan = snapshot.settings.command("recover", "--plan")
+    plan = snapshot.settings.command("check")
     if length is None and snapshot.log.files and (snapshot.queues or snapshot.batch_queues):
         yield Problem(
             kind=NO_CHECKPOINT,

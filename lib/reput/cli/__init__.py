@@ -11,7 +11,6 @@ try:
         catalog,
         check,
         demo,
-        digest,
         doctor,
         export,
         lag,
@@ -23,9 +22,7 @@ try:
         resend,
         restore,
         stats,
-        topics,
         undo,
-        watch,
     )
     from reput.cli.app import main
 except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would end with 1
@@ -35,7 +32,6 @@ __all__ = [
     "catalog",
     "check",
     "demo",
-    "digest",
     "doctor",
     "export",
     "lag",
@@ -48,7 +44,5 @@ __all__ = [
     "resend",
     "restore",
     "stats",
-    "topics",
     "undo",
-    "watch",
 ]

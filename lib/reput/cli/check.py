@@ -36,7 +36,7 @@ from reput.cli.output import (
 )
 from reput.cli.times import moment
 from reput.config.stand_in import here
-from reput.diagnosis.finding import COUNTS, Effect
+from reput.diagnosis.finding import COUNTS, TITLES
 from reput.errors import OutputError, SettingsError
 from reput.remote.place import is_url, url_of
 from reput.store.files import new_file, reporting, write_atomically
@@ -81,17 +81,6 @@ Stores on the brokers' own hosts, where a Spark worker runs:
     reput check broker-a:/data/store broker-b:/data/store --master spark://host:7077 --at-once 2
 """
 
-#: How a section of findings is called.
-_TITLES = {
-    Effect.BLOCKS: "stops at",
-    Effect.UNKNOWN: "not known",
-    Effect.LOSES: "loses",
-    Effect.LACKS: "wrong",
-    Effect.GONE: "gone",
-    Effect.HEALS: "put right by the start",
-    Effect.HARMLESS: "harmless",
-}
-
 
 @commands.app.command("check", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def check_command(
@@ -100,6 +89,13 @@ def check_command(
         bool,
         typer.Option(
             "--quick", help="Read only what a start reads, at most 3 GiB of the log; compare nothing."
+        ),
+    ] = False,
+    for_start: Annotated[
+        bool,
+        typer.Option(
+            "--for-start",
+            help="--quick for a guard before the broker: what loses no message is no reason (conf/guard).",
         ),
     ] = False,
     against: Annotated[
@@ -169,9 +165,16 @@ def check_command(
     from reput.verify import VerifyOptions, verify_against
 
     with Output(as_json, interrupted="nothing was changed") as output:
+        quick = quick or for_start
         if force and page is None:
             raise SettingsError("--force is about the page", expected="--out FILE with it", found="none")
         several = are_several(stores, history, page, at_once)
+        if (everything or digests) and (history if several else proofs) is None:
+            raise SettingsError(
+                "--all and --digest say how much of earlier proofs is believed",
+                expected=f"{'--history DIR' if several else '--proofs FILE'} with them",
+                found="none",
+            )
         if several:
             refuse_of_one({"--quick": quick, "--against": against, "--queue": queue, "--proofs": proofs})
     store = Path(stores[0])
@@ -186,7 +189,7 @@ def check_command(
     with output:
         _refuse_unclear(quick=quick, against=against, proofs=proofs, queue=queue)
         again = None
-        if proofs is not None or everything or digests:
+        if proofs is not None:
             again = _again(store, proofs, alone=not queue, everything=everything, digests=digests)
         store = here(store, derived=True, known={} if again is None else again.known_files)
         options = replace(
@@ -203,6 +206,7 @@ def check_command(
                 warn_of_unknown(store, queue)
                 if again is None:
                     found = check(options, start_spark, display.update, quick=quick)
+                    found = found.for_start() if for_start else found
                 else:
                     kept = check_again(options, again, start_spark, display.update)
                     found = kept.diagnosis
@@ -232,7 +236,7 @@ def _refuse_unclear(
         )
 
 
-def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, digests: bool) -> Again:
+def _again(store: Path, proofs: Path, *, alone: bool, everything: bool, digests: bool) -> Again:
     """What the comparison goes on from.
 
     Args:
@@ -247,12 +251,6 @@ def _again(store: Path, proofs: Path | None, *, alone: bool, everything: bool, d
     from reput.diagnosis.nightly import Again
     from reput.verify.proven import Proofs
 
-    if proofs is None:
-        raise SettingsError(
-            "--all and --digest say how much of earlier proofs is believed",
-            expected="--proofs FILE with them",
-            found="none",
-        )
     if not alone:
         raise SettingsError(
             "proofs are of a whole store against its log",
@@ -359,7 +357,7 @@ def finding_lines(findings: Sequence[Finding], root: Path) -> Iterator[str]:
     """A section for each effect; each kind once, with the first of its findings."""
     if not any(one.effect in COUNTS for one in findings):
         yield "  findings   none" if not findings else "  findings   none that matters"
-    for effect, title in _TITLES.items():
+    for effect, title in TITLES.items():
         some = [one for one in findings if one.effect is effect]
         if not some:
             continue

@@ -15,25 +15,28 @@ from reput.cli.output import set_command, told
 #: The groups of ``reput --help``.
 LOOK, MEND, FOLLOW, TABLES, START = "Look", "Mend", "Follow", "Tables", "Set up"
 _ORDER = [
-    *("check", "report", "topics", "query", "dump", "stats", "lag", "digest"),
+    *("check", "report", "query", "dump", "stats", "lag"),
     *("mend", "undo", "rebuild", "restore", "migrate", "export", "resend"),
-    *("tail", "status", "stop"),
-    "catalog",
+    *("tail", "catalog"),
     *("demo", "doctor", "pack"),
 ]
-#: What options were called before, by command: they go on working, with a note.
-#: Commands that have become others; what each is called now.
+#: Commands that have become others (docs/adr/0046-eighteen-commands.md); what each is called now.
 _OLD_COMMANDS = {
     "recover": "`reput check STORE` says what a start would do and lose, `reput mend STORE` puts it right",
     "verify": "`reput check STORE` compares queues, index and checkpoint with the whole log, too",
     "verify-many": "`reput check STORE STORE …` looks at several stores",
     "rebuild-many": "`reput rebuild STORE STORE … --out-root DIR` makes several",
+    "digest": "`reput dump digest STORE` writes digests, and compares with some",
+    "topics": "`reput stats STORE --topics` lists topics and queues",
+    "status": "`reput tail --status DIR` says how an output stands",
+    "stop": "`reput tail --stop DIR` ends the tail that writes there",
 }
+#: What options were called before, by command: they go on working, with a note; "" of one that isn't needed.
 OLD_OPTIONS = {
     "query": {"--from": "--since", "--max": "--limit", "--count": "--limit", "--body": "--bodies"},
     "dump commitlog": {"--body": "--bodies", "--tag": "--tags"},
     "export": {"--tag": "--tags"},
-    "report": {"--output": "--out"},
+    "report": {"--output": "--out", "--no-log": "--quick", "--verify": ""},
     "stats": {"--top": "--limit"},
 }
 
@@ -94,8 +97,10 @@ def _renamed(words: list[str], old: dict[str, str], command: Any) -> list[str]:
         name, equals, value = word.partition("=")
         if name in old and (not found or found[-1] not in valued):
             if name not in said:
-                told(f"{name} is called {old[name]} now")
+                told(f"{name} is called {old[name]} now" if old[name] else f"{name} isn't needed any more")
                 said.add(name)
+            if not old[name]:
+                continue
             word = old[name] + equals + value
         found.append(word)
     return found

@@ -113,12 +113,6 @@ def check_several(
     from reput.job.store_list import listed
 
     with output:
-        if history is None and (everything or digests):
-            raise SettingsError(
-                "--all and --digest say how much of earlier runs is believed",
-                expected="--history DIR with them",
-                found="none",
-            )
         jobs = plan_checks(listed(stores), common)
         target = None if page is None else _target(page, jobs, history, force=force)
         with ExitStack() as held:

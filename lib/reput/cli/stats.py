@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, Literal
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
 
 import typer
 
@@ -15,6 +16,7 @@ from reput.cli.output import Output, ProgressDisplay, age, settings_lines, table
 from reput.cli.times import asked_times, held_times, moment, second, time_of, zone_name
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
+from reput.errors import SettingsError
 from reput.store.nearest import nearest_queue
 from reput.store.space import human
 from reput.words import counted
@@ -32,6 +34,10 @@ The tags of one topic, in an hour:
 
     reput stats /data/store --topic orders --by tag --since 2026-11-21T10:00 --until 2026-11-21T11:00
 
+Topics and queues with the offsets that consumers get, without reading the log:
+
+    reput stats /data/store --topics --by queue --broker-conf broker.conf
+
 Who sent what, from a physical offset on, for a program:
 
     reput stats /data/store --by host --start 1073741824 --json
@@ -41,6 +47,14 @@ Who sent what, from a physical offset on, for a program:
 @commands.app.command("stats", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def stats_command(
     store: Store,
+    topics: Annotated[
+        bool,
+        typer.Option(
+            "--topics",
+            help="Don't read the log: list topics, or with --by queue queues, with the offsets that "
+            "consumers get, by the store's files.",
+        ),
+    ] = False,
     by: Annotated[
         Literal["topic", "queue", "tag", "hour", "host"], typer.Option("--by", help="What to count by.")
     ] = "topic",
@@ -66,11 +80,17 @@ def stats_command(
     The log is read once, and nothing is changed; a broker may run on the store. Sizes are those of whole
     records. Percentiles are approximate (at most 7 % off); everything else is exact.
 
-    Exit code 0: counted. 1: counted, and segments are missing or too short. 2: refused or failed.
+    With --topics the log isn't read: messages are those between min and max offset of each queue.
+
+    Exit code 0: counted. 1: counted, and segments are missing or too short; with --topics: a queue can't be
+    read, or all are missing. 2: refused or failed.
     """
     from reput.query.log import LogReader
     from reput.statistics import By, Span, count
 
+    if topics:
+        given = {"--since": since, "--until": until, "--start": start, "--end": end}
+        _show_topics(store, by, topic, top, broker_conf, rocketmq_version, given, as_json=as_json)
     with Output(as_json, interrupted="nothing was changed") as output:
         store = here(store, derived=False)
         span = Span(start, end, time_of("--since", since), time_of("--until", until))
@@ -83,6 +103,32 @@ def stats_command(
     meant = nearest_queue(settings.root, topic) if topic is not None and found.total is None else None
     asked = asked_times(span.since, span.until)
     output.show(found, _lines(found, top, meant, asked))
+
+
+def _show_topics(
+    store: Path, by: str, topic: str | None, limit: int, broker_conf: Path | None, version: str | None,
+    given: Mapping[str, object], *, as_json: bool,
+) -> NoReturn:  # fmt: skip
+    """List topics and queues, and end.
+
+    Args:
+        given: options that choose among messages.
+    """
+    from reput.api import store as api
+    from reput.cli.topics import topic_lines
+
+    with Output(as_json, interrupted="nothing was changed", command="stats --topics") as output:
+        unfit = [name for name, value in given.items() if value is not None]
+        unfit += [f"--by {by}"] if by not in ("topic", "queue") else []
+        if unfit:
+            raise SettingsError(
+                "--topics doesn't read the log",
+                expected="--topics with --by topic or queue, for all of the store",
+                found=", ".join(unfit),
+            )
+        opened = api.Store(here(store, derived=True), broker_conf=broker_conf, rocketmq_version=version)
+        found = opened.topics(topic)
+    output.show(found, topic_lines(found, by, limit, topic))
 
 
 #: Columns that say nothing when all are 0.

@@ -1,77 +1,34 @@
-"""``reput topics``."""
+"""``reput stats --topics``: topics and queues by their files."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING
 
-import typer
-
-from reput.api import store as api
-from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, TimeZone, WrittenBy
-from reput.cli.commands import LOOK
-from reput.cli.output import Output, at_most, listed, settings_lines, step_lines, table
+from reput.cli.output import at_most, listed, settings_lines, step_lines, table
 from reput.cli.times import second, zone_name
-from reput.config.stand_in import here
 from reput.store.nearest import nearest_queue
 from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.report.topics import Topic, TopicList
 
-_EXAMPLES = """**Examples**
-
-Topics, the one with the most messages first:
-
-    reput topics /data/store --broker-conf broker.conf
-
-The queues of one topic, with min and max offset:
-
-    reput topics /data/store --topic orders --by queue --broker-conf broker.conf
-
-For a program:
-
-    reput topics /data/store --json
-"""
-
-
-@commands.app.command("topics", epilog=_EXAMPLES, rich_help_panel=LOOK)
-def topics_command(
-    store: Store,
-    by: Annotated[Literal["topic", "queue"], typer.Option("--by", help="A line for each.")] = "topic",
-    topic: OnlyTopic = None,
-    limit: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most N lines; --json has all.")
-    ] = 40,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    _tz: TimeZone = None,
-    as_json: AsJson = False,
-) -> None:
-    """List topics and queues, with the offsets that consumers get, without reading the log.
-
-    Nothing is changed, and a broker may run on the store. Messages are those between min and max offset.
-
-    Exit code 0: listed. 1: a queue can't be read, or all are missing. 2: refused or failed.
-    """
-    with Output(as_json, interrupted="nothing was changed") as output:
-        store = here(store, derived=True)
-        found = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version).topics(topic)
-        meant = None
-        if topic is not None and not found.topics:
-            meant = nearest_queue(found.settings.root, topic, None)
-    output.show(found, _lines(found, by, limit, topic, meant))
-
-
 _NUMBERS = ("queues", "messages", "skew", "read", "write", "perm", "queue", "min", "max", "files")
 
 
-def _lines(found: TopicList, by: str, limit: int, asked: str | None, meant: str | None) -> Iterator[str]:
+def topic_lines(found: TopicList, by: str, limit: int, asked: str | None) -> Iterator[str]:
+    """A list of topics, for people.
+
+    Args:
+        by: ``"topic"`` or ``"queue"``: a line for each.
+        limit: so many lines at most.
+        asked: the only topic that was asked for.
+    """
     yield f"Topics of {found.settings.root}"
     yield from settings_lines(found.settings.basis, files=False)
     if not found.topics:
         what = "  no topic" if asked is None else f"  no topic {asked}"
+        meant = None if asked is None else nearest_queue(found.settings.root, asked, None)
         yield what if meant is None else f"{what}; did you mean {meant}?"
         yield from _lacking(found)
         return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 _EXAMPLES = """**Examples**
 
-After a rebuild in place, or a recovery, that isn't what was wanted:
+After a rebuild in place, or a mending, that isn't what was wanted:
 
     reput undo /data/store
 
@@ -45,7 +45,7 @@ def undo_command(
     dry_run: DryRun = False,
     as_json: AsJson = False,
 ) -> None:
-    """Put back what `rebuild --in-place`, `recover --apply` or `migrate --apply` replaced.
+    """Put back what `rebuild --in-place`, `mend --apply` or `migrate --apply` replaced.
 
     The rebuilt files are kept in another replaced-... directory. Refused while a broker runs, and once one
     has run since: the files would lack what it has written.

@@ -1,16 +1,11 @@
-"""``reput status`` and ``reput stop``."""
+"""``reput tail --status`` and ``--stop``."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import NoReturn
 
-import typer
-
-from reput.cli.app import app
-from reput.cli.arguments import AsJson, TimeZone
-from reput.cli.commands import FOLLOW
 from reput.cli.output import Output
 from reput.cli.times import moment
 from reput.store.space import human
@@ -21,74 +16,18 @@ from reput.words import counted
 _BROKE_OFF = 1
 _LAST_FINDINGS = 5
 
-Directory = Annotated[
-    Path, typer.Argument(metavar="DIR", help="The output: what tail or rebuild was given with --out.")
-]
-BrokerConf = Annotated[
-    Path | None,
-    typer.Option(
-        "--broker-conf",
-        metavar="FILE",
-        help="The broker's configuration file, if it names the commit log's place (default: the tail's own).",
-    ),
-]
 
-
-_STATUS_EXAMPLES = """**Examples**
-
-    reput status /data/derived
-
-For a program:
-
-    reput status /data/derived --json
-"""
-
-_STOP_EXAMPLES = """**Examples**
-
-    reput stop /data/derived
-
-Wait a minute at most for the batch under way:
-
-    reput stop /data/derived --timeout 60
-"""
-
-
-@app.command("status", epilog=_STATUS_EXAMPLES, rich_help_panel=FOLLOW)
-def status_command(
-    directory: Directory, broker_conf: BrokerConf = None, _tz: TimeZone = None, as_json: AsJson = False
-) -> None:
-    """Show the state of an output: who writes it, its offset and lag, batches, findings.
-
-    Only reads. Works while a tail runs, and after it died.
-
-    Exit code 0: sound. 1: findings, or the last run died. 2: no output, or it can't be read.
-    """
-    with Output(as_json, interrupted="interrupted") as output:
+def show_status(directory: Path, broker_conf: Path | None, *, as_json: bool) -> NoReturn:
+    """Say how an output stands, and end."""
+    with Output(as_json, interrupted="interrupted", command="tail --status") as output:
         status = look(directory, broker_conf)
     output.show(status, _lines(status))
 
 
-@app.command("stop", epilog=_STOP_EXAMPLES, rich_help_panel=FOLLOW)
-def stop_command(
-    directory: Directory,
-    timeout: Annotated[
-        float,
-        typer.Option("--timeout", metavar="S", min=0.0, help="Seconds to wait for the batch under way."),
-    ] = 90.0,
-    broker_conf: BrokerConf = None,
-    _tz: TimeZone = None,
-    as_json: AsJson = False,
-) -> None:
-    """Stop the tail that writes to an output after its current batch, and wait until it has stopped.
-
-    Does nothing if no tail is running.
-
-    Exit code 0: the tail has stopped and all is committed, or none was running. 1: the tail was cut off; its
-    next start rolls back what it hadn't committed. 2: it has not stopped in time, or DIR is not an output.
-    """
-    with Output(
-        as_json, interrupted="interrupted; the tail ends all the same when its batch is done"
-    ) as output:
+def show_stop(directory: Path, timeout: float, broker_conf: Path | None, *, as_json: bool) -> NoReturn:
+    """Stop the tail that writes to an output, say what came of it, and end."""
+    interrupted = "interrupted; the tail ends all the same when its batch is done"
+    with Output(as_json, interrupted=interrupted, command="tail --stop") as output:
         stopped = stop(directory, timeout)
         status = look(directory, broker_conf) if has_begun(stopped.root) else None
     code = _BROKE_OFF if stopped.holder is not None and not stopped.clean else 0

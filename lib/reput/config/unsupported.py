@@ -44,7 +44,7 @@ def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False
             + "enableDLegerCommitLog asks for a commit log that DLedger writes; this command doesn't read it",
             path=conf.path,
             found="enableDLegerCommitLog=true",
-            next_step="rebuild, verify and query can do it (docs/formats/dledger.md); what a start would cut "
+            next_step="rebuild, check and query can do it (docs/formats/dledger.md); what a start would cut "
             "and what is committed is the group's to decide.",
         )
     # In every release: CommitLog.confirmOffset begins at -1, is moved from outside, and bounds what

@@ -4,25 +4,30 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.broker.config_files import missing_config
 from reput.broker.snapshot import Snapshot, take
 from reput.config.settings import StoreSettings
+from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
 from reput.diagnosis.derived import merged
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
-from reput.diagnosis.start import NO_LOG, of_start, unique
+from reput.diagnosis.start import LOG_CUTS, NO_LOG, QUEUE_CUT, of_problem, of_start, unique
 from reput.diagnosis.verdict import Verdict, verdict
-from reput.errors import ReputError, StoreError, UnsupportedError
-from reput.recovery.plan import MOST_READ, Plan, plan
+from reput.errors import OutputError, ReputError, SettingsError, StoreError, UnsupportedError
+from reput.format import names
+from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
+from reput.replay.stranded import save_steps
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import MEASURES, Note, Report, key_of
+from reput.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,13 +67,26 @@ class Diagnosis:
     @property
     def notes(self) -> list[Note]:
         """What is odd and legal."""
-        return [] if self.report is None else self.report.notes
+        notes = [] if self.report is None else list(self.report.notes)
+        if self.plan is not None:
+            notes += [Note("brought-back", text) for text in brings_back(self.plan.prediction)]
+        return notes
 
     @property
     def running(self) -> bool:
         """Somebody uses the store."""
         holder = None if self.snapshot is None else self.snapshot.holder
         return holder is not None or (self.report is not None and self.report.broker_running)
+
+    def for_start(self) -> Diagnosis:
+        """What of it decides whether a broker may be started: what loses no message counts as harmless."""
+        found = [
+            one
+            if one.effect is not Effect.LACKS or one.messages
+            else replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE)
+            for one in self.findings
+        ]
+        return replace(self, findings=found)
 
     @property
     def filled(self) -> int:
@@ -118,6 +136,8 @@ class Diagnosis:
         if any(one.area is Area.LOG and one.effect in (Effect.GONE, Effect.LOSES) for one in left):
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
+        if not mends:
+            steps += save_steps((one.kind for one in left), self.settings.command)
         return steps
 
     def to_dict(self) -> dict[str, object]:
@@ -198,12 +218,22 @@ def check(
         except (StoreError, UnsupportedError) as error:
             if result.snapshot is None:
                 raise
-            found.append(_not_looked_at(NOT_COMPARED, settings, error))
+            found.append(not_looked_at(NOT_COMPARED, settings, error))
+        except SettingsError as error:
+            # What topics there are decides which queues there have to be.
+            if not any(one.area is Area.CONFIG and one.effect in COUNTS for one in found):
+                raise
+            result.not_read.append(f"queues and index, which weren't compared: {error}")
     if result.report is not None:
         found = list(merged(found, result.report, result.snapshot, foretold, settings))
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)
+    absent = list(_absent(result, found))
+    roots = [settings.root / names.ROCKSDB_STORE for one in absent if one.kind == BROKEN_ROCKSDB_STORE]
+    # Of a database that doesn't open, a comparison says that its keys are missing.
+    found = [one for one in found if one.effect is Effect.UNKNOWN or not _is_below(one.path, roots)]
+    found += absent
     result.findings = _in_order(unique([*result.findings, *found]))
     result.seconds = time.perf_counter() - started
     return result
@@ -228,13 +258,46 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
     try:
         result.plan = plan(snapshot, MOST_READ if quick else None)
     except UnsupportedError as error:
-        result.findings.append(_not_looked_at(NOT_FORETOLD, settings, error))
+        result.findings.append(not_looked_at(NOT_FORETOLD, settings, error))
         return
     unread = result.plan.unread
     if unread is not None:
         text = f"a start reads {unread}, more than a quick look does"
         result.findings.append(_unknown(NOT_FORETOLD, text, settings.root))
+    timers = [name for name in ignored_features(settings.root) if name.startswith("timer")]
+    if timers and any(loss.kind in (*LOG_CUTS, QUEUE_CUT) for loss in result.plan.losses):
+        result.not_read.append(
+            f"what {' and '.join(timers)} hold of messages behind {result.plan.prediction.log_end}"
+        )
+    if quick and result.plan.deleted:
+        topics, messages = result.plan.deleted_topics, counted(sum(result.plan.deleted.values()), "message")
+        result.not_read.append(
+            f"whether {topics} was lost or deleted: {messages} in the log, no queues, and not in "
+            f"{names.CONFIG}/topics.json"
+        )
     result.not_read += _settings_not_there(settings, snapshot)
+
+
+def _is_below(path: str, roots: list[Path]) -> bool:
+    return any(Path(path).is_relative_to(root) for root in roots)
+
+
+def _absent(result: Diagnosis, found: list[Finding]) -> Iterator[Finding]:
+    """What is missing altogether, where nothing was compared, and an index database that doesn't open."""
+    settings, snapshot, plan = result.settings, result.snapshot, result.plan
+    if snapshot is None:
+        return
+    try:
+        yield from (of_problem(one, settings) for one in index_database(settings))
+    except OutputError as error:  # no room for links or copies, without which a database isn't opened
+        result.not_read.append(f"{names.ROCKSDB_STORE}/, whether it opens and what is in it: {error}")
+    if result.report is not None or any(one.kind in NO_LOG for one in found):
+        return
+    makes_all = plan is not None and plan.is_whole and plan.first_read <= plan.prediction.log_start
+    for one in map(partial(of_problem, settings=settings), not_derived(snapshot)):
+        if any(other.area is one.area and other.effect in COUNTS for other in found):
+            continue  # said in detail
+        yield replace(one, effect=Effect.HEALS, remedy=Remedy.START, step="") if makes_all else one
 
 
 def _settings_not_there(settings: StoreSettings, snapshot: Snapshot) -> list[str]:
@@ -253,7 +316,8 @@ def _beside(settings: StoreSettings) -> Iterator[str]:
         yield f"{', '.join(beside)}: the commit log alone doesn't hold them"
 
 
-def _not_looked_at(kind: str, settings: StoreSettings, error: ReputError) -> Finding:
+def not_looked_at(kind: str, settings: StoreSettings, error: ReputError) -> Finding:
+    """What decides, and couldn't be looked at."""
     return Finding(
         kind=kind,
         path=str(error.path or settings.root),

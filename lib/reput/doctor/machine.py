@@ -110,7 +110,7 @@ def machine_checks() -> Iterator[Check]:
     else:
         yield ok(
             "spark",
-            "not installed: rebuild, tail, verify, catalog, demo and recover --apply need reput[spark]",
+            "not installed: rebuild, tail, catalog, demo, and check or mend on a cluster need reput[spark]",
         )
     yield rocksdb()
     yield memory()

@@ -146,7 +146,7 @@ def in_use(settings: StoreSettings) -> Check:
     if holder is None:
         return ok("in-use", "not in use")
     step = (
-        "Stop the broker before anything in place; query, lag, stats, verify, tail and rebuild --out may run."
+        "Stop the broker before anything in place; query, lag, stats, check, tail and rebuild --out may run."
     )
     return warning("in-use", f"by {holder.what}", step)
 

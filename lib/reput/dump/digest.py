@@ -414,7 +414,7 @@ def _read(file: Path) -> tuple[str, set[tuple[str, int]], list[Digest]]:
             raise SettingsError(
                 "the file of digests can't be read",
                 path=file,
-                expected="a file that `reput digest --out` wrote",
+                expected="a file that `reput dump digest --out` wrote",
                 found=error.strerror,
             ) from error
         raise _no_digests(file, 0, "bytes that aren't UTF-8") from error
@@ -445,7 +445,7 @@ def _read(file: Path) -> tuple[str, set[tuple[str, int]], list[Digest]]:
 
 def _no_digests(file: Path, number: int, found: str) -> SettingsError:
     return SettingsError(
-        "this isn't a file that `reput digest --out` wrote, or it is torn",
+        "this isn't a file that `reput dump digest --out` wrote, or it is torn",
         path=file,
         expected=f"a range and its digest in line {number}",
         found=found,

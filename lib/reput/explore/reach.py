@@ -83,7 +83,7 @@ def after_restart(plan: Plan, store: Store) -> Reach:
 
 
 def findings_table(report: Mapping[str, Any]) -> pd.DataFrame:
-    """The findings of ``reput verify --json`` in a few rows: what is wrong with how much of what.
+    """The findings of ``reput check --json`` in a few rows: what is wrong with how much of what.
 
     Returns:
         ``area``, ``kind``, ``what`` (topic; file), ``ranges`` and ``count`` (units, entries, bytes of log).

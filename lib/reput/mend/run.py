@@ -33,7 +33,7 @@ from reput.job.run import rebuild, stage
 from reput.job.summary import Summary, summarize
 from reput.mend.steps import Making, Step, making, steps_of
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.mend_log import Change, MendedLog, WholeMessagesError, mend_log
+from reput.recovery.mend_log import Change, MendedLog, WholeMessagesError, joined, mend_log
 from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
@@ -413,7 +413,7 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSett
     Raises:
         StoreError: a start would still lose something, or leave wrong what was made.
     """
-    closed = [(change.offset, change.end) for change in log.changes if change.kind != "moved-away"]
+    closed = joined((change.offset, change.end) for change in log.changes)
     report = Report(settings.place, None, settings.dialect.name, 0, 0, False)
     for one in found:
         if one.area != LOG or any(start <= one.first and one.end <= end for start, end in closed):

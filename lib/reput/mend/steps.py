@@ -20,6 +20,7 @@ from reput.recovery.replica import Comparison
 from reput.store.space import human
 from reput.words import counted
 
+_TOPICS = "topics.json"
 #: More queues than this aren't made one by one.
 _MOST_QUEUES = 200
 #: What is wrong with a queue that the log has messages of: those can be made one by one.
@@ -120,8 +121,15 @@ class Making:
 
 def wanted(before: Diagnosis) -> list[Finding]:
     """What a mend puts right; nothing where it isn't known what is right."""
-    if any(one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD for one in before.findings):
-        return []
+    for one in before.findings:
+        # Which queues there have to be is said by the topics.
+        no_topics = one.area is Area.CONFIG and Path(one.path).name.startswith(_TOPICS)
+        # A log that has to be mended first, and can't be: queues and index are of it.
+        no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND
+        if one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD:
+            return []
+        if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES):
+            return []
     return [one for one in before.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
 
 

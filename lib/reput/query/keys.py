@@ -76,7 +76,7 @@ class IndexReader:
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
         self._slots = settings.max_hash_slot_num
-        self._verify = settings.command("verify")
+        self._check = settings.command("check")
         length = indexfile.file_length(self._slots, settings.max_index_num)
         self._files: list[_File] = []
         found_lengths: list[int] = []
@@ -157,7 +157,7 @@ class IndexReader:
                     raise StoreError(
                         "a chain of the index is a loop",
                         path=file.path,
-                        next_step=f"Run `{self._verify}`, which says how to repair it",
+                        next_step=f"Run `{self._check}`, which says how to repair it",
                     )
                 ordinal = self._entry(fd, header, ordinal, key_hash, begin, end, found)
 

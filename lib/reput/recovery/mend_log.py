@@ -114,7 +114,7 @@ def mend_log(
         ReputError: there is damage that can't be mended, with what to do instead.
     """
     seen = _Seen(view, copies)
-    for start, end in _merged(damage):
+    for start, end in joined(damage):
         seen.close(start, end)
     found = plan(seen.view)
     # What is cut without a whole message is nothing that a start has to be kept from.
@@ -128,7 +128,7 @@ def mend_log(
     return MendedLog(seen.view, found, seen.changes)
 
 
-def _merged(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
+def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges in order, those that touch as one."""
     result: list[tuple[int, int]] = []
     for start, end in sorted(one for one in ranges if one[0] < one[1]):

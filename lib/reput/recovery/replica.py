@@ -184,15 +184,14 @@ class Comparison:
     @property
     def not_read(self) -> list[str]:
         """What wasn't looked at, and which command does."""
-        plan = self.settings.command("recover", "--plan")
-        return [f"what a start makes of the store as it is: `{plan}` does; the replica's queues and index"]
+        return ["the replica's queues and index"]
 
     @property
     def next_steps(self) -> list[str]:
         """What to do."""
         if not self.taken:
             return []
-        apply = self.settings.command("recover", "--from", str(self.replica), "--apply")
+        apply = self.settings.command("mend", "--from", str(self.replica), "--apply")
         undo = next_command("undo", self.settings.root)
         text = f"With the broker stopped: `{apply}` takes this over, and derives queues and index anew; "
         return [f"{text}`{undo}` takes it back."]

@@ -151,7 +151,7 @@ def _header(descriptor: int, entry: Entry, settings: StoreSettings) -> IndexHead
             offset=HEADER_LENGTH - 4,
             expected=f"an indexCount of 0 to {settings.max_index_num}",
             found=header.index_count,
-            next_step=f"`{settings.command('verify')}` says what else is wrong, and what mends it",
+            next_step=f"`{settings.command('check')}` says what else is wrong, and what mends it",
         )
     return header
 

@@ -49,7 +49,7 @@ JAVA_TEMPORARY = "/tmp"
 DRIVER_MEMORY = "1g"
 #: The commands that need a session if they aren't refused, and words by which they still don't.
 _COMMANDS = frozenset({"rebuild", "tail", "demo", "catalog"})
-_WITHOUT = frozenset({"--help", "-h", "--version", "-V", "--dry-run"})
+_WITHOUT = frozenset({"--help", "-h", "--version", "-V", "--dry-run", "--status", "--stop"})
 #: With these, spark-submit's own way decides how a JVM starts.
 _SETTLED = ("PYSPARK_SUBMIT_ARGS", "SPARK_TESTING")
 _POLL_SECONDS = 0.005

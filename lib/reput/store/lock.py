@@ -360,7 +360,7 @@ def check_output_free(directory: Path) -> None:
 
 
 def _written_to(directory: Path, found: str | None) -> StoreInUseError:
-    stop = next_command("stop", directory)
+    stop = next_command("tail --stop", directory)
     return StoreInUseError(
         "another reput writes here",
         path=directory,

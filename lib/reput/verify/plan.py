@@ -23,7 +23,7 @@ from reput.store.swap import is_pending
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """What ``reput verify`` is asked for.
+    """What ``reput check`` is asked for.
 
     Attributes:
         store: the store; holds ``commitlog/`` unless broker.conf says otherwise.

@@ -186,7 +186,7 @@ def refuse_other_hosts(runner: Runner, directory: Path) -> None:
             path=directory,
             expected="--master local[*]",
             found="tasks on other hosts",
-            next_step="Run this on the store's host, or several stores each on its own: verify-many",
+            next_step="Run this on the store's host, or name the store with its host: HOST:/PATH",
         )
 
 

@@ -269,7 +269,7 @@ def test_commands_read_topics_of_a_store_of_files_from_rocksdb(tmp_path: Path) -
     options = ["-c", str(broker_conf(store)), "--rocketmq-version", "5.5.0"]
     conf = broker_conf(store)
     conf.write_text(f"{conf.read_text()}\nconfigManagerVersion=v2\n")
-    shown = run("topics", str(store.root), "--topic", "Orders", "--json", *options).stdout
+    shown = run("stats", "--topics", str(store.root), "--topic", "Orders", "--json", *options).stdout
     (orders,) = json.loads(shown)["topics"]
     assert (orders["read_queue_nums"], orders["write_queue_nums"], orders["perm"]) == (9, 8, 6)
     shutil.rmtree(store.root / names.CONSUME_QUEUE / "Payments")

@@ -1,4 +1,4 @@
-"""``reput digest``."""
+"""``reput dump digest``."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reput.cli import app as commands
 from reput.cli.arguments import AsJson, BrokerConf, Store, WrittenBy
-from reput.cli.commands import LOOK
 from reput.cli.output import Output, ProgressDisplay, at_most, fact_lines, settings_lines
 from reput.config.stand_in import here
 from reput.errors import SettingsError
@@ -20,17 +18,16 @@ from reput.words import counted
 if TYPE_CHECKING:
     from reput.dump.digest import Compared, Written
 
-_EXAMPLES = """**Examples**
+EXAMPLES = """**Examples**
 
 On one host, and with that file on another one:
 
-    reput digest /data/store --out store.digest --broker-conf broker.conf
+    reput dump digest /data/store --out store.digest --broker-conf broker.conf
 
-    reput digest /data/store --against store.digest --broker-conf broker.conf
+    reput dump digest /data/store --against store.digest --broker-conf broker.conf
 """
 
 
-@commands.app.command("digest", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def digest_command(
     store: Store,
     out: Annotated[
