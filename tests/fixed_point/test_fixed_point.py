@@ -1,4 +1,4 @@
-"""Whatever is damaged, a mend comes to rest: a share of what ``make fixed-point`` tries, over golden stores."""
+"""Whatever is damaged, a mend comes to rest: a share of ``make fixed-point``, over golden stores."""
 
 from __future__ import annotations
 
