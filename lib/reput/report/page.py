@@ -53,7 +53,7 @@ _WORDS: dict[str, str] = {
     SOUND: "sound",
     ATTENTION: "look at this",
     BROKEN: "broken",
-    **VERDICTS,
+    **{str(sort): said for sort, said in VERDICTS.items()},
 }
 #: The colours of verdicts and of sections of findings.
 _LEVELS = {
