@@ -433,9 +433,9 @@ def test_a_store_that_no_broker_could_load_has_a_page(tmp_path: Path) -> None:
     facts = _facts(tmp_path)
     assert facts.log is not None
     assert facts.log.messages == 12
-    assert [(one.kind, one.path) for one in facts.findings] == [("unreadable", str(tmp_path / "checkpoint"))]
-    assert facts.verdict.headline == "Files of this store can't be read."
-    assert b"unreadable" in render(facts)
+    assert ("not-a-file", str(tmp_path / "checkpoint")) in [(one.kind, one.path) for one in facts.findings]
+    assert facts.verdict.headline == "A broker doesn't start on this store."
+    assert b"not-a-file" in render(facts)
 
 
 def test_a_queue_file_between_two_units(tmp_path: Path) -> None:
