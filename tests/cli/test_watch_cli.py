@@ -145,7 +145,8 @@ def test_a_broker_conf_in_the_environment_is_the_followed_stores(
     said = reput("tail", "--status", out, "--json")
     assert (said.code, json.loads(said.stdout)["command"]) == (0, "tail --status")
     assert json.loads(reput("tail", "--stop", out, "--json").stdout)["command"] == "tail --stop"
-    assert reput("tail", "--status", out, "--broker-conf", "/nowhere/broker.conf").code == 2
+    named = reput("tail", "--status", out, "--broker-conf", "/nowhere/broker.conf")
+    assert "lag        unknown: /nowhere/broker.conf" in named.stdout
 
 
 @pytest.mark.spark
