@@ -61,9 +61,12 @@ def segment_events(
             yield "blank", base + at
             return
         is_end = status is Status.UNWRITTEN and not any(data[at:])
-        if properties.endswith(b"\0") or (not is_end and any(map(_is_no_pair, properties.split(b"\x02")))):
+        is_torn = properties.endswith(b"\0") or (
+            not is_end and any(map(_is_no_pair, properties.split(b"\x02")))
+        )
+        if is_torn:
             yield "damage", "torn-properties", base + at - len(properties), base + at, True
-        properties = b""
+        before, properties = properties, b""
         if is_end:
             if last:
                 yield "unwritten", base + at
@@ -84,7 +87,12 @@ def segment_events(
         )
         following_at = extents.resume(at, len(data)).position
         if following_at < 0:
-            if last:
+            older = _left_by_a_cut(array, base, at, v2, timestamp) if last and not entries else None
+            if older is not None:
+                if before and not is_torn and older.endswith(b"\x02") > before.endswith(b"\x02"):
+                    yield "damage", "torn-properties", base + at - len(before), base + at, True
+                yield "unwritten", base + at
+            elif last:
                 yield "damage", "torn-tail", base + at, base + at, False
             else:
                 yield "damage", _KIND[status], base + at, base + size, False
@@ -93,8 +101,24 @@ def segment_events(
         at = following_at
 
 
+def _left_by_a_cut(array: np.ndarray, base: int, at: int, v2: bool, timestamp: int) -> bytes | None:
+    """The properties of the first whole message behind, if it is older than the log's last one."""
+    if array[at + 4 : at + 8].tobytes() in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
+        return None
+    for place in range(at, len(array)):
+        found = reference.frame(array.data, base, place, v2, False)
+        if isinstance(found, Frame):
+            message = commitlog.decode(array.data, place)
+            if commitlog.body_crc(message.body) == message.body_crc:
+                return message.properties if message.store_timestamp < timestamp else None
+    return None
+
+
 def _is_no_pair(entry: bytes) -> bool:
-    return entry != b"" and b"\x01" not in entry[1:]
+    if not entry:
+        return False
+    text = entry.replace(b"\x01", b"") if entry.count(b"\x01") > 1 else entry.partition(b"\x01")[0]
+    return b"\x01" not in entry[1:] or entry[:1] == b"\x01" or any(byte < 32 for byte in text)
 
 
 def _scan(

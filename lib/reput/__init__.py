@@ -12,19 +12,20 @@ from typing import TYPE_CHECKING
 from reput.lazily import lazily
 
 if TYPE_CHECKING:
-    from reput.api.store import Store, open, rebuild  # noqa: A004 - reput.open, as gzip.open
+    from reput.api.store import Store, mend, open, rebuild  # noqa: A004 - reput.open, as gzip.open
     from reput.errors import ReputError
     from reput.spark.sessions import session
 
 __version__ = "1.0.0"
 
-__all__ = ["ReputError", "Store", "open", "rebuild", "session"]
+__all__ = ["ReputError", "Store", "mend", "open", "rebuild", "session"]
 
 __getattr__ = lazily(
     __name__,
     {
         "ReputError": "errors",
         "Store": "api.store",
+        "mend": "api.store",
         "open": "api.store",
         "rebuild": "api.store",
         "session": "spark.sessions",

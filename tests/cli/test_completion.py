@@ -58,7 +58,7 @@ def shell(
 
 
 def test_findings_to_save(shell: Shell, store: GoldenStore) -> None:
-    assert shell("export", store.root, "--finding", "units-") == ["units-missing"]
+    assert shell("export", store.root, "--finding", "missing-u") == ["missing-unit"]
     assert shell("export", store.root, "--queue", "Ord") == shell("query", store.root, "--queue", "Ord")
 
 

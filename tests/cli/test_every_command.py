@@ -209,7 +209,7 @@ UNMOUNTED = {
     "query --queue Orders:0 --at 0": (2, "commitlog"),
     "query --topic Orders --key k": (2, "commitlog"),
     "export -o OUT": (2, "commitlog"),
-    "export --finding units-missing -o OUT": (2, "commitlog"),
+    "export --finding missing-unit -o OUT": (2, "commitlog"),
     "dump digest -o OUT": (2, "commitlog"),
     "lag": (2, "commitlog"),
     "stats --topics": (2, "commitlog"),

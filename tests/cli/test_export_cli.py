@@ -23,23 +23,22 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> GoldenStore:
     return store
 
 
-def test_the_name_of_a_finding_is_copied_from_the_plan(
+def test_the_name_of_a_finding_is_copied_from_a_check(
     reput: Command, store: GoldenStore, tmp_path: Path
 ) -> None:
     conf = ("--broker-conf", broker_conf(store), "--rocketmq-version", store.version)
-    plan = json.loads(reput("recover", store.root, "--plan", *conf, "--json").stdout)
-    kinds = {loss["kind"] for loss in plan["unrepaired"]}
-    assert "units-missing" in kinds
+    check = json.loads(reput("check", store.root, *conf, "--json").stdout)
+    missing = sum(one["count"] for one in check["findings"] if one["kind"] == "missing-unit")
+    assert missing > 0
+    assert not any("export" in step for step in check["next_steps"])
     out = tmp_path / "stranded.jsonl"
-    said = reput("export", store.root, "--finding", "units-missing", "-o", out, *conf)
+    said = reput("export", store.root, "--finding", "missing-unit", "-o", out, *conf)
     assert said.code == 0, said.stderr
     count = len(out.read_bytes().splitlines())
-    assert said.stdout.startswith(f"Saved {count} messages of units-missing, ")
-    assert count >= sum(loss["count"] for loss in plan["unrepaired"] if loss["kind"] == "units-missing") > 0
-    assert (
-        f"next       `reput resend {out} --name-server HOST:9876 --dry-run`; if the store is repaired"
-        in said.stdout
-    )
+    assert said.stdout.startswith(f"Saved {count} messages of missing-unit, ")
+    assert count == missing
+    assert f"next       `reput mend {store.root} " in said.stdout
+    assert "reput resend" not in said.stdout, "what a mend brings back would come twice"
     document = json.loads(
         reput("export", store.root, "--finding", "no-queues", "-o", out, *conf, "--force", "--json").stdout
     )
@@ -90,7 +89,7 @@ def test_a_full_device_is_said(store: GoldenStore) -> None:
         (["-o", "x", "--half"], "--half without --as store"),
         (["-o", "x", "--queue", "Orders:x"], "a queue can't be understood"),
         (["-o", "x", "--start", "9", "--end", "9"], "isn't before"),
-        (["-o", "x", "--finding", "units-missin"], "Did you mean units-missing?"),
+        (["-o", "x", "--finding", "missing-uni"], "Did you mean missing-unit?"),
     ],
 )
 def test_what_does_not_go_together_is_refused(

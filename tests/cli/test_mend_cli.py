@@ -45,7 +45,7 @@ def test_steps_are_said_taken_and_taken_back(reput: Command, store: GoldenStore)
     assert planned.code == 4
     assert "  steps      1. move commitlog/notes.txt aside" in planned.stdout
     assert "close 1 damaged place of the log" in planned.stdout
-    assert "make all queues anew" in planned.stdout
+    assert "anew from the log" in planned.stdout
     assert "--apply" in planned.stdout
     assert files(store) == before
     applied = reput("mend", *options(store), "--apply")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer.main
+from reput.recovery.mending import _refuse_unproven
 
 from reput.broker.snapshot import take
 from reput.cli import app as cli
@@ -20,7 +21,6 @@ from reput.format import names
 from reput.next_command import next_command
 from reput.query.keys import IndexReader
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.mending import _refuse_unproven
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.store.lock import OutputLock

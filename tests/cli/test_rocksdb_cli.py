@@ -210,7 +210,7 @@ def test_a_report_and_an_export_of_what_rocksdb_lacks(reput: Command, tmp_path: 
     _put(path, rocksdbqueue.UNITS, rocksdbqueue.unit_key(b"Orders", 1, 7), None)
     exported = tmp_path / "saved.jsonl"
     words = [store.root, *options(store)]
-    assert reput("export", *words, "--finding", "units-missing", "-o", exported).code == 0
+    assert reput("export", *words, "--finding", "missing-unit", "-o", exported).code == 0
     (line,) = [one for one in lines(exported.read_text()) if one.get("type", "message") == "message"]
     assert (line["topic"], line["queue_id"], line["queue_offset"]) == ("Orders", 1, 7)
     # A last message that RocksDB doesn't know of.
@@ -232,7 +232,7 @@ def test_all_messages_can_be_exported_and_counted(
     store = stores["5.5.0-rocksdb-index"]
     words = [store.root, *options(store)]
     whole = json.loads(reput("export", *words, "-o", tmp_path / "all.jsonl", "--json").stdout)
-    missing = reput("export", *words, "--finding", "units-missing", "-o", tmp_path / "none.jsonl")
+    missing = reput("export", *words, "--finding", "missing-unit", "-o", tmp_path / "none.jsonl")
     assert (missing.code, (tmp_path / "none.jsonl").exists()) == (0, False)
     counted = json.loads(reput("stats", *words, "--json").stdout)
     assert whole["messages"] == counted["total"]["messages"]

@@ -32,7 +32,7 @@ READS = {
     "query STORE CONF --topic Orders --key order": (INDEX,),
     "lag STORE CONF": (QUEUES, OFFSETS),
     "digest STORE CONF -o NEW": (QUEUES,),
-    "export STORE CONF --finding units-missing -o NEW": (QUEUES,),
+    "export STORE CONF --finding missing-unit -o NEW": (QUEUES,),
     "dump consumequeue STORE": (QUEUES,),
     "dump index STORE/rocksdbstore": (INDEX,),
     "dump config STORE": (TOPICS, OFFSETS),

@@ -166,7 +166,7 @@ def measure(version: str, directory: Path, only: Sequence[str] = ()) -> list[Row
 
 
 #: What the plan says of queues; the rest, such as index files, isn't looked at here.
-_OF_QUEUES = ("units-", "queue-", "past-log-end", "broken-rocksdb")
+_OF_QUEUES = ("missing-unit", "misplaced-unit", "queue-", "past-log-end", "broken-rocksdb")
 
 
 def predicted(version: str, root: Path, config: Mapping[str, object]) -> Predicted:
@@ -186,7 +186,7 @@ def predicted(version: str, root: Path, config: Mapping[str, object]) -> Predict
 
 
 #: Of these a count says how many messages a consumer doesn't get.
-_COUNTED = ("units-missing", "units-displaced", "queue-begins-late", "queue-ends-early", "past-log-end")
+_COUNTED = ("missing-unit", "misplaced-unit", "queue-begins-late", "queue-ends-early", "past-log-end")
 
 
 def disagreement(row: Row) -> str | None:

@@ -87,7 +87,7 @@ def test_a_broker_waits_for_a_fifo(version: str, tmp_path: Path) -> None:
             assert loading.is_alive(), f"{name}: the broker doesn't wait"
             os.close(os.open(path, os.O_WRONLY))  # now it goes on
             loading.join()
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def _loaders(jvm: Jvm, root: Path) -> dict[str, Callable[[], bool]]:

@@ -23,5 +23,5 @@ def test_a_start_on_queues_in_rocksdb_is_predicted(version: str, tmp_path: Path)
     wrong = {(row.damage, row.stop): found for row in rows if (found := disagreement(row))}
     assert wrong == {}
     kinds = {(row.damage, row.stop): row.reput.kinds for row in rows if row.reput is not None}
-    assert kinds["gone", "stopped"] == {"units-missing": 1}
+    assert kinds["gone", "stopped"] == {"missing-unit": 1}
     assert kinds["gone", "crashed"] == {}

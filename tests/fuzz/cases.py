@@ -12,6 +12,7 @@ from pathlib import Path
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.diagnosis.absent import not_derived
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT
@@ -19,7 +20,6 @@ from reput.format.consumequeueext import HEAD_LENGTH, place_of
 from reput.format.indexfile import FIRST_ORDINAL, PREVIOUS, TIME_DIFF, IndexHeader
 from reput.log.parts import cut
 from reput.log.segments import discover
-from reput.recovery.check import check_snapshot
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.source import messages
@@ -294,7 +294,7 @@ class Cases:
         with self._unchanged():
             try:
                 snapshot = take(settings)
-                met = check_snapshot(snapshot).problems
+                met = [*snapshot.problems, *not_derived(snapshot)]
             except ReputError as error:
                 self._told[f"check: {type(error).__name__}"] += 1
                 str(error)
@@ -307,10 +307,10 @@ class Cases:
                 self._told[f"plan: {type(error).__name__}"] += 1
                 str(error)
                 return
-        planned.to_dict()
+        planned.facts()
         for loss in (*planned.losses, *planned.unrepaired):
             self._told[f"plan: {loss.kind}"] += 1
-        if planned.exit_code == 0:
+        if not planned.loses:
             self._told["plan: nothing is lost"] += 1
 
     def _repairs(self, _change: Change) -> None:

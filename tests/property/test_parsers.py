@@ -19,14 +19,13 @@ from hypothesis import strategies as st
 
 from reput.broker import files as recovery_files
 from reput.broker.config_files import config_problems
-from reput.broker.files import StoreFile
-from reput.broker.last_place import last_place
 from reput.broker.snapshot import take
 from reput.config.evidence import look
 from reput.config.java_properties import parse as parse_properties_file
 from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import DLedgerSettings, StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
+from reput.diagnosis.absent import not_derived
 from reput.dump import index as dump_index
 from reput.dump.checkpoint import read as read_checkpoint
 from reput.dump.consumequeue import dump as dump_queue
@@ -36,7 +35,6 @@ from reput.errors import ReputError
 from reput.export.apart import Apart
 from reput.export.records import line_of, message_of
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties, rocksdbconfig
-from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
@@ -45,7 +43,6 @@ from reput.lag import lag
 from reput.log import committed
 from reput.output.journal import journal
 from reput.output.ledger.ledger import Ledger
-from reput.recovery.check import check_snapshot
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
 from reput.resend.keys import access_keys
@@ -223,15 +220,6 @@ def test_files_are_dumped_or_refused(
             assert len([event.to_dict() for event in dump_queue(queue, start, end)]) <= 4 * (end + 3)
 
     answered(dump)
-
-
-@settings(max_examples=examples(120))
-@given(any_of(DUMPED["queue"]), st.sampled_from([UNIT_LENGTH, BATCH_UNIT]))
-@example(b"", UNIT_LENGTH)
-def test_a_last_unit_leads_to_a_place_or_nowhere(place: Path, data: bytes, unit_length: int) -> None:
-    path = place / names.offset_name(0)
-    path.write_bytes(data)
-    assert last_place([StoreFile(str(path), 0)], len(data), unit_length) >= -1
 
 
 @settings(max_examples=examples(200))
@@ -500,10 +488,8 @@ def test_strange_names_in_a_store_are_told(strange: list[tuple[str, bytes, bytes
                     path.write_bytes(content)
 
         def look() -> None:
-            found = check_snapshot(
-                take(StoreSettings.load(root, directory / "broker.conf", "5.5.0"))
-            ).problems
-            json.dumps([problem.to_dict() for problem in found])
+            snapshot = take(StoreSettings.load(root, directory / "broker.conf", "5.5.0"))
+            json.dumps([problem.to_dict() for problem in (*snapshot.problems, *not_derived(snapshot))])
 
         answered(look)
         options = VerifyOptions(root, broker_conf=directory / "broker.conf", rocketmq_version="5.5.0")

@@ -7,8 +7,9 @@ from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 
+from reput.diagnosis.verdict import Sort, Verdict
 from reput.format.commitlog import Record
-from reput.report.facts import Facts, QueueFacts, QueueTotals, Verdict
+from reput.report.facts import Facts, QueueFacts, QueueTotals
 from tests.stores import LogWriter
 
 #: Names that would break out of a page that prints them as they are: of an element, an attribute, a script.
@@ -83,7 +84,7 @@ def many_queues(count: int, **changes: object) -> Facts:
         rocketmq_version="5.5",
         reput_version="0",
         made_at=MORNING + 60_000,
-        verdict=Verdict("sound", "nothing-found", "Nothing wrong was found."),
+        verdict=Verdict(Sort.START, "/data/store", "start it", "nothing is wrong for RocketMQ 5.5"),
         queues=queues,
         queue_totals=QueueTotals(count, -(-count // 8), count, count * 6_000_000, sum(range(count)), 0),
     )

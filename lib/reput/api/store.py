@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from reput.dump.wanted import Wanted
     from reput.job import Summary
     from reput.lag import LagReport
+    from reput.mend.run import Mended
     from reput.query import Message, QueryStore
     from reput.report.facts import QueueFacts
     from reput.report.topics import TopicList
@@ -30,6 +31,8 @@ AnyPath = str | PathLike[str]
 Time = int | datetime
 #: ``"Orders"``, ``"Orders:3"`` or ``("Orders", 3)``.
 Queue = str | tuple[str, int | None]
+#: Methods of 1.0, and what has taken their place.
+_OLD_NAMES = {"verify": "check()", "plan": "check(quick=True).plan"}
 
 
 class Store:
@@ -53,6 +56,15 @@ class Store:
 
     def __repr__(self) -> str:
         return f"reput.Store({str(self.path)!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what has taken the place of a method that is gone.
+
+        Raises:
+            AttributeError: there is no such attribute.
+        """
+        text = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(f"{text}: it is {_OLD_NAMES[name]} now" if name in _OLD_NAMES else text)
 
     @cached_property
     def settings(self) -> StoreSettings:
@@ -285,6 +297,42 @@ def rebuild(
         index=index,
     )
     return run(options, _starter(spark))
+
+
+def mend(
+    path: AnyPath,
+    *,
+    apply: bool = False,
+    replica: AnyPath | None = None,
+    spark: SparkSession | None = None,
+    broker_conf: AnyPath | None = None,
+    rocketmq_version: str | None = None,
+) -> Mended:
+    """Say what puts a store right, or do it; ``reput undo`` takes it back.
+
+    Args:
+        path, broker_conf, rocketmq_version: see :class:`Store`.
+        apply: do it, with the broker stopped. A run that was killed is finished, or given up, first.
+        replica: a slave, a backup or a copy, to take what is damaged or missing in the log from.
+        spark: a session of :func:`reput.session`; None for this host's processes.
+
+    Raises:
+        ReputError: refused or failed. What was there is unchanged, or the same call finishes what was begun.
+    """
+    from reput.job.options import RebuildOptions
+    from reput.mend.run import mend as run
+
+    options = RebuildOptions(
+        Path(path),
+        broker_conf=None if broker_conf is None else Path(broker_conf),
+        rocketmq_version=rocketmq_version,
+    )
+    return run(
+        options,
+        None if replica is None else Path(replica),
+        apply=apply,
+        start_spark=None if spark is None else lambda: spark,
+    )
 
 
 def _starter(spark: SparkSession | None) -> Callable[[], SparkSession]:

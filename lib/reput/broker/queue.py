@@ -46,10 +46,6 @@ class QueueFile(ModelFile):
 class QueueModel(MappedFiles[QueueFile]):
     """A consume queue, changed as a broker changes it; the files stay as they are.
 
-    Args:
-        heads: the first bytes of files that somebody else has just read, without the zeros at their end, by
-            their path; those of this queue are taken out.
-
     Attributes:
         max_physical: physical offset after the last message that it knows of, -1 at first.
         min_logic: byte offset of the first unit that counts.
@@ -63,14 +59,8 @@ class QueueModel(MappedFiles[QueueFile]):
         files: Sequence[StoreFile],
         file_size: int,
         ext: ExtModel | None = None,
-        heads: dict[str, bytes] | None = None,
     ) -> None:
         super().__init__([QueueFile(file.base, file.place, file_size) for file in files], file_size)
-        if heads:
-            length = min(HEAD, file_size // UNIT_LENGTH * UNIT_LENGTH)
-            for file in self.files:
-                head = heads.pop(file.place or "", None)
-                file.head = None if head is None else head.ljust(length, b"\0")
         self.ext = ext
         self.max_physical = -1
         self.min_logic = 0
@@ -309,18 +299,6 @@ class QueueModel(MappedFiles[QueueFile]):
                 unit = self._units(file, at // UNIT_LENGTH, 1)[0]
                 return int(unit["position"]), int(unit["size"])
         return None
-
-    def counting(self, file: QueueFile) -> NDArray[np.void]:
-        """The units of a file on disk that count.
-
-        Raises:
-            OSError: it can't be read.
-        """
-        if file.place is None:
-            return np.empty(0, UNIT)
-        if file.head is not None and len(file.head) >= file.wrote:
-            return np.frombuffer(file.head, UNIT, file.wrote // UNIT_LENGTH)
-        return mapped(file.place, self.file_size)[: file.wrote].view(UNIT)
 
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.

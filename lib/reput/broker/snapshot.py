@@ -227,7 +227,7 @@ def _log_gaps(settings: StoreSettings, log: Listing, size: int) -> Iterator[Prob
     return gaps(files, size, "missing-segments", step, _wrong_files(log))
 
 
-def _up_to_gap(files: Sequence[StoreFile], size: int) -> Sequence[StoreFile]:
+def _up_to_gap(files: tuple[StoreFile, ...], size: int) -> tuple[StoreFile, ...]:
     """Segments, without those behind the last gap that nothing was written to.
 
     A broker makes a segment ahead of time, and one that it cuts its log before stays
@@ -507,7 +507,7 @@ def _own_files(settings: StoreSettings) -> Iterator[Problem]:
         except FileNotFoundError:
             continue
         except OSError as error:
-            found = error.strerror
+            found = error.strerror or str(error)
             if name != names.ABORT:
                 outcome = "the broker doesn't start"
             elif not settings.dialect.recovery.switches_queue_types or found == DEVICE:

@@ -36,7 +36,7 @@ from reput.cli.output import (
 )
 from reput.cli.times import moment
 from reput.config.stand_in import here
-from reput.diagnosis.finding import COUNTS, Effect
+from reput.diagnosis.finding import COUNTS, TITLES
 from reput.errors import OutputError, SettingsError
 from reput.remote.place import is_url, url_of
 from reput.store.files import new_file, reporting, write_atomically
@@ -81,17 +81,6 @@ Stores on the brokers' own hosts, where a Spark worker runs:
     reput check broker-a:/data/store broker-b:/data/store --master spark://host:7077 --at-once 2
 """
 
-#: How a section of findings is called.
-_TITLES = {
-    Effect.BLOCKS: "stops at",
-    Effect.UNKNOWN: "not known",
-    Effect.LOSES: "loses",
-    Effect.LACKS: "wrong",
-    Effect.GONE: "gone",
-    Effect.HEALS: "put right by the start",
-    Effect.HARMLESS: "harmless",
-}
-
 
 @commands.app.command("check", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def check_command(
@@ -100,6 +89,13 @@ def check_command(
         bool,
         typer.Option(
             "--quick", help="Read only what a start reads, at most 3 GiB of the log; compare nothing."
+        ),
+    ] = False,
+    for_start: Annotated[
+        bool,
+        typer.Option(
+            "--for-start",
+            help="--quick for a guard before the broker: what loses no message is no reason (conf/guard).",
         ),
     ] = False,
     against: Annotated[
@@ -169,6 +165,7 @@ def check_command(
     from reput.verify import VerifyOptions, verify_against
 
     with Output(as_json, interrupted="nothing was changed") as output:
+        quick = quick or for_start
         if force and page is None:
             raise SettingsError("--force is about the page", expected="--out FILE with it", found="none")
         several = are_several(stores, history, page, at_once)
@@ -209,6 +206,7 @@ def check_command(
                 warn_of_unknown(store, queue)
                 if again is None:
                     found = check(options, start_spark, display.update, quick=quick)
+                    found = found.for_start() if for_start else found
                 else:
                     kept = check_again(options, again, start_spark, display.update)
                     found = kept.diagnosis
@@ -359,7 +357,7 @@ def finding_lines(findings: Sequence[Finding], root: Path) -> Iterator[str]:
     """A section for each effect; each kind once, with the first of its findings."""
     if not any(one.effect in COUNTS for one in findings):
         yield "  findings   none" if not findings else "  findings   none that matters"
-    for effect, title in _TITLES.items():
+    for effect, title in TITLES.items():
         some = [one for one in findings if one.effect is effect]
         if not some:
             continue

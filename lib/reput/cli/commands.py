@@ -31,12 +31,12 @@ _OLD_COMMANDS = {
     "status": "`reput tail --status DIR` says how an output stands",
     "stop": "`reput tail --stop DIR` ends the tail that writes there",
 }
-#: What options were called before, by command: they go on working, with a note.
+#: What options were called before, by command: they go on working, with a note; "" of one that isn't needed.
 OLD_OPTIONS = {
     "query": {"--from": "--since", "--max": "--limit", "--count": "--limit", "--body": "--bodies"},
     "dump commitlog": {"--body": "--bodies", "--tag": "--tags"},
     "export": {"--tag": "--tags"},
-    "report": {"--output": "--out"},
+    "report": {"--output": "--out", "--no-log": "--quick", "--verify": ""},
     "stats": {"--top": "--limit"},
 }
 
@@ -97,8 +97,10 @@ def _renamed(words: list[str], old: dict[str, str], command: Any) -> list[str]:
         name, equals, value = word.partition("=")
         if name in old and (not found or found[-1] not in valued):
             if name not in said:
-                told(f"{name} is called {old[name]} now")
+                told(f"{name} is called {old[name]} now" if old[name] else f"{name} isn't needed any more")
                 said.add(name)
+            if not old[name]:
+                continue
             word = old[name] + equals + value
         found.append(word)
     return found

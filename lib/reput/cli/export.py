@@ -49,9 +49,9 @@ if TYPE_CHECKING:
 
 EXAMPLES = """**Examples**
 
-The messages that no queue leads to, as `recover --plan` or `verify` names them:
+The messages that no queue leads to, as `reput check` names them:
 
-    reput export /data/store --finding units-missing --queue orders:3 -o stranded.jsonl
+    reput export /data/store --finding missing-unit --queue orders:3 -o stranded.jsonl
 
 Ten messages of a topic, to look at:
 
@@ -104,7 +104,7 @@ def export_command(
             "--finding",
             metavar="KIND",
             autocompletion=findings,
-            help="Only messages of this finding, as check, recover or verify name it, e.g. units-missing.",
+            help="Only messages of this finding, as `reput check` names it, e.g. missing-unit.",
         ),
     ] = None,
     start: Annotated[

@@ -4,31 +4,37 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.broker.config_files import missing_config
 from reput.broker.snapshot import Snapshot, take
 from reput.config.settings import StoreSettings
+from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
 from reput.diagnosis.derived import merged
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
-from reput.diagnosis.start import NO_LOG, of_start, unique
+from reput.diagnosis.start import LOG_CUTS, NO_LOG, QUEUE_CUT, of_problem, of_start, unique
 from reput.diagnosis.verdict import Verdict, verdict
-from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
+from reput.errors import OutputError, ReputError, SettingsError, StoreError, UnsupportedError
+from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
+from reput.replay.stranded import save_steps
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import MEASURES, Note, Report, key_of
+from reput.words import counted
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reput.verify.proofs import Remembering
 
+_TOPICS = "topics.json"
 #: A start that isn't foretold, or a comparison that isn't made: what decides is not known.
 NOT_FORETOLD, NOT_COMPARED = "not-foretold", "not-compared"
 
@@ -73,6 +79,16 @@ class Diagnosis:
         holder = None if self.snapshot is None else self.snapshot.holder
         return holder is not None or (self.report is not None and self.report.broker_running)
 
+    def for_start(self) -> Diagnosis:
+        """What of it decides whether a broker may be started: what loses no message counts as harmless."""
+        found = [
+            one
+            if one.effect is not Effect.LACKS or one.messages
+            else replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE)
+            for one in self.findings
+        ]
+        return replace(self, findings=found)
+
     @property
     def filled(self) -> int:
         """Messages that the log has lost, and whose places in queues are filled."""
@@ -108,19 +124,35 @@ class Diagnosis:
         return self.verdict.exit_code
 
     @property
+    def mendable(self) -> list[Finding]:
+        """What a mend puts right; nothing where it isn't known what is right."""
+        for one in self.findings:
+            # Which queues there have to be is said by the topics.
+            no_topics = one.area is Area.CONFIG and Path(one.path).name.startswith(_TOPICS)
+            # A log that has to be mended first, and can't be: queues and index are of it.
+            no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND
+            if one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD:
+                return []
+            if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES):
+                return []
+        return [one for one in self.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
+
+    @property
     def next_steps(self) -> list[str]:
         """What to do, in order; nothing where nothing can be done."""
         left = [one for one in self.findings if one.effect in COUNTS]
         by_hand = [one.step for one in left if one.remedy is Remedy.BY_HAND and one.step]
         steps = list(dict.fromkeys(by_hand))
-        mends = any(one.remedy is Remedy.MEND for one in left)
-        if mends:
+        if self.mendable:
             stopped = "With the broker stopped: " if self.running else ""
             mend = self.settings.command("mend")
             steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")
-        if any(one.area is Area.LOG and one.effect in (Effect.GONE, Effect.LOSES) for one in left):
+        of_log = [one for one in left if one.area is Area.LOG or one.kind == QUEUE_CUT]
+        if any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log):
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
+        if not mends:
+            steps += save_steps((one.kind for one in left), self.settings.command)
         return steps
 
     def to_dict(self) -> dict[str, object]:
@@ -201,7 +233,7 @@ def check(
         except (StoreError, UnsupportedError) as error:
             if result.snapshot is None:
                 raise
-            found.append(_not_looked_at(NOT_COMPARED, settings, error))
+            found.append(not_looked_at(NOT_COMPARED, settings, error))
         except SettingsError as error:
             # What topics there are decides which queues there have to be.
             if not any(one.area is Area.CONFIG and one.effect in COUNTS for one in found):
@@ -212,6 +244,12 @@ def check(
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)
+        found = [_alone(one) for one in found]
+    absent = list(_absent(result, found))
+    roots = [settings.root / names.ROCKSDB_STORE for one in absent if one.kind == BROKEN_ROCKSDB_STORE]
+    # Of a database that doesn't open, a comparison says that its keys are missing.
+    found = [one for one in found if one.effect is Effect.UNKNOWN or not _is_below(one.path, roots)]
+    found += absent
     result.findings = _in_order(unique([*result.findings, *found]))
     result.seconds = time.perf_counter() - started
     return result
@@ -236,13 +274,56 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
     try:
         result.plan = plan(snapshot, MOST_READ if quick else None)
     except UnsupportedError as error:
-        result.findings.append(_not_looked_at(NOT_FORETOLD, settings, error))
+        result.findings.append(not_looked_at(NOT_FORETOLD, settings, error))
         return
     unread = result.plan.unread
     if unread is not None:
         text = f"a start reads {unread}, more than a quick look does"
         result.findings.append(_unknown(NOT_FORETOLD, text, settings.root))
+    timers = [name for name in ignored_features(settings.root) if name.startswith("timer")]
+    if timers and any(loss.kind in (*LOG_CUTS, QUEUE_CUT) for loss in result.plan.losses):
+        result.not_read.append(
+            f"what {' and '.join(timers)} hold of messages behind {result.plan.prediction.log_end}"
+        )
+    if quick and result.plan.deleted:
+        topics, messages = result.plan.deleted_topics, counted(sum(result.plan.deleted.values()), "message")
+        result.not_read.append(
+            f"whether {topics} was lost or deleted: {messages} in the log, no queues, and not in "
+            f"{names.CONFIG}/topics.json"
+        )
     result.not_read += _settings_not_there(settings, snapshot)
+
+
+def _alone(one: Finding) -> Finding:
+    """What a start leaves, where nothing was compared.
+
+    A light queue may be as its broker wrote it: a message that names it twice has two queueOffsets.
+    """
+    if one.kind == "misplaced-unit" and str(one.topic).startswith(commitlog.LMQ_PREFIX.decode()):
+        return replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE, step="")
+    return one
+
+
+def _is_below(path: str, roots: list[Path]) -> bool:
+    return any(Path(path).is_relative_to(root) for root in roots)
+
+
+def _absent(result: Diagnosis, found: list[Finding]) -> Iterator[Finding]:
+    """What is missing altogether, where nothing was compared, and an index database that doesn't open."""
+    settings, snapshot, plan = result.settings, result.snapshot, result.plan
+    if snapshot is None:
+        return
+    try:
+        yield from (of_problem(one, settings) for one in index_database(settings))
+    except OutputError as error:  # no room for links or copies, without which a database isn't opened
+        result.not_read.append(f"{names.ROCKSDB_STORE}/, whether it opens and what is in it: {error}")
+    if result.report is not None or any(one.kind in NO_LOG for one in found):
+        return
+    makes_all = plan is not None and plan.is_whole and plan.first_read <= plan.prediction.log_start
+    for one in map(partial(of_problem, settings=settings), not_derived(snapshot)):
+        if any(other.area is one.area and other.effect in COUNTS for other in found):
+            continue  # said in detail
+        yield replace(one, effect=Effect.HEALS, remedy=Remedy.START, step="") if makes_all else one
 
 
 def _settings_not_there(settings: StoreSettings, snapshot: Snapshot) -> list[str]:
@@ -261,7 +342,8 @@ def _beside(settings: StoreSettings) -> Iterator[str]:
         yield f"{', '.join(beside)}: the commit log alone doesn't hold them"
 
 
-def _not_looked_at(kind: str, settings: StoreSettings, error: ReputError) -> Finding:
+def not_looked_at(kind: str, settings: StoreSettings, error: ReputError) -> Finding:
+    """What decides, and couldn't be looked at."""
     return Finding(
         kind=kind,
         path=str(error.path or settings.root),

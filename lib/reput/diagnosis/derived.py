@@ -27,9 +27,12 @@ from reput.diagnosis.start import LOG_CUTS, MISSING_SEGMENTS, QUEUE_CUT, mending
 from reput.format import commitlog
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
+from reput.log.rivals import MISTAKEN
 from reput.recovery.plan import Plan
 from reput.verify.report import CHECKPOINT, INDEX, LOG, QUEUE, Difference, Report
 
+#: The cause of what isn't as the release that was given writes it, and as another does.
+OTHER_DIALECT = "other-dialect"
 #: Findings of a scan that are damage; what is odd about a message isn't.
 TORN_TAIL = "torn-tail"
 #: A file that isn't what it should be, by the names that a load and a comparison give it.
@@ -78,7 +81,16 @@ def merged(
         snapshot, plan: the store as a start finds it, and what it does; None where that isn't foretold.
     """
     healing = _Healing(plan)
-    compared = [_of_difference(one, settings, healing, snapshot) for one in report.findings]
+    # Files that are mistaken for the log's are known from the start, where one can be made.
+    found = (one for one in report.findings if snapshot is None or one.kind not in MISTAKEN)
+    compared = [_of_difference(one, settings, healing, snapshot) for one in found]
+    deleted = {(one.topic, one.queue_id) for one in report.notes if one.kind == "deleted-queue"}
+    compared = [
+        replace(one, effect=Effect.HARMLESS, messages=0, outcome="the topic was deleted")
+        if one.kind == "missing-queue-offsets" and one.queue in deleted
+        else one
+        for one in compared
+    ]
     start, compared = _joined_cuts(start, compared)
     start = [one for one in start if not _is_said(one, start, compared, plan)]
     for one in start:
@@ -131,7 +143,7 @@ class _Healing:
         return any(loss.queue == queue for loss in plan.unrepaired)
 
     def _heals_index(self, plan: Plan, one: Difference) -> bool:
-        if self._broken & {"index-missing", "index-dropped", "index-torn", "index-ahead"}:
+        if self._broken & {"missing-entry", "index-dropped", "index-torn", "index-ahead"}:
             return False
         if Path(one.path) in plan.prediction.index_dropped:
             return True
@@ -187,6 +199,8 @@ def _of_difference(
         outcome = "the start puts it right"
     elif one.area == QUEUE and one.kind == "missing-unit":
         messages = one.count
+    if one.cause == OTHER_DIALECT:  # made anew by these rules, it would be wrong for its broker
+        remedy, step = Remedy.BY_HAND, str(one.remark)
     low, _ = one.places
     spans = {"queue_offset": QUEUE_OFFSET, "physical_offset": PHYSICAL, "slot": SLOT, "ordinal": ORDINAL}
     has_places = one.end > one.first or one.area == LOG

@@ -31,6 +31,18 @@ class Effect(StrEnum):
     HARMLESS = "harmless"
 
 
+#: How a section of findings is called.
+TITLES = {
+    Effect.BLOCKS: "stops at",
+    Effect.UNKNOWN: "not known",
+    Effect.LOSES: "loses",
+    Effect.LACKS: "wrong",
+    Effect.GONE: "gone",
+    Effect.HEALS: "put right by the start",
+    Effect.HARMLESS: "harmless",
+}
+
+
 class Remedy(StrEnum):
     """Who puts it right."""
 
@@ -98,6 +110,16 @@ class Finding(Fact):
         return None if self.topic is None or self.queue_id is None else (self.topic, self.queue_id)
 
     @property
+    def where(self) -> str:
+        """Its queue and its range; "" where it has neither."""
+        where = "" if self.queue is None else f"{self.topic}:{self.queue_id} "
+        if self.span is not None:
+            name = {PHYSICAL: "physical offset", QUEUE_OFFSET: "queueOffset", SLOT: "slot", ORDINAL: "entry"}
+            place = str(self.first) if self.end <= self.first + 1 else f"{self.first} to {self.end}"
+            where += f"{name[self.span]} {place}"
+        return where.strip()
+
+    @property
     def said(self) -> str:
         """What was expected and found, and what comes of it."""
         text = f"expected {self.expected}, found {self.found}" if self.expected else self.found
@@ -128,12 +150,7 @@ class Finding(Fact):
         return facts
 
     def __str__(self) -> str:
-        where = "" if self.queue is None else f"{self.topic}:{self.queue_id} "
-        if self.span is not None:
-            name = {PHYSICAL: "physical offset", QUEUE_OFFSET: "queueOffset", SLOT: "slot", ORDINAL: "entry"}
-            place = str(self.first) if self.end <= self.first + 1 else f"{self.first} to {self.end}"
-            where += f"{name[self.span]} {place}"
-        many = f" ({self.count:,})" if self.count > 1 else ""
+        where, many = self.where, f" ({self.count:,})" if self.count > 1 else ""
         at = "" if self.offset is None else f" at byte {self.offset}"
-        lead = f"{where.strip()}{many}: " if where or many else ""
+        lead = f"{where}{many}: " if where or many else ""
         return f"{lead}{self.said}; {self.path}{at}"

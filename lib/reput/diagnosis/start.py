@@ -43,14 +43,11 @@ MISSING_SEGMENTS = "missing-segments"
 _CONFIG = frozenset({LOST_CONFIG, MISSING_CONFIG})
 #: What a start takes off the log; the messages are whole.
 LOG_CUTS = frozenset({"log-cut", "segment-deleted"})
+#: What is wrong with a queue so that consumers don't get messages that the log has.
+_UNREACHED = frozenset({"missing-unit", "queue-begins-late", "queue-ends-early"})
 #: Units of messages that the log hasn't got.
 QUEUE_CUT = "queue-cut"
-_NAMES = {
-    "units-missing": "missing-unit",
-    "units-displaced": "misplaced-unit",
-    "index-missing": "missing-entry",
-}
-_INDEX_KINDS = frozenset({"index-dropped", "index-missing", "index-torn", "index-ahead"})
+_INDEX_KINDS = frozenset({"index-dropped", "missing-entry", "index-torn", "index-ahead"})
 
 
 def of_start(snapshot: Snapshot, plan: Plan | None, cleared: Plan | None = None) -> list[Finding]:
@@ -168,14 +165,16 @@ def of_loss(loss: Loss, plan: Plan, *, takes: bool) -> Finding:
             # A message that was never written whole. After a crash nobody was told that it had been.
             effect, remedy, step = (Effect.GONE, Remedy.NONE, "") if snapshot.clean else _by_start()
     elif loss.kind == QUEUE_CUT:
-        if not plan.cuts_messages:  # else they are counted where the log is cut
+        if plan.left_by_a_cut:
+            effect, remedy, step = _by_start()
+        elif not plan.cuts_messages:  # else they are counted where the log is cut
             messages, effect, remedy, step = loss.count, Effect.GONE, Remedy.NONE, ""
-    elif loss.queue is not None:
+    elif loss.kind in _UNREACHED:
         messages = loss.count
     topic, queue_id = (None, None) if loss.queue is None else loss.queue
     has_places = loss.queue is not None or loss.end > loss.offset
     return Finding(
-        kind=_NAMES.get(loss.kind, loss.kind),
+        kind=loss.kind,
         path=loss.path,
         area=_area(loss, settings),
         effect=effect,

@@ -23,7 +23,8 @@ class Sort(StrEnum):
 
 #: 2 is for a wrong call, and for a failure of reput itself: it says nothing of the store.
 EXIT_CODES = {Sort.START: 0, Sort.START_WITH_LOSS: 1, Sort.MEND: 3, Sort.NO_START: 4, Sort.UNKNOWN: 5}
-_WORDS = {
+#: What to do, in few words.
+WORDS = {
     Sort.START: "start it",
     Sort.START_WITH_LOSS: "start it",
     Sort.MEND: "mend it first",
@@ -46,11 +47,20 @@ class Verdict:
 
     Attributes:
         sort: for programs.
-        text: for people; begins with the store.
+        store: its directory or URL.
+        words: what to do about it, in a few words.
+        said: why.
     """
 
     sort: Sort
-    text: str
+    store: str
+    words: str
+    said: str
+
+    @property
+    def text(self) -> str:
+        """The line."""
+        return f"{self.store}: {self.words}: {self.said}"
 
     @property
     def exit_code(self) -> int:
@@ -80,11 +90,10 @@ def verdict(
         Sort.NO_START: lambda: _stops(left, release),
         Sort.UNKNOWN: lambda: _unknown(left),
     }[sort]()
-    words = _WORDS[sort]
+    words = WORDS[sort]
     if running and sort is Sort.START:
         words = "let it run"
-    text = f"{store}: {words}: {said}"
-    return Verdict(sort, f"{text}. Not read: {unread}" if unread else text)
+    return Verdict(sort, store, words, f"{said}. Not read: {unread}" if unread else said)
 
 
 def _sort(left: Sequence[Finding]) -> Sort:
@@ -109,8 +118,12 @@ def _nothing_wrong(release: str, filled: int, *, running: bool) -> str:
 def _gone(left: Sequence[Finding]) -> str:
     messages = sum(one.messages for one in left)
     what = counted(messages, "message") if messages else _kinds(left)
-    are = "is" if messages == 1 or (not messages and len(left) == 1) else "are"
-    return f"{what} {are} gone for good, and nothing more can be done here"
+    one = messages == 1 or (not messages and len(left) == 1)
+    return f"{what} {_are_gone(one=one)}, and nothing more can be done here"
+
+
+def _are_gone(*, one: bool) -> str:
+    return "is gone for good" if one else "are gone for good"
 
 
 def _wrong(left: Sequence[Finding], release: str) -> Iterable[str]:
@@ -130,7 +143,7 @@ def _wrong(left: Sequence[Finding], release: str) -> Iterable[str]:
             yield f"{said} ({_kinds(kinds)})"
     gone = sum(one.messages for one in left if one.effect is Effect.GONE)
     if gone:
-        yield f"{counted(gone, 'message')} {'is' if gone == 1 else 'are'} gone for good"
+        yield f"{counted(gone, 'message')} {_are_gone(one=gone == 1)}"
 
 
 def _stops(left: Sequence[Finding], release: str) -> str:

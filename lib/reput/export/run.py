@@ -24,6 +24,7 @@ from reput.export.small_store import SmallStore
 from reput.export.stranded import Stranded, check_kind
 from reput.next_command import next_command
 from reput.query.message import Message
+from reput.replay.stranded import WITHOUT_PLACE
 from reput.store import files
 from reput.store.lock import store_holder
 from reput.store.nearest import nearest_of
@@ -120,10 +121,10 @@ class Exported:
         out, conf, release = self.options.out, self.options.broker_conf, self.options.version
         if self.options.form == STORE:
             return [next_command("rebuild", out, "--in-place", broker_conf=conf, rocketmq_version=release)]
-        sends = next_command("resend", out, "--name-server", "HOST:9876", "--dry-run")
-        if self.options.finding is None:
-            return [sends]
-        return [f"`{sends}`; if the store is repaired, export again: a repair brings most of these back"]
+        if self.options.finding is None or self.options.finding in WITHOUT_PLACE:
+            return [next_command("resend", out, "--name-server", "HOST:9876", "--dry-run")]
+        mend = self.settings.command("mend")
+        return [f"`{mend}` brings these messages back; sent anew besides, consumers get them twice"]
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""

@@ -19,7 +19,7 @@ from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
 from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.plan import plan
-from reput.replay.stranded import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
+from reput.replay.stranded import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING, OLD_NAMES
 from reput.store.nearest import nearest
 from reput.store.reading import unreadable
 
@@ -32,11 +32,9 @@ _WITHOUT = {
     "checkpoint-ahead": "the log doesn't hold these messages: look for its end on a replica or in a backup",
     "missing-segments": "the log doesn't hold these messages: look for the segments on a replica",
     "queue-cut": "units go with the messages that they lead to: export --finding log-cut saves these",
-    "units-displaced": "consumers get these messages, in another place of the queue: rebuild the queues",
-    "misplaced-unit": "consumers get these messages, in another place of the queue: rebuild the queues",
-    "no-index": "consumers get these messages: rebuild the index",
-    "missing-entry": "consumers get these messages: rebuild the index",
-    "index-missing": "consumers get these messages: rebuild the index",
+    "misplaced-unit": "consumers get these messages, in another place of the queue: `reput mend`",
+    "no-index": "consumers get these messages: `reput mend` makes the index anew",
+    "missing-entry": "consumers get these messages: `reput mend` makes the index anew",
 }
 
 
@@ -114,6 +112,13 @@ def check_kind(kind: str) -> str:
     """
     if kind in KINDS:
         return kind
+    if kind in OLD_NAMES:
+        raise SettingsError(
+            f"no finding is called {kind} any more",
+            expected=f"one of {', '.join(KINDS)}",
+            found=kind,
+            next_step=f"It is called {OLD_NAMES[kind]} now",
+        )
     meant = nearest(kind, [*KINDS, *_WITHOUT])
     raise SettingsError(
         f"finding {kind} has no messages to save" if kind in _WITHOUT else "--finding can't be understood",

@@ -18,6 +18,7 @@ INNER_NUM = b"INNER_NUM"
 INNER_BASE = b"INNER_BASE"
 INNER_MULTI_DISPATCH = b"INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET = b"INNER_MULTI_QUEUE_OFFSET"
+_FIRST_PRINTABLE = 0x20
 
 
 def pairs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
@@ -29,8 +30,17 @@ def pairs(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def are_pairs(data: bytes) -> bool:
-    """Whether all entries have a name and 0x01, as those that a client's library or a broker writes."""
-    return all(entry.find(b"\x01") > 0 for entry in data.split(b"\x02") if entry)
+    """Whether all entries have a name and 0x01, as those that a client's library or a broker writes.
+
+    A name with control bytes is none, and of a value that has a 0x01 no other byte is one: such are the
+    fields of a record that lay there before a cut.
+    """
+    return all(_is_pair(*entry.partition(b"\x01")) for entry in data.split(b"\x02") if entry)
+
+
+def _is_pair(name: bytes, separator: bytes, value: bytes) -> bool:
+    text = name + value.replace(b"\x01", b"") if b"\x01" in value else name
+    return bool(name and separator) and min(text) >= _FIRST_PRINTABLE
 
 
 def parse(data: bytes) -> dict[bytes, bytes]:

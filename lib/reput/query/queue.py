@@ -190,19 +190,16 @@ class QueueView:
         return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(units)]
 
 
-def recovered(
-    settings: StoreSettings, listing: Listing, log_start: int, heads: dict[str, bytes] | None = None
-) -> QueueModel:
+def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> QueueModel:
     """A queue as a broker has it once it has loaded its files.
 
     Args:
         log_start: physical offset where the log begins.
-        heads: see :class:`reput.broker.queue.QueueModel`.
 
     Raises:
         OSError: a file can't be read.
     """
-    model = QueueModel(listing.files, settings.consume_queue_file_size, heads=heads)
+    model = QueueModel(listing.files, settings.consume_queue_file_size)
     model.recover()
     model.correct_min(log_start, searches=settings.dialect.recovery.searches_min_offset)
     return model

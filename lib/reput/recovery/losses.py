@@ -199,7 +199,7 @@ def _unreached(prediction: Prediction) -> Iterator[Loss]:
         *walked.unreached(prediction.queues, end),
         *walked.unreached_batches(prediction.batch_queues, end),
     ):
-        kind = "units-displaced" if one.displaced == one.count else "units-missing"
+        kind = "misplaced-unit" if one.displaced == one.count else "missing-unit"
         yield _loss(prediction, one.queue, kind, (one.first, one.last + 1), one.count, _unreached_text(one))
 
 
@@ -244,11 +244,11 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
             places = model.max_offset - 1, model.max_offset
             yield _loss(prediction, queue, "queue-ends-late", places, 0, text)
         elif count:
-            units = "unit there is" if count == 1 else "units there are"
+            units = "the unit there is of what" if count == 1 else "the units there are of what"
             text = (
-                f"queue {queue[0]}:{queue[1]} ends {counted(count, 'place')} behind its last message: the "
-                f"{units} of what an earlier start cut off the log, consumers get other messages or none, "
-                "and new ones leave a hole"
+                f"queue {queue[0]}:{queue[1]} ends {counted(count, 'place')} behind its last message: "
+                f"{units} an earlier start cut off the log, consumers get other messages or none, and new "
+                "ones leave a hole"
             )
             places = model.max_offset - count, model.max_offset
             yield _loss(prediction, queue, "queue-ends-late", places, count, text)
@@ -376,7 +376,7 @@ def index_gaps(prediction: Prediction) -> Iterator[Loss]:
     if not files:
         # A log without a message with keys has no index.
         if len(prediction.walked.unindexed([], end)) or _first_keyed(prediction, end) is not None:
-            yield Loss("index-missing", path, start, end, 0, f"no key of {start} to {end} is indexed")
+            yield Loss("missing-entry", path, start, end, 0, f"no key of {start} to {end} is indexed")
         return
     headers = [file.header for file in files]
     missing = prediction.walked.unindexed(headers, end)
@@ -384,11 +384,11 @@ def index_gaps(prediction: Prediction) -> Iterator[Loss]:
     first = _first_keyed(prediction, begin)
     if first is not None and not (len(missing) and int(missing[0]) <= first):
         text = f"no key of {first} to {begin} is indexed"
-        yield Loss("index-missing", path, first, begin, 0, text)
+        yield Loss("missing-entry", path, first, begin, 0, text)
     if len(missing):
         low, high = int(missing[0]), int(missing[-1])
         text = f"the keys of {counted(len(missing), 'message')} from {low} to {high} aren't indexed"
-        yield Loss("index-missing", path, low, high + 1, len(missing), text)
+        yield Loss("missing-entry", path, low, high + 1, len(missing), text)
     # A broker compares new messages with its last file alone, and takes the one that lies just there.
     late = headers[-1].end_physical_offset
     if late > end:

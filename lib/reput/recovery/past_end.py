@@ -1,10 +1,4 @@
-"""What leads past the log's end: units and keys of messages that the log had, and has lost.
-
-Whoever knows where a log ends asks here: ``reput check`` (:mod:`reput.recovery.check`), which looks for that
-end only if something seems to lead past it, and ``reput report``, which has read the log. Two others have the
-same names for other questions: the plan (:mod:`reput.recovery.plan`, :mod:`reput.recovery.losses`) asks
-what is ahead of the log after a restart, verify (:mod:`reput.verify.checkpoint`) whether the checkpoint is
-ahead of the data.
+"""What leads past the log's end, and isn't lost: it was cut on purpose, or an earlier start has left it.
 
 Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``ConsumeQueue.truncateDirtyLogicFiles``,
 ``IndexService.buildIndex`` (rocketmq-all-4.9.7, 5.3.3).
@@ -12,26 +6,20 @@ Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``ConsumeQueue.tru
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.batch_queue import BatchModel
-from reput.broker.files import LAST_FILES, segment_at
-from reput.broker.queue import QueueModel
-from reput.broker.snapshot import IndexEntry, Queue, Snapshot
+from reput.broker.files import segment_at
+from reput.broker.snapshot import Queue, Snapshot
 from reput.broker.written import first_written
 from reput.format import commitlog
 from reput.format.checkpoint import LOGICS_FIELDS
-from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.scan import kernel
 from reput.scan.status import Status
-
-#: Kinds of findings: units of queues, keys of the index, the checkpoint's last unit.
-PAST_LOG_END, INDEX_AHEAD, CHECKPOINT_AHEAD = "past-log-end", "index-ahead", "checkpoint-ahead"
 
 #: Queues that one finding names.
 MOST_NAMED = 5
@@ -88,66 +76,6 @@ class CutBefore:
         return held
 
 
-def units_past(
-    model: QueueModel | BatchModel, end: int, *, after_cut: bool, before: CutBefore | None = None
-) -> int:
-    """Units that lead to a message which begins or ends past a physical offset.
-
-    They are looked for in the last files, as a starting broker does, and in those before them as long as they
-    go on past the end.
-
-    Args:
-        model: the queue, recovered.
-        end: where the log ends.
-        after_cut: an earlier start may have cut units off the queue's end: those aren't counted.
-        before: nor are those of a log that was cut on purpose.
-
-    Raises:
-        OSError: a file can't be read.
-    """
-    if isinstance(model, QueueModel) and model.ends_before(end):
-        return 0
-    files = _batch_units(model, end, before) if isinstance(model, BatchModel) else _units(model, end, before)
-    return _count_past(files, after_cut=after_cut)
-
-
-def _units(model: QueueModel, end: int, before: CutBefore | None) -> Iterator[NDArray[np.bool_]]:
-    for file in reversed(model.files):
-        if file.place is not None:
-            units = model.counting(file)
-            # The blanks before a queue's first unit lead nowhere.
-            past = _leads_past(units, end, before)
-            yield past & (units["size"] != PRE_BLANK_SIZE)
-
-
-def _batch_units(model: BatchModel, end: int, before: CutBefore | None) -> Iterator[NDArray[np.bool_]]:
-    for file in reversed(model.files):
-        units = file.counting
-        yield _leads_past(units, end, before)
-
-
-def _leads_past(units: NDArray[np.void], end: int, before: CutBefore | None) -> NDArray[np.bool_]:
-    offset, size = units["position"].astype(np.int64), units["size"].astype(np.int64)
-    # A sum that overflows is of an offset that lies past any end.
-    past = (offset >= end) | (offset + size > end)
-    if before is not None and past.any():
-        past[past] = ~before.holds(offset[past], size[past])
-    return past
-
-
-def _count_past(files: Iterable[NDArray[np.bool_]], *, after_cut: bool) -> int:
-    """How many are True in the last files, the last one first, and in those before that go on with True."""
-    count = 0
-    for number, past in enumerate(files, 1):
-        others = np.flatnonzero(~past)
-        cut = int(others[-1]) + 1 if len(others) else 0
-        count += int(past[:cut].sum() if after_cut else past.sum())
-        after_cut = after_cut and not cut
-        if number >= LAST_FILES and len(past) and not past[0]:
-            break
-    return count
-
-
 def left_by_a_cut(snapshot: Snapshot, end: int, last_time: int) -> bool:
     """Whether units past the log's end may be what an earlier start cut off.
 
@@ -161,17 +89,10 @@ def left_by_a_cut(snapshot: Snapshot, end: int, last_time: int) -> bool:
         last_time: storeTimestamp of its last message, ms; 0 without one.
     """
     known = snapshot.checkpoint.logics_msg_timestamp
-    return snapshot.clean and last_unit(snapshot) < end and 0 < known == last_time
+    return snapshot.clean and _last_unit(snapshot) < end and 0 < known == last_time
 
 
-def keys_past(index: Iterable[IndexEntry], end: int) -> list[IndexEntry]:
-    """The index files with a key of a message at a physical offset or behind it, in order."""
-    return [
-        entry for entry in index if entry.header.index_count > 1 and entry.header.end_physical_offset >= end
-    ]
-
-
-def last_unit(snapshot: Snapshot) -> int:
+def _last_unit(snapshot: Snapshot) -> int:
     """Physical offset of the last message with a unit, by the checkpoint; -1 before 5.4, and without one."""
     known = snapshot.settings.dialect.checkpoint_fields >= LOGICS_FIELDS
     offset = snapshot.checkpoint.logics_physical_offset

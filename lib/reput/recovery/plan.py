@@ -7,15 +7,12 @@ from dataclasses import asdict, dataclass, field
 
 from reput.broker.begin import SAFETY_MS
 from reput.broker.predict import Prediction, predict
-from reput.broker.problem import Problem
 from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
 from reput.broker.snapshot import Queue, Snapshot
-from reput.broker.walk import WRONG_BODY
 from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.format import names
 from reput.log.rivals import MISTAKEN
-from reput.next_command import next_command
 from reput.recovery.losses import (
     DERIVED_GONE,
     LOG_GONE,
@@ -26,14 +23,10 @@ from reput.recovery.losses import (
     log_losses,
     queue_losses,
 )
-from reput.recovery.past_end import PAST_LOG_END, left_by_a_cut
-from reput.recovery.refusals import are_its_own, is_derived, is_mended
+from reput.recovery.past_end import left_by_a_cut
 from reput.recovery.rocksdb_losses import broken_in_rocksdb, rocksdb_losses
 from reput.recovery.survivors import left_from
-from reput.recovery.verdict import CONFIG_GONE, Verdict, config_name, of_plan, settings_not_there
 from reput.replay.selection import is_known
-from reput.replay.stranded import save_steps
-from reput.store.ignored_features import ignored_features
 from reput.store.space import human
 from reput.words import counted, utc
 
@@ -43,29 +36,10 @@ _RATE_5 = 200_000_000
 #: Bytes of log that a plan reads unless all is asked for: what a 4.9 broker walks after a stop in good order,
 #: three segments of the default size.
 MOST_READ = 3 << 30
-#: What a rebuild of queues and index mends.
-_REBUILT = DERIVED_GONE | {
-    "units-missing",
-    "units-displaced",
-    "queue-begins-late",
-    "queue-ends-early",
-    "queue-ends-late",
-    "broken-rocksdb",
-    PAST_LOG_END,
-    "delay-tags-hashed",
-    "queue-ext-missing",
-    "index-missing",
-    "index-dropped",
-    "index-ahead",
-    "index-torn",
-    "checkpoint-ahead",
-}
 #: Where the log ends at damage, or before it.
 _CUTS = frozenset({"log-cut", "segment-deleted"})
 #: Topics that are named in a sentence.
 _MOST_TOPICS = 5
-#: The log is elsewhere: what is made without it has to be made again.
-_NOT_MOUNTED = {"no-log", "missing-log-directory"}
 
 
 @dataclass(slots=True)
@@ -78,8 +52,6 @@ class Plan:
         unrepaired: what it leaves broken.
         deleted: messages that the walk met by topic, of queues without files whose topic config/topics.json
             doesn't name: it was deleted.
-        next_steps: what to do before a start, one step a line; where it loses nothing, what it makes of
-            queues and index files that aren't there.
         seconds: roughly how long the broker reads, with ``rate`` bytes a second.
         rate: bytes a second that this is reckoned with.
     """
@@ -88,7 +60,6 @@ class Plan:
     losses: list[Loss] = field(default_factory=list)
     unrepaired: list[Loss] = field(default_factory=list)
     deleted: dict[str, int] = field(default_factory=dict)
-    next_steps: list[str] = field(default_factory=list)
     seconds: float = 0.0
     rate: int = _RATE_5
 
@@ -99,7 +70,7 @@ class Plan:
 
     @property
     def loses(self) -> bool:
-        """The restart loses something of log, queues or index, leaves it broken, or that wasn't read."""
+        """Whether it loses something of log, queues or index, leaves it broken, or that wasn't read."""
         found = self.prediction.problems or self.losses or self.unrepaired
         return bool(found) or self.unread is not None
 
@@ -109,17 +80,8 @@ class Plan:
         return any(loss.count for loss in self.losses if loss.kind in _CUTS)
 
     @property
-    def lost_config(self) -> list[Problem]:
-        """Files below ``config/`` without which it starts; nothing mends them."""
-        return [problem for problem in self.snapshot.problems if problem.kind in CONFIG_GONE]
-
-    @property
-    def exit_code(self) -> int:
-        """0 when the restart loses nothing and leaves nothing broken, 1 when it does or that wasn't read."""
-        return int(self.loses or bool(self.lost_config))
-
-    @property
-    def _deleted_topics(self) -> str:
+    def deleted_topics(self) -> str:
+        """Those of ``deleted``, for people."""
         more = len(self.deleted) - _MOST_TOPICS
         return ", ".join(list(self.deleted)[:_MOST_TOPICS]) + (f" and {more} more topics" if more > 0 else "")
 
@@ -155,76 +117,17 @@ class Plan:
         return None
 
     @property
-    def verdict(self) -> Verdict:
-        """What it comes to."""
-        prediction = self.prediction
-        return of_plan(
-            self.snapshot.settings.release_name,
-            str(self.snapshot.settings.root),
-            prediction.problems,
-            self.losses,
-            self.unrepaired,
-            self.unread,
-            config=[config_name(problem.path) for problem in self.lost_config],
-            lost_end=_lost_end(prediction),
-            deleted=self._deleted_topics,
-        )
+    def left_by_a_cut(self) -> bool:
+        """Whether units past the log's end may be what an earlier start cut off, and none was lost since."""
+        return left_by_a_cut(self.snapshot, self.prediction.log_end, left_from(self.prediction))
 
     @property
-    def not_read(self) -> list[str]:
-        """What wasn't read, and which command does."""
-        prediction, settings = self.prediction, self.snapshot.settings
-        found = []
-        if prediction.unread is not None:
-            start, end = prediction.unread
-            found.append(f"{start} to {end} of the log, which a start reads")
-        if self.deleted:
-            messages = counted(sum(self.deleted.values()), "message")
-            found.append(
-                f"whether {self._deleted_topics} was lost or deleted: {messages} in the log, no queues, and "
-                f"not in {names.CONFIG}/topics.json"
-            )
-        cut = [loss for loss in self.losses if loss.kind in (*_CUTS, "queue-cut")]
-        timers = [name for name in ignored_features(settings.root) if name.startswith("timer")]
-        if cut and timers:
-            found.append(f"what {' and '.join(timers)} hold of messages behind {prediction.log_end}")
-        verify = settings.command("verify")
-        found += _rocksdb_not_read(prediction)
-        found += settings_not_there(settings, self.snapshot.problems)
-        if any(problem.kind == "no-log" for problem in self.snapshot.problems):
-            return [*found, "the log, which isn't there"]
-        if prediction.began_at is None:
-            return [*found, f"the log: `{verify}` compares everything with it"]
-        first = prediction.began_at.base if prediction.dispatched is None else prediction.dispatched.start
-        first = min(first, prediction.began_at.base)
-        if first > prediction.log_start:
-            found.append(
-                f"{prediction.log_start} to {first} of the log, which no start reads: "
-                f"`{verify}` compares everything with it"
-            )
-        else:
-            found.append(
-                f"units within queues, and keys, that the log has no message for: `{verify}` finds them"
-            )
-        return found
-
-    def to_dict(self) -> dict[str, object]:
-        """The plan as a JSON-ready mapping."""
-        snapshot = self.snapshot
-        return {
-            "verdict": self.verdict.sort,
-            "summary": self.verdict.text,
-            "store": str(snapshot.settings.root),
-            "rocketmq_version": snapshot.settings.basis.rocketmq_version,
-            "settings": snapshot.settings.basis.to_dict(),
-            "clean": snapshot.clean,
-            **self.facts(),
-            "findings": [problem.to_dict() for problem in (*self.prediction.problems, *self.lost_config)],
-            "losses": [loss.to_dict() for loss in self.losses],
-            "unrepaired": [loss.to_dict() for loss in self.unrepaired],
-            "not_read": self.not_read,
-            "next_steps": self.next_steps,
-        }
+    def first_read(self) -> int:
+        """Physical offset of the first byte of the log that it walks or dispatches; its end without one."""
+        prediction = self.prediction
+        begins = [] if prediction.began_at is None else [prediction.began_at.base]
+        begins += [] if prediction.dispatched is None else [prediction.dispatched.start]
+        return min(begins, default=prediction.log_end)
 
     def facts(self) -> dict[str, object]:
         """What the start does, JSON-ready."""
@@ -278,23 +181,6 @@ def _rocksdb_facts(model: RocksDBModel) -> dict[str, object]:
     }
 
 
-def _rocksdb_not_read(prediction: Prediction) -> list[str]:
-    """What of RocksDB wasn't looked at."""
-    settings, model = prediction.snapshot.settings, prediction.rocksdb
-    found = []
-    if model is not None and model.unread:
-        full = settings.command("recover", "--plan", "--full")
-        found.append(f"about {model.kept.units:,} units in {model.kept.directory}: `{full}` reads them")
-    if model is None and settings.rocksdb.queues is not None:
-        verify = settings.command("verify")
-        both = f"which are kept beside the files: this plan is of the files, `{verify}` compares both"
-        why = both if settings.rocksdb.files else "which don't open"
-        found.append(f"queues in {settings.rocksdb.queues}/, {why}")
-    if settings.rocksdb.index:
-        found.append(f"the index in {names.ROCKSDB_STORE}/: `{settings.command('verify')}` compares it")
-    return found
-
-
 def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     """What the restart of the broker of this release will do. Nothing is changed.
 
@@ -327,12 +213,6 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
         else:
             read += prediction.unread[1] - prediction.unread[0]
         result.seconds = read / result.rate
-    steps = [problem.next_step for problem in result.lost_config]
-    steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
-    if not result.loses and not result.lost_config:
-        steps += _makes(prediction)
-    steps += brings_back(prediction)
-    result.next_steps += list(dict.fromkeys(steps))
     return result
 
 
@@ -350,28 +230,6 @@ def brings_back(prediction: Prediction) -> Iterator[str]:
             f"The start brings back {counted(count, 'message')} behind {end}, where every queue ended: they "
             "were cut off on purpose, or the queues have lost their ends."
         )
-
-
-def _makes(prediction: Prediction) -> Iterator[str]:
-    """What a start that loses nothing makes of queues and index files that aren't there."""
-    snapshot = prediction.snapshot
-    listings = {**snapshot.queues, **snapshot.batch_queues}
-    queues = sum(
-        bool(model.files) and not (queue in listings and listings[queue].files)
-        for queue, model in prediction.all_queues.items()
-    )
-    if prediction.rocksdb is not None:
-        queues += sum(not _is_kept(snapshot, queue) for queue in prediction.rocksdb.queues)
-    index = sum(file.path is None for file in prediction.index.files) if prediction.index.added else 0
-    made = [counted(queues, "queue")] if queues else []
-    made += [counted(index, "index file")] if index else []
-    if not made or snapshot.holder is not None:
-        return
-    step = f"Start the broker, and it makes {' and '.join(made)}"
-    if are_its_own(snapshot.settings):
-        in_place = snapshot.settings.command("rebuild", "--in-place")
-        step += f"; or make all queues and the index before: `{in_place}`"
-    yield f"{step}."
 
 
 def _deleted(snapshot: Snapshot, found: Iterable[Loss]) -> tuple[list[Loss], dict[str, int]]:
@@ -430,82 +288,3 @@ def _ahead(prediction: Prediction) -> Iterator[Loss]:
         return
     text += ": after the next crash a start begins too late, and messages stay without units and keys"
     yield Loss("checkpoint-ahead", path, 0, 0, 0, text)
-
-
-def _lost_end(prediction: Prediction) -> bool:
-    """Whether units past the log's end are of messages that it had, not of what a crash or a cut left."""
-    snapshot = prediction.snapshot
-    return snapshot.clean and not left_by_a_cut(snapshot, prediction.log_end, left_from(prediction))
-
-
-def _next_steps(prediction: Prediction, found: list[Loss]) -> list[str]:
-    """Steps, one a line, for what a restart loses or leaves broken."""
-    kinds = {loss.kind for loss in found}
-    steps = [problem.next_step for problem in prediction.problems]
-    first = LOG_GONE | MISTAKEN
-    steps += [problem.next_step for problem in prediction.snapshot.problems if problem.kind in first]
-    settings = prediction.snapshot.settings
-    replica = settings.command("recover", "--from", "REPLICA", "--plan")
-    says = f"`{replica}` says what a slave or a backup has of"
-    others = _others(prediction, found, kinds)
-    apply = _apply(prediction, kinds)
-    if any(one.kind in MISTAKEN and not is_derived(one, settings) for one in prediction.snapshot.problems):
-        return [*steps, *apply]  # all else comes of that
-    if "missing-segments" in kinds:
-        steps.append(f"{says} them.")
-    if any(loss.count for loss in found if loss.kind in _CUTS):
-        steps.append(f"Look for what is damaged first: {says} it.")
-        if prediction.recovered is not None and prediction.recovered.why == WRONG_BODY:
-            steps.append(
-                "Or set checkCRCOnRecover=false in broker.conf, for the broker and for reput: that keeps the "
-                f"message at {prediction.recovered.end}, whose body is wrong, and all behind it."
-            )
-    elif "queue-cut" in kinds and not kinds & {*_CUTS, *LOG_GONE}:
-        if _lost_end(prediction):
-            steps.append(f"Look for the log's end first: {says} it.")
-        elif not prediction.snapshot.clean:
-            steps.append(f"Look for the log's end first, unless it was never flushed: {says} it.")
-    steps += [step + (" Or:" if others else "") for step in apply]
-    steps += others
-    if found and not are_its_own(prediction.snapshot.settings):
-        steps += [one.next_step for one in prediction.snapshot.settings.basis.contradictions]
-    # A cut of half a message takes none; what lies before a queue's begin isn't counted.
-    stranded = {loss.kind for loss in found if loss.count or loss.kind == "queue-begins-late"}
-    stranded |= {problem.kind for problem in prediction.snapshot.problems}
-    steps += save_steps(stranded, prediction.snapshot.settings.command)
-    if prediction.unread is not None:
-        full = prediction.snapshot.settings.command("recover", "--plan", "--full")
-        steps.append(f"`{full}` reads all that a start reads.")
-    return steps
-
-
-def _apply(prediction: Prediction, kinds: set[str]) -> list[str]:
-    """The step that mends, if there is one."""
-    if not (kinds or prediction.problems) or not is_mended(prediction, cuts=bool(kinds & _CUTS)):
-        return []
-    apply = prediction.snapshot.settings.command("recover", "--apply")
-    return [f"With the broker stopped: `{apply}` mends what it can; `{_undo(prediction)}` takes it back."]
-
-
-def _others(prediction: Prediction, found: list[Loss], kinds: set[str]) -> list[str]:
-    steps: list[str] = []
-    if kinds & _NOT_MOUNTED:
-        return steps
-    cut = sum(loss.count for loss in found if loss.kind in _CUTS)
-    if cut:
-        out = prediction.snapshot.settings.command("rebuild", "--out", "DIR")
-        steps.append(
-            f"Before the broker starts: `{out}` skips the damage and takes the {counted(cut, 'message')} "
-            "behind it, which the broker cuts off."
-        )
-    if kinds & _REBUILT and are_its_own(prediction.snapshot.settings):
-        in_place = prediction.snapshot.settings.command("rebuild", "--in-place")
-        steps.append(
-            f"With the broker stopped: `{in_place}` builds all queues and the index from the log; "
-            f"`{_undo(prediction)}` takes it back."
-        )
-    return steps
-
-
-def _undo(prediction: Prediction) -> str:
-    return next_command("undo", prediction.snapshot.settings.root)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from reput.broker.predict import Prediction
 from reput.broker.rocksdb_queues import Queue, QueueLeft
 from reput.recovery.losses import Loss
-from reput.recovery.past_end import PAST_LOG_END
 from reput.words import counted
 
 
@@ -42,14 +41,14 @@ def _of_queue(prediction: Prediction, queue: Queue, left: QueueLeft) -> Iterator
             text += f", from {left.position} of the log on"
             places = left.missing_first, left.missing_last + 1
         text += ": a consumer that comes to such a place gets no further, or misses others"
-        yield _loss(prediction, queue, "units-missing", places, left.missing, text)
+        yield _loss(prediction, queue, "missing-unit", places, left.missing, text)
     if left.wrong:
         text = f"{counted(left.wrong, 'unit')} of queue {name} lead to other messages than their own"
-        yield _loss(prediction, queue, "units-displaced", (left.first, left.following), left.wrong, text)
+        yield _loss(prediction, queue, "misplaced-unit", (left.first, left.following), left.wrong, text)
     if left.nowhere:
         units = f"{counted(left.nowhere, 'unit')} of queue {name}"
         text = f"{units} lead past the log's end: a consumer gets nothing there, and may miss others"
-        yield _loss(prediction, queue, PAST_LOG_END, (left.first, left.following), left.nowhere, text)
+        yield _loss(prediction, queue, "past-log-end", (left.first, left.following), left.nowhere, text)
     if left.behind:
         seems = "looks empty" if not left.following else f"ends at {left.following}"
         text = (

@@ -11,7 +11,9 @@ from operator import attrgetter
 from typing import Any
 
 from reput.config.evidence import Basis
-from reput.errors import Fact
+from reput.diagnosis.finding import Finding
+from reput.diagnosis.verdict import Sort, Verdict
+from reput.verify.report import Note
 
 #: What JSON calls attributes: by what they are in all documents (docs/json.md).
 _NAMES = {
@@ -28,100 +30,13 @@ _NAMES = {
     "not_seen": "not_read",
 }
 
+#: How bad something is, as the page colours it.
 SOUND, ATTENTION, BROKEN = "sound", "attention", "broken"
-#: The sort of a verdict that is sound as far as it goes.
-NOTHING_FOUND = "nothing-found"
 
 WRITTEN, UNWRITTEN, CORRUPT, MISSING, EXPIRED = "written", "unwritten", "corrupt", "missing", "expired"
 UNREAD = "unread"
 #: The kind of a queue that has no files.
 IN_ROCKSDB = "rocksdb"
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """The store's state in a few words.
-
-    Attributes:
-        level: "sound", "attention" or "broken".
-        sort: for programs: the level, or "nothing-found" where not every unit and entry was compared.
-        headline: one sentence.
-        sentences: what it rests on.
-        next: commands to run next, or advice where there is no command.
-    """
-
-    level: str
-    sort: str
-    headline: str
-    sentences: tuple[str, ...] = ()
-    next: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Check:
-    """Something that looks at the store, and what came of it.
-
-    Attributes:
-        name: what it is called, e.g. "reput check".
-        asks: the question that it answers.
-        ran: whether it was run.
-        level: as :class:`Verdict`'s; None where it wasn't run.
-        answer: in words; why it wasn't run.
-        findings: how many there were.
-    """
-
-    name: str
-    asks: str
-    ran: bool
-    level: str | None
-    answer: str
-    findings: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Found(Fact):
-    """A finding.
-
-    Attributes:
-        path: the file or directory; empty if missing.
-        source: the name of the :class:`Check` that has it.
-        level: "attention" or "broken".
-        where: the queue, file or range that it is about.
-        expected, found: in words.
-        outcome: what a broker, or reput, makes of it.
-        next: what to do; empty where :attr:`Verdict.next` says it.
-        count: how many of the same kind it stands for.
-    """
-
-    source: str
-    level: str
-    where: str
-    expected: str
-    found: str
-    outcome: str
-    next: str = ""
-    count: int = 1
-
-    def to_dict(self) -> dict[str, object]:
-        """As :meth:`Fact.to_dict`, with the check that has it, the level, and where it is in words."""
-        return {
-            **Fact.to_dict(self),
-            "path": self.path or None,
-            "count": self.count,
-            "expected": self.expected or None,
-            "found": self.found or None,
-            "outcome": self.outcome or None,
-            "next_steps": [self.next] if self.next else [],
-            "source": self.source,
-            "level": self.level,
-            "where": self.where,
-        }
-
-    @property
-    def said(self) -> str:
-        """What was expected and found, and what comes of it."""
-        found = f"expected {self.expected}, found {self.found}" if self.expected else self.found
-        return f"{found}; {self.outcome}" if self.outcome else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,8 +134,6 @@ class QueueFacts:
         last_time: storeTimestamp of its last message, ms; None if missing.
         behind: queueOffsets that the log has and the files don't reach; None where that can't be told, and
             where the log has no message of the queue.
-        past: units in its last files that lead past the log's end; None where that can't be told.
-        uncompared: why its last offset can't be compared with the log's; None where it was, or none was read.
         problem: why the offsets can't be told.
     """
 
@@ -235,8 +148,6 @@ class QueueFacts:
     log_next: int | None = None
     last_time: int | None = None
     behind: int | None = None
-    past: int | None = None
-    uncompared: str | None = None
     problem: str | None = None
 
     @property
@@ -255,8 +166,6 @@ class QueueTotals:
         files, bytes: of all, those of RocksDB included.
         units: queueOffsets from the first to the next, of all.
         behind: queues that the log is ahead of.
-        past: queues with units that lead past the log's end.
-        compared: queues whose last offset could be compared with the log's.
     """
 
     queues: int = 0
@@ -265,8 +174,6 @@ class QueueTotals:
     bytes: int = 0
     units: int = 0
     behind: int = 0
-    past: int = 0
-    compared: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -407,9 +314,12 @@ class Facts:
         seconds: how long it took.
         clean: the last broker stopped in good order; None where that wasn't looked at.
         in_use_by: who uses the store; None without anybody.
-        verdict: in words.
-        checks: what looked at it.
-        findings: what they found, the worst first.
+        verdict: what it comes to, as ``reput check`` says it.
+        findings: all that is wrong, the worst first.
+        notes: what is odd and legal.
+        next_steps: what to do, in order.
+        quick: only what a start reads was looked at.
+        starting: what a start does, as ``reput check --json`` has it; None where that isn't foretold.
         log: the commit log; None where it can't be read.
         queues: by topic and id.
         queue_totals: of all of them.
@@ -431,9 +341,12 @@ class Facts:
     seconds: float = 0.0
     clean: bool | None = None
     in_use_by: str | None = None
-    verdict: Verdict = field(default_factory=lambda: Verdict(SOUND, SOUND, ""))
-    checks: list[Check] = field(default_factory=list)
-    findings: list[Found] = field(default_factory=list)
+    verdict: Verdict = field(default_factory=lambda: Verdict(Sort.UNKNOWN, "", "", ""))
+    findings: list[Finding] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    next_steps: list[str] = field(default_factory=list)
+    quick: bool = False
+    starting: dict[str, Any] | None = None
     log: LogFacts | None = None
     queues: list[QueueFacts] = field(default_factory=list)
     queue_totals: QueueTotals = field(default_factory=QueueTotals)
@@ -448,23 +361,20 @@ class Facts:
 
     @property
     def exit_code(self) -> int:
-        """0 when nothing is wrong, 1 with findings."""
-        return 1 if self.findings else 0
+        """That of ``reput check``."""
+        return self.verdict.exit_code
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
-        facts = _named(asdict(replace(self, basis=Basis(), queues=[])))
+        facts = _named(asdict(replace(self, basis=Basis(), queues=[], findings=[])))
         facts["queues"] = [dict(zip(_QUEUE_NAMES, _of_queue(row), strict=True)) for row in self.queues]
-        verdict = self.verdict
         return {
-            "verdict": verdict.sort,
-            "summary": verdict.headline,
-            "sentences": list(verdict.sentences),
+            "verdict": self.verdict.sort,
+            "summary": self.verdict.text,
             **{name: value for name, value in facts.items() if name not in ("verdict", "basis")},
             "rocketmq_version": self.basis.rocketmq_version,
             "settings": self.basis.to_dict(),
             "findings": [finding.to_dict() for finding in self.findings],
-            "next_steps": list(verdict.next),
         }
 
 

@@ -1,7 +1,9 @@
 """From a store to the facts of its report. Nothing is changed; what can't be read is said instead of raised.
 
-A page is wanted most of a store that is damaged: only what makes the question itself senseless (no store, a
-broker.conf that can't be read) is refused. Every other failure of a part leaves that part out, and says why.
+What is wrong with the store is said by one diagnosis, the same as that of ``reput check``; the rest of the
+page is beside it. A page is wanted most of a store that is damaged: only what makes the question itself
+senseless (no store, a broker.conf that can't be read) is refused. Every other failure of a part leaves that
+part out, and says why.
 """
 
 from __future__ import annotations
@@ -16,52 +18,27 @@ import reput
 from reput.broker.files import Listing
 from reput.broker.snapshot import IndexEntry, Snapshot, take
 from reput.config.settings import StoreSettings
-from reput.errors import RemoteStoreError, ReputError, StoreError
+from reput.diagnosis.check import NOT_FORETOLD, Diagnosis, check, not_looked_at
+from reput.errors import RemoteStoreError, ReputError, SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.lag import Flag, LagReport, lag
 from reput.log.end import LogEnd
 from reput.log.segments import CommitLog, discover, without_unwritten_end
-from reput.next_command import next_command
 from reput.query import QueryStore
 from reput.replay.state import collector_paused
 from reput.report import shown
-from reput.report.checks import (
-    CHECK,
-    LOG,
-    QUEUES,
-    VERIFY,
-    checked,
-    findings_of,
-    told,
-    unreadable,
-    verified,
-    worst,
-)
-from reput.report.facts import (
-    ATTENTION,
-    BROKEN,
-    Check,
-    Facts,
-    GroupLag,
-    IndexFile,
-    QueueFacts,
-    TopicFacts,
-)
+from reput.report.facts import Facts, GroupLag, IndexFile, QueueFacts, TopicFacts
 from reput.report.log_map import log_facts
 from reput.report.log_scan import LogScan, scan_log
-from reput.report.queue_findings import answer
 from reput.report.queues import QueuesSeen, queue_facts
 from reput.report.tally import Tally
 from reput.report.topics import skew
-from reput.report.verdict import verdict
 from reput.statistics.count import Listener
-from reput.store.ignored_features import ignored_features
-from reput.verify.plan import may_be_running, refuse_half_replaced
-from reput.words import counted
+from reput.verify.plan import VerifyOptions, may_be_running, refuse_half_replaced
 
 if TYPE_CHECKING:
-    from reput.verify import Report
+    from pyspark.sql import SparkSession
 
 #: A clock that is ahead of ours by more wasn't right, ms.
 _AHEAD_MS = 86_400_000
@@ -74,8 +51,6 @@ _FLAGS = {
     Flag.UNREADABLE: "next message can't be read",
     Flag.NOT_COMMITTED: "never committed",
 }
-_STARTS = "Does a broker load this store and start?"
-
 Say = Callable[[str], None]
 
 
@@ -87,33 +62,27 @@ class GatherOptions:
         store: its directory.
         broker_conf: the broker's own file; None for what the store shows.
         rocketmq_version: the release; None for the one that the store shows.
-        read_log: read all messages; else there is no traffic, and no damage is found.
+        quick: read only what a start reads: nothing is compared with the log, and there is no traffic.
         at: the moment of the report, ms; None for now.
     """
 
     store: Path
     broker_conf: Path | None = None
     rocketmq_version: str | None = None
-    read_log: bool = True
+    quick: bool = False
     at: int | None = None
-
-    def command(self, name: str, *more: str) -> str:
-        """A command about this store."""
-        return next_command(
-            name, self.store, *more, broker_conf=self.broker_conf, rocketmq_version=self.rocketmq_version
-        )
 
 
 def gather(
     options: GatherOptions,
-    verify: Callable[[], Report] | None = None,
+    start_spark: Callable[[], SparkSession] | None = None,
     say: Say = lambda _what: None,
     listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Facts:
     """Look at a store.
 
     Args:
-        verify: verifies it; None where that isn't asked for.
+        start_spark: gives a session whose executors compare; None to compare on this host's processes.
         say: gets what is being done.
         listener: gets how far the log was read.
 
@@ -126,7 +95,6 @@ def gather(
         options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
     )
     refuse_half_replaced(settings.root)
-    say("looking at the store")
     facts = Facts(
         store=settings.place,
         broker_conf=None if settings.broker_conf is None else str(settings.broker_conf),
@@ -134,8 +102,9 @@ def gather(
         basis=settings.basis,
         reput_version=reput.__version__,
         made_at=now,
+        quick=options.quick,
     )
-    _Gathering(options, settings, facts, say, listener).run(verify)
+    _Gathering(options, settings, facts, say, listener).run(start_spark)
     facts.seconds = time.perf_counter() - started
     return facts
 
@@ -152,23 +121,19 @@ class _Gathering:
         self._say = say
         self._listener = listener
         self._running = may_be_running(settings.root)
-        self._next: tuple[str, ...] = ()
 
-    def run(self, verify: Callable[[], Report] | None) -> None:
+    def run(self, start_spark: Callable[[], SparkSession] | None) -> None:
         facts, settings = self._facts, self._settings
+        self._say("checking")
+        found = self._diagnosed(start_spark)
         with collector_paused():
-            snapshot, is_whole = self._snapshot()
+            snapshot, is_whole = self._snapshot(found)
         facts.clean = snapshot.clean
         facts.in_use_by = None if snapshot.holder is None else snapshot.holder.what
-        # Of a store in use the queues are read after what was committed of them.
-        heads: dict[str, bytes] | None = None if self._running else {}
-        if is_whole:
-            with collector_paused():
-                self._check(snapshot, heads)
         log, end = self._attempt("the commit log", self._log) or (None, 0)
         scan = None
-        if log is not None and self._options.read_log:
-            what = "messages, traffic and damage of the commit log"
+        if log is not None and not facts.quick:
+            what = "messages, traffic and the map of the commit log"
             scan = self._attempt(what, lambda: self._scan(log, end, snapshot))
         seen = None
         store = (
@@ -179,9 +144,9 @@ class _Gathering:
             with collector_paused():
                 seen = self._attempt(
                     "the queues",
-                    lambda: queue_facts(snapshot, log, scan, running=self._running, store=store, heads=heads),
+                    lambda: queue_facts(snapshot, log, scan, running=self._running, store=store),
                 )
-        looked, seen = seen is not None, seen or QueuesSeen()
+        seen = seen or QueuesSeen()
         facts.queues, facts.queue_totals = seen.rows, seen.totals
         room = settings.max_index_num - 1
         facts.index = [_index_file(entry, room) for entry in snapshot.index]
@@ -192,26 +157,37 @@ class _Gathering:
         if scan is not None:
             topics, facts.traffic, facts.sizes = shown.traffic(scan)
             facts.topics = _with_skew(topics, facts.queues)
-        self._log_check(log, scan)
-        self._queue_check(scan, seen, looked=looked)
         self._say("looking at consumers")
-        found = self._attempt("the consumers' lag", lambda: lag(settings, store=store))
-        if found is not None:
-            facts.lag, facts.ages_to, facts.ages_to_ms = (
-                _group_lag(found),
-                str(found.ages_to),
-                found.reference,
-            )
-        self._verify(verify)
+        late = self._attempt("the consumers' lag", lambda: lag(settings, store=store))
+        if late is not None:
+            facts.lag = _group_lag(late)
+            facts.ages_to, facts.ages_to_ms = str(late.ages_to), late.reference
         if settings.rocksdb.index:
-            self._facts.not_seen.append(
+            facts.not_seen.append(
                 f"{names.ROCKSDB_STORE}: `reput dump index` shows the keys of an index in RocksDB; "
                 "here they aren't counted"
             )
-        for name in ignored_features(settings.root):
-            facts.not_seen.append(f"{name}: the commit log alone doesn't hold it, and reput doesn't read it")
-        facts.findings.sort(key=lambda one: (one.level != BROKEN, one.source))
-        facts.verdict = verdict(facts, self._options.command, self._next)
+
+    def _diagnosed(self, start_spark: Callable[[], SparkSession] | None) -> Diagnosis:
+        """What ``reput check`` says; a store whose files can't be read isn't known to be anything.
+
+        Raises:
+            ReputError: this is no store at all, or it is elsewhere and can't be reached.
+        """
+        options, facts, settings = self._options, self._facts, self._settings
+        wanted = VerifyOptions(options.store, None, options.broker_conf, options.rocketmq_version)
+        try:
+            found = check(wanted, start_spark, self._listener, quick=facts.quick)
+        except (RemoteStoreError, SettingsError):
+            raise
+        except ReputError as error:
+            if not any(directory.is_dir() for directory in settings.commit_log_dirs):
+                raise
+            found = Diagnosis(settings, [not_looked_at(NOT_FORETOLD, settings, error)], quick=facts.quick)
+        facts.verdict, facts.findings, facts.notes = found.verdict, found.findings, found.notes
+        facts.next_steps, facts.not_seen = found.next_steps, list(found.not_read)
+        facts.starting = None if found.plan is None else found.plan.facts()
+        return found
 
     def _attempt(self, what: str, work: Callable[[], _T]) -> _T | None:
         """What came of it; None, with a note, of a part that can't be read."""
@@ -228,22 +204,15 @@ class _Gathering:
     def _log(self) -> tuple[CommitLog, int]:
         """The log, without segments that nothing was written to, and where it ends, if it isn't scanned."""
         log = without_unwritten_end(discover(self._settings))
-        here = self._running or not self._options.read_log
+        here = self._running or self._facts.quick
         return log, LogEnd(self._settings).find(log) if here else log.end
 
-    def _snapshot(self) -> tuple[Snapshot, bool]:
-        """The store as a broker loads it, and whether it could be looked at: if not, there is nothing in it.
-
-        Raises:
-            StoreError: this is no store at all.
-        """
+    def _snapshot(self, found: Diagnosis) -> tuple[Snapshot, bool]:
+        """The store as a broker loads it, and whether it can be looked at: if not, nothing is in it."""
         settings = self._settings
         try:
-            return take(settings), True
-        except StoreError as error:
-            if not any(directory.is_dir() for directory in settings.commit_log_dirs):
-                raise
-            self._check_failed(error)
+            return found.snapshot or take(settings), True
+        except StoreError:
             self._facts.not_seen.append("queues, index and checkpoint: the store's files can't be read")
         size = settings.segment_size
         nothing = Snapshot(
@@ -261,28 +230,6 @@ class _Gathering:
         )
         return nothing, False
 
-    def _not_run(self, name: str, asks: str, why: str) -> None:
-        self._facts.checks.append(Check(name, asks, False, None, why))
-
-    def _check(self, snapshot: Snapshot, heads: dict[str, bytes] | None) -> None:
-        if self._settings.dledger is not None:
-            self._not_run(CHECK, _STARTS, "it doesn't know commit logs that DLedger writes")
-            return
-        try:
-            check, found, unread = checked(snapshot, _STARTS, heads)
-        except RemoteStoreError:
-            raise
-        except ReputError as error:
-            self._check_failed(error)
-            return
-        self._facts.checks.append(check)
-        self._facts.findings += found
-        self._facts.not_seen += unread
-
-    def _check_failed(self, error: ReputError) -> None:
-        self._facts.checks.append(Check(CHECK, _STARTS, False, ATTENTION, f"it failed: {error}", 1))
-        self._facts.findings.append(unreadable(error))
-
     def _scan(self, log: CommitLog, end: int, snapshot: Snapshot) -> LogScan:
         checkpoint = snapshot.checkpoint
         self._say("reading the commit log")
@@ -293,64 +240,6 @@ class _Gathering:
         )
         tally = Tally(self._facts.made_at + _AHEAD_MS, times)
         return scan_log(self._settings, log, end, tally, self._listener)
-
-    def _log_check(self, log: CommitLog | None, scan: LogScan | None) -> None:
-        asks = "Is every byte of the commit log understood, and every CRC right?"
-        read = log if scan is None else scan
-        found = () if read is None else read.findings
-        # A gap between segments, say, is known from the check.
-        known = {(one.kind, one.path) for one in self._facts.findings}
-        rows = [one for one in findings_of(LOG, found) if (one.kind, one.path) not in known]
-        self._facts.findings += rows
-        if scan is None:
-            why = "its messages weren't read"
-            if log is not None and not self._options.read_log:
-                why += " (--no-log); gaps between segments are looked for all the same"
-            self._facts.checks.append(Check(LOG, asks, False, worst(rows), why, len(rows)))
-            return
-        answer = f"{counted(scan.messages, 'message')} read"
-        answer += f", {counted(len(rows), 'finding')}" if rows else ", nothing is damaged"
-        self._facts.checks.append(told(LOG, asks, answer, rows))
-
-    def _queue_check(self, scan: LogScan | None, seen: QueuesSeen, *, looked: bool) -> None:
-        asks = "Do the queues and the index end where the log does, by their last offsets?"
-        why = None
-        if not looked:
-            why = "the store's files can't be read"
-        elif scan is None:
-            why = "the log wasn't read"
-        elif self._running:
-            why = "a broker may be writing: what it adds meanwhile can't be told from a difference"
-        if why is not None:
-            self._not_run(QUEUES, asks, why)
-            return
-        found = seen.findings
-        # The check has told what leads past the log's end, too; here every unit that does is counted.
-        again = {one.kind for one in found}
-        others = [one for one in self._facts.findings if one.source != CHECK or one.kind not in again]
-        self._facts.findings = [*others, *found]
-        self._facts.checks.append(told(QUEUES, asks, answer(seen.rows, found), found))
-
-    def _verify(self, verify: Callable[[], Report] | None) -> None:
-        asks = "Is every unit of the queues and every entry of the index as the log says?"
-        if verify is None:
-            self._not_run(VERIFY, asks, "not asked for (--verify)")
-            return
-        self._say("verifying")
-        try:
-            report = verify()
-        except RemoteStoreError:
-            raise
-        except ReputError as error:
-            self._not_run(VERIFY, asks, f"it failed: {error}")
-            self._facts.not_seen.append(f"what `reput verify` would say: {error}")
-            return
-        scanned = any(one.name == LOG and one.ran for one in self._facts.checks)
-        check, found = verified(report, asks, log_known=scanned)
-        self._facts.checks.append(check)
-        self._facts.findings += found
-        self._next = tuple(report.next)
-        self._facts.not_seen += [str(note) for note in report.not_checked]
 
 
 def _index_file(entry: IndexEntry, room: int) -> IndexFile:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
@@ -20,7 +21,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import reput
-from reput.recovery.past_end import INDEX_AHEAD, PAST_LOG_END
+from reput.diagnosis.finding import TITLES, Effect, Finding
+from reput.diagnosis.verdict import WORDS as VERDICTS
+from reput.diagnosis.verdict import Sort
 from reput.report import units
 from reput.report.charts import log_map, size_histogram, traffic_chart
 from reput.report.facts import (
@@ -30,7 +33,6 @@ from reput.report.facts import (
     EXPIRED,
     IN_ROCKSDB,
     MISSING,
-    NOTHING_FOUND,
     SOUND,
     UNREAD,
     UNWRITTEN,
@@ -46,12 +48,27 @@ ROWS = 1000
 #: What a page of reput's says of itself, near its beginning.
 GENERATOR = "reput report"
 
-_LEVELS = {
+#: What a badge says.
+_WORDS = {
     SOUND: "sound",
-    NOTHING_FOUND: "nothing found",
     ATTENTION: "look at this",
     BROKEN: "broken",
-    None: "not run",
+    **VERDICTS,
+}
+#: The colours of verdicts and of sections of findings.
+_LEVELS = {
+    Sort.START: SOUND,
+    Sort.START_WITH_LOSS: ATTENTION,
+    Sort.MEND: BROKEN,
+    Sort.NO_START: BROKEN,
+    Sort.UNKNOWN: ATTENTION,
+    Effect.BLOCKS: BROKEN,
+    Effect.UNKNOWN: ATTENTION,
+    Effect.LOSES: BROKEN,
+    Effect.LACKS: BROKEN,
+    Effect.GONE: ATTENTION,
+    Effect.HEALS: SOUND,
+    Effect.HARMLESS: SOUND,
 }
 _STRETCHES = {
     WRITTEN: "messages",
@@ -72,7 +89,6 @@ _OF_SCRIPT = {
     "bytes": "bytes",
 }
 _SECTIONS = (
-    ("health", "Health"),
     ("findings", "Findings"),
     ("log", "Commit log"),
     ("traffic", "Traffic"),
@@ -116,7 +132,10 @@ def _rendered(facts: Facts, rows: int) -> bytes:
         rows=rows,
         sections=_SECTIONS,
         tiles=_tiles(facts),
-        findings=facts.findings[:rows],
+        level=_LEVELS[facts.verdict.sort],
+        headline=f"{said(facts.verdict.words)}: {said(facts.verdict.said)}",
+        sentences=list(_sentences(facts)),
+        findings=_by_effect(facts.findings, rows),
         topics=facts.topics[:rows],
         in_topics=sum(one.messages for one in facts.topics),
         queues=_worst_first(facts.queues)[:rows],
@@ -156,7 +175,7 @@ def filled(template: str, embedded: dict[str, object], **facts: object) -> bytes
             style=Markup(_source("report.css")),
             lang=TAGS[current()],
             embedded=_json({**embedded, "words": _labels(_OF_SCRIPT)}),
-            words={"level": _labels(_LEVELS), "stretch": _labels(_STRETCHES)},
+            words={"level": _labels(_WORDS), "stretch": _labels(_STRETCHES)},
             **facts,
         )
     )
@@ -225,8 +244,9 @@ def _embedded(facts: Facts) -> dict[str, object]:
         "zone": units.zone_name(),
         "reput_version": facts.reput_version,
         "rocketmq_version": facts.rocketmq_version,
-        "verdict": asdict(facts.verdict),
-        "checks": [asdict(one) for one in facts.checks],
+        "verdict": facts.verdict.sort,
+        "summary": facts.verdict.text,
+        "exit_code": facts.exit_code,
         "queue_totals": asdict(facts.queue_totals),
         "traffic": None if facts.traffic is None else asdict(facts.traffic),
     }
@@ -246,8 +266,7 @@ def _worst_first(queues: list[QueueFacts]) -> list[QueueFacts]:
     def order(row: QueueFacts) -> tuple[bool, int, int]:
         held = (row.max_offset or 0) - (row.min_offset or 0)
         messages = row.log_messages if row.log_messages is not None else held
-        odd = (row.behind or 0) + (row.past or 0)
-        return row.problem is None and row.is_there, -odd, -messages
+        return row.problem is None and row.is_there, -(row.behind or 0), -messages
 
     return sorted(queues, key=order)
 
@@ -255,14 +274,10 @@ def _worst_first(queues: list[QueueFacts]) -> list[QueueFacts]:
 def _remarks(row: QueueFacts) -> str:
     """What else there is to say of a queue, in the page's language."""
     found = ["batch queue"] if row.kind == "batch" else []
-    if row.past:
-        found.append(f"{counted(row.past, 'unit')} past the log's end")
     if row.problem is not None:
         found.append(row.problem)
     elif not row.is_there:
         found.append("no files" if row.kind != IN_ROCKSDB else "not in RocksDB")
-    if row.uncompared not in (None, *found):
-        found.append(row.uncompared or "")
     return "; ".join(map(said, found))
 
 
@@ -305,9 +320,43 @@ def _log_summary(facts: Facts) -> str:
 
 
 def _past(facts: Facts) -> frozenset[str]:
-    """Names of what leads past the log's end."""
-    names = {PAST_LOG_END: "queues", INDEX_AHEAD: "index"}
-    return frozenset(names[one.kind] for one in facts.findings if one.kind in names)
+    """Names of what leads past the log's end, where nobody adds to it meanwhile."""
+    log = facts.log
+    if log is None or facts.in_use_by is not None:
+        return frozenset()
+    return frozenset(one.name for one in log.reaches if one.offset is not None and one.offset > log.end)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """Findings of one effect: its title and colour, those that are listed, and how many there are."""
+
+    title: str
+    level: str
+    findings: list[Finding]
+    count: int
+
+
+def _by_effect(findings: list[Finding], rows: int) -> list[Section]:
+    """The worst first."""
+    found = []
+    for effect, title in TITLES.items():
+        some = [one for one in findings if one.effect is effect]
+        if some:
+            found.append(Section(title, _LEVELS[effect], some[:rows], len(some)))
+    return found
+
+
+def _sentences(facts: Facts) -> Iterator[str]:
+    """What else there is to know of a store before its broker is started."""
+    if facts.in_use_by is not None:
+        yield f"In use by {facts.in_use_by}: what is said here was true while it was read."
+    elif facts.clean is False:
+        yield "The last broker crashed (the file abort is there): the next start recovers as after a crash."
+    start = facts.starting
+    if start is not None and start["begins_at"] is not None:
+        messages = counted(start["walked_messages"], "message")
+        yield f"A start walks {messages} of the log, up to {start['log_end']}."
 
 
 def _written(facts: Facts) -> int:

@@ -1,4 +1,4 @@
-"""The queues of a store: where each begins and ends, whether it goes as far as the log, or past its end.
+"""The queues of a store: where each begins and ends, and whether it goes as far as the log.
 
 The offsets are those that a broker finds when it loads the files (:mod:`reput.recovery`), the same that
 consumers get.
@@ -17,21 +17,16 @@ from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Queue, Snapshot, queue_directories
 from reput.config.topics import batch_queue_topics
 from reput.errors import RemoteStoreError, ReputError, SettingsError
-from reput.format import rocksdbqueue
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.segments import CommitLog
 from reput.query import QueryStore, batch, queue
 from reput.query.log import LogReader
 from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
-from reput.recovery.past_end import CutBefore, left_by_a_cut, units_past
-from reput.report.facts import IN_ROCKSDB, Found, QueueFacts, QueueTotals
+from reput.report.facts import IN_ROCKSDB, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
-from reput.report.queue_findings import IS_BATCH, REPEATS, behind, is_compared, past_end
 from reput.store.reading import pread, reading
 
-#: Units of a queue in RocksDB that are read at once.
-_BLOCK = 1024
 _ODD_FILES = "files that aren't a queue's: see their names and lengths"
 
 
@@ -43,13 +38,11 @@ class QueuesSeen:
         rows: by topic and queue id.
         totals: of all.
         end: physical offset after the last message that a queue knows of, -1 if none does.
-        findings: queues that don't go as far as the log, or farther, and an index that does.
     """
 
     rows: list[QueueFacts] = field(default_factory=list)
     totals: QueueTotals = field(default_factory=QueueTotals)
     end: int = -1
-    findings: list[Found] = field(default_factory=list)
 
 
 def queue_facts(
@@ -59,16 +52,14 @@ def queue_facts(
     *,
     running: bool,
     store: QueryStore | None = None,
-    heads: dict[str, bytes] | None = None,
 ) -> QueuesSeen:
     """Look at every queue.
 
     Args:
         log: None where it can't be read: then nothing has expired, as far as that can be told.
         scan: None where the log wasn't read.
-        running: a broker may add to log and queues meanwhile, so that none is called behind or ahead.
+        running: a broker may add to log and queues meanwhile, so that none is called behind.
         store: gets to know the queues in files.
-        heads: see :class:`reput.broker.queue.QueueModel`.
 
     Raises:
         StoreError: their RocksDB can't be read.
@@ -77,33 +68,21 @@ def queue_facts(
     if store is not None:
         for name in queue_directories(snapshot.settings):
             store.know_listed(name, snapshot.all_queues[name])
-    past = None if scan is None or running else _log_end(scan)
-    looking = _Looking(snapshot, log, scan, past, store, heads)
+    looking = _Looking(snapshot, log, scan, store, compares=scan is not None and not running)
     rows = sorted(looking.rows(), key=lambda row: (row.topic, row.queue_id))
     seen = QueuesSeen(rows, _totals(rows), looking.end)
     if looking.in_rocksdb is not None:
         lengths = [entry.length for entry in in_order(looking.in_rocksdb.path) if not entry.is_dir]
         of_files = seen.totals.files + len(lengths), seen.totals.bytes + sum(lengths)
         seen.totals = replace(seen.totals, files=of_files[0], bytes=of_files[1])
-    if looking.past is not None:
-        seen.findings = [*behind(snapshot, rows), *past_end(snapshot, rows, looking.past)]
     return seen
-
-
-def _log_end(scan: LogScan) -> int:
-    """The physical offset that nothing leads past: the log's end, or that of DLedger's uncommitted entries.
-
-    What a group has committed is written down behind its back, and its queues may know of more.
-    """
-    left_out = [one.end for one in scan.findings if one.kind == "uncommitted-entries"]
-    return max([scan.end, *left_out])
 
 
 class _Looking:
     """Goes over the queues.
 
     Args:
-        past: the physical offset that nothing leads past; None where that isn't looked at.
+        compares: ends of queues are compared with what the log has of them.
     """
 
     def __init__(
@@ -111,21 +90,16 @@ class _Looking:
         snapshot: Snapshot,
         log: CommitLog | None,
         scan: LogScan | None,
-        past: int | None,
         store: QueryStore | None,
-        heads: dict[str, bytes] | None,
+        *,
+        compares: bool,
     ) -> None:
         self._store = store
-        self._heads = heads
+        self._compares = compares
         self._snapshot = snapshot
         self._log_start = 0 if log is None else log.start
         self._scan = scan
         self._reader = LogReader(snapshot.settings) if log is not None and scan is None else None
-        self.past = past
-        self._after_cut = (
-            scan is not None and past is not None and left_by_a_cut(snapshot, past, scan.last_time)
-        )
-        self._before = None if scan is None or past is None else CutBefore(snapshot, past, scan.last_time)
         self._batch_topics = _batch_topics(snapshot)
         self.end = -1
 
@@ -150,7 +124,7 @@ class _Looking:
     def _row(self, of: Queue, kind: str, listing: Listing, known: InLog | None) -> QueueFacts:
         settings, is_batch = self._snapshot.settings, kind == "batch"
         size = settings.recovery.batch_queue_file_size if is_batch else settings.consume_queue_file_size
-        least = most = past = last_time = behind = uncompared = None
+        least = most = last_time = None
         problem = _why_unloadable(listing)
         if problem is None and is_batch and size % BATCH_UNIT:
             problem = f"files of {size} bytes hold no whole number of units"
@@ -160,15 +134,13 @@ class _Looking:
                 if is_batch:
                     model = batch.recovered(settings, listing, self._log_start)
                 else:
-                    model = queue.recovered(settings, listing, self._log_start, self._heads)
+                    model = queue.recovered(settings, listing, self._log_start)
                 least, most = model.min_offset, model.max_offset
                 if is_batch:
                     least = max(least, 0)
                 self.end = max(self.end, model.max_physical)
                 if self._store is not None and isinstance(model, QueueModel):
                     self._store.know(*of, model)
-                if self.past is not None:
-                    past = units_past(model, self.past, after_cut=self._after_cut, before=self._before)
                 if known is None:
                     last_time = self._last_time(model)
             except IndexError:
@@ -177,10 +149,6 @@ class _Looking:
                 raise
             except (OSError, ValueError, StartFailsError, ReputError) as error:
                 problem = str(error)
-        if self.past is not None and most is not None:
-            uncompared = _uncompared(kind, known)
-            if uncompared is None and known is not None:
-                behind = max(known.next - most, 0)
         return QueueFacts(
             topic=of[0],
             queue_id=of[1],
@@ -192,9 +160,7 @@ class _Looking:
             log_messages=None if self._scan is None else 0 if known is None else known.messages,
             log_next=None if known is None else known.next,
             last_time=last_time if known is None else known.last_time,
-            behind=behind,
-            past=past,
-            uncompared=uncompared,
+            behind=None if is_batch else self._behind(known, most),
             problem=problem,
         )
 
@@ -204,7 +170,7 @@ class _Looking:
         return queues_in_rocksdb(self._snapshot.settings)
 
     def _row_in_rocksdb(self, queues: RocksQueues, of: Queue, known: InLog | None) -> QueueFacts:
-        least = most = past = last_time = behind = uncompared = problem = None
+        least = most = last_time = problem = None
         try:
             view = queues.view(*of, self._log_start)
             least, most = view.min_offset, view.max_offset
@@ -212,14 +178,9 @@ class _Looking:
             if last is not None:
                 self.end = max(self.end, last.position + last.size)
                 last_time = last.timestamp
-            if self.past is not None:
-                past = self._past_in_rocksdb(queues, of, most, self.past)
         except ReputError as error:
             problem = str(error)
-        if self.past is not None and problem is None:
-            uncompared = _uncompared("batch" if of[0] in self._batch_topics else IN_ROCKSDB, known)
-            if uncompared is None and known is not None and most is not None:
-                behind = max(known.next - most, 0)
+        whole = problem is None and of[0] not in self._batch_topics
         return QueueFacts(
             *of,
             kind=IN_ROCKSDB,
@@ -230,24 +191,18 @@ class _Looking:
             log_messages=None if self._scan is None else 0 if known is None else known.messages,
             log_next=None if known is None else known.next,
             last_time=last_time if known is None else known.last_time,
-            behind=behind,
-            past=past,
-            uncompared=uncompared,
+            behind=self._behind(known, most) if whole else None,
             problem=problem,
         )
 
-    def _past_in_rocksdb(self, queues: RocksQueues, of: Queue, end: int, log_end: int) -> int:
-        """How many of the queue's last units lead past the log's end."""
-        found = 0
-        while end > 0:
-            start = max(end - _BLOCK, 0)
-            units = [rocksdbqueue.parse_unit(value) for _, value in queues.values(*of, start, end)]
-            past = sum(unit is not None and unit.position >= log_end for unit in units)
-            found += past
-            if past < len(units) or not units:
-                break
-            end = start
-        return found
+    def _behind(self, known: InLog | None, most: int | None) -> int | None:
+        """Places that the log has of a queue and that it doesn't reach; None where that can't be told.
+
+        Where queueOffsets repeat in the log, as of a topic that was created anew, the last one tells nothing.
+        """
+        if not self._compares or known is None or most is None or not known.regular:
+            return None
+        return max(known.next - most, 0)
 
     def _last_time(self, model: QueueModel | BatchModel) -> int | None:
         """Of the message of the last unit, ms."""
@@ -264,15 +219,6 @@ class _Looking:
         offset, length, _tags = UNIT.unpack(unit)
         time = self._reader.store_timestamp(offset, length)
         return time if time > 0 else None
-
-
-def _uncompared(kind: str, known: InLog | None) -> str | None:
-    """Why a queue's last offset says nothing about how far it goes in the log; None where it does."""
-    if known is None:
-        return None  # nothing in the log, and so nothing behind it
-    if kind == "batch":
-        return IS_BATCH
-    return None if known.regular else REPEATS
 
 
 def _why_unloadable(listing: Listing) -> str | None:
@@ -294,8 +240,6 @@ def _totals(rows: list[QueueFacts]) -> QueueTotals:
             if row.max_offset is not None and row.min_offset is not None
         ),
         behind=sum(bool(row.behind) for row in rows),
-        past=sum(bool(row.past) for row in rows),
-        compared=sum(is_compared(row) for row in rows),
     )
 
 

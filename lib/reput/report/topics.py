@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from reput.broker.snapshot import take
 from reput.config.topics import TopicConfig, topic_configs
+from reput.diagnosis.absent import NO_QUEUES, not_derived
 from reput.log.segments import discover
-from reput.recovery.check import not_derived
 from reput.report.queues import queue_facts
 
 if TYPE_CHECKING:
@@ -131,7 +131,7 @@ def topic_list(settings: StoreSettings, topic: str | None = None) -> TopicList:
 
 def _lacking(snapshot: Snapshot) -> Iterator[Problem]:
     for problem in (*snapshot.problems, *not_derived(snapshot)):
-        if problem.kind in ("broken-rocksdb", "no-queues"):
+        if problem.kind in ("broken-rocksdb", NO_QUEUES):
             yield problem
 
 

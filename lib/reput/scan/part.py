@@ -190,7 +190,8 @@ def scan_part(
                 )
                 accept = position
                 continue
-        outcome.findings += _torn(part, data, position, out)
+        torn = list(_torn(part, data, position, out))
+        outcome.findings += torn
         if is_blank_but_for_its_magic(
             data, position, part.segment_size, status, last=part.last, entries=entries
         ):
@@ -210,8 +211,13 @@ def scan_part(
         )
         resumed = extents.resume(position, stop_at)
         if resumed == NOWHERE:
-            if part.last and not entries and _is_left_over(data, part.base, position, stop_at, v2, newest):
+            left = -1
+            if part.last and not entries:
+                left = _left_over(data, part.base, position, stop_at, v2, newest)
+            if left >= 0:
                 status, outcome.rest_is_zero = Status.UNWRITTEN, True
+                ends = commitlog.decode(data.data, left).properties.endswith(b"\x02")
+                outcome.findings += () if torn else _torn(part, data, position, out, terminated=ends)
             break
         text = "passed over up to the next whole record"
         if resumed.contested is not None:
@@ -230,19 +236,19 @@ def scan_part(
     outcome.status = status
 
 
-def _is_left_over(
+def _left_over(
     data: NDArray[np.uint8], base: int, position: int, stop: int, v2: bool, newest: int
-) -> bool:
-    """Whether no record begins at ``position``, and behind it lie messages that the log had before a cut.
+) -> int:
+    """Where behind ``position``, at which no record begins, lie messages of before a cut of the log; or -1.
 
     ``MappedFileQueue.truncateDirtyFiles`` moves positions back, and the bytes stay; what is written then ends
     anywhere in them (rocketmq-all-4.9.7, 5.3.3). They are older than ``newest``, the last message's time, ms.
     """
     magic = int.from_bytes(data[position + commitlog.MAGIC : position + _MAGIC_END].tobytes(), "big")
     if magic in (commitlog.MAGIC_V1, commitlog.MAGIC_V2):
-        return False  # a record that was written in part
+        return -1  # a record that was written in part
     found = kernel.find_record(data, base, position, stop, v2)
-    return found >= 0 and _store_timestamp(data, found) < newest
+    return found if found >= 0 and _store_timestamp(data, found) < newest else -1
 
 
 def is_blank_but_for_its_magic(
@@ -313,7 +319,13 @@ def wrong_end(
 
 
 def _torn(
-    part: Part, data: NDArray[np.uint8], end: int, out: OutputArrays, *, zeros_follow: bool = False
+    part: Part,
+    data: NDArray[np.uint8],
+    end: int,
+    out: OutputArrays,
+    *,
+    zeros_follow: bool = False,
+    terminated: bool = False,
 ) -> Iterator[Finding]:
     """What damage that begins at ``end``, or before, has of the properties of the message before it.
 
@@ -324,7 +336,7 @@ def _torn(
     if not out.counts[output.MESSAGES] or record + dledger.frame_size(data.data, record) != end:
         return
     written = commitlog.decode(data.data, record).properties
-    found = torn_properties(written, zeros_follow=zeros_follow)
+    found = torn_properties(written, zeros_follow=zeros_follow, terminated=terminated)
     if found is None:
         return
     yield Finding(
@@ -338,17 +350,19 @@ def _torn(
     )
 
 
-def torn_properties(written: bytes, *, zeros_follow: bool = False) -> str | None:
+def torn_properties(written: bytes, *, zeros_follow: bool = False, terminated: bool = False) -> str | None:
     """What of a message's properties can't be as it was written, in words; None where nothing is odd.
 
     Args:
         zeros_follow: only zeros are told: a client may have written what it liked.
+        terminated: those of another message of this log end with 0x02.
     """
     zeros = len(written) - len(written.rstrip(b"\0"))
     if zeros:
         return f"zeros in the last {zeros:,} of {len(written):,} bytes"
     if zeros_follow or properties.are_pairs(written):
-        return None
+        unended = terminated and written and not written.endswith(b"\x02")
+        return f"{len(written):,} bytes without the 0x02 that ends those of others" if unended else None
     return f"{len(written):,} bytes that are no pairs"
 
 

@@ -340,7 +340,7 @@ def compare_pair(
         report.not_checked.append(Note("queue-ext", text, count=ext))
     if report.findings:
         report.next = [
-            f"to see which of them is as its log says: `{settings.command('verify')}`"
+            f"to see which of them is as its log says: `{settings.command('check')}`"
             for settings in (pair.first, pair.second)
         ]
     return report

@@ -99,11 +99,6 @@ class Explainer:
     infos: Sequence[IndexInfo]
     other_tags: bool
 
-    @property
-    def other_version(self) -> str:
-        """The release that the index was written by, where it isn't the chosen one."""
-        return "5.3" if self.plan.settings.dialect.index_tags else "5.5"
-
     def queue(
         self, queue: tuple[str, int], ranges: Sequence[UnitRange]
     ) -> tuple[list[Difference], list[Note]]:
@@ -366,8 +361,8 @@ class Explainer:
 
     def _other_dialect(self) -> str:
         if self.plan.settings.dialect.index_tags:
-            return "written by a version before 5.4: verify with --rocketmq-version 5.3"
-        return "written by 5.4 or later, which indexes TAGS: verify with --rocketmq-version 5.5"
+            return "written by a version before 5.4: check with --rocketmq-version 5.3"
+        return "written by 5.4 or later, which indexes TAGS: check with --rocketmq-version 5.5"
 
 
 def _plainly(found: rocksdbqueue.Unit | bytes | None) -> str:

@@ -199,9 +199,3 @@ class IndexCheck:
         headers = [info.header for info in self.map.infos]
         nothing = 0 if self._plan.index else _LONG_MAX
         return max((header.end_timestamp for header in headers), default=nothing)
-
-    @property
-    def files_fit(self) -> bool:
-        """Whether some file has the length that the settings ask for, or there is none."""
-        fitting = [info.length == info.expected_length for info in self.map.infos]
-        return any(fitting) or not fitting

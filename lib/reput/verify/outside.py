@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -26,7 +26,7 @@ from reput.verify.report import QUEUE, Difference
 from reput.verify.units import UnitRange, extra_ranges, missing_ranges, units_of
 
 if TYPE_CHECKING:
-    from reput.verify.batch_files import BatchFiles
+    pass
 
 _UNITS_AT_ONCE = 1 << 18
 #: Less than any position: no unit but pre-blank ones so far. One more: units, but none of an expired message.
@@ -318,10 +318,3 @@ def _written(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
             done = min(at + _UNITS_AT_ONCE * UNIT_LENGTH, stop)
             yield at, done
             at = done
-
-
-def files_fit(looked: Iterable[Outside | BatchFiles]) -> bool:
-    """Whether some file of these queues has the length that the settings ask for, or none has a wrong one."""
-    found = list(looked)
-    wrong = any(problem.kind == "queue-file-length" for each in found for problem in each.problems)
-    return not wrong or any(each.fitting for each in found)

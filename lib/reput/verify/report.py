@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Set
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Protocol
@@ -11,17 +11,10 @@ from typing import Protocol
 from reput.config.evidence import Basis
 from reput.errors import Fact, Finding
 from reput.format import names
-from reput.log.rivals import MISTAKEN
-from reput.next_command import next_command
 from reput.remote import with_urls
 from reput.remote.tally import Spent
-from reput.replay.stranded import save_steps
 from reput.scan.part import STAND_IN
-from reput.verify.plan import VerifyOptions
 from reput.words import counted
-
-#: More queues than this aren't named one by one in the next command.
-_MOST_QUEUES = 20
 
 LOG, QUEUE, INDEX, CHECKPOINT = "log", "queue", "index", "checkpoint"
 #: How a summary says that something is wrong there.
@@ -347,100 +340,3 @@ class Report:
             "not_read": [one.text for one in self.not_checked],
             "next_steps": self.next,
         }
-
-
-def next_steps(
-    options: VerifyOptions,
-    findings: list[Difference],
-    in_log: Set[tuple[str, int]],
-    *,
-    batch: Set[str],
-    running: bool,
-    other_version: str | None = None,
-    files_fit: bool = True,
-) -> list[str]:
-    """The commands that mend what was found, and advice on what no command mends.
-
-    Args:
-        in_log: the queues that the log has messages of, which a rebuild writes.
-        batch: topics with batch queues.
-        running: a broker runs on the store.
-        other_version: the store was written by another release, as which it should be verified first.
-        files_fit: some file has the length that the settings ask for.
-    """
-    if not findings:
-        return []
-    if other_version is not None:
-        conf = options.broker_conf
-        return [next_command("verify", options.store, broker_conf=conf, rocketmq_version=other_version)]
-    steps: list[str] = []
-    if not files_fit:
-        steps.append(
-            "no queue file, or no index file, has the length that the settings ask for: "
-            "see that --broker-conf is the broker's own before anything is rebuilt"
-        )
-        if options.broker_conf is None:
-            return steps
-
-    def command(name: str, *words: str) -> str:
-        conf, version = options.broker_conf, options.rocketmq_version
-        return next_command(name, options.store, *words, broker_conf=conf, rocketmq_version=version)
-
-    of_log = {one.kind for one in findings if one.area == LOG}
-    if of_log & MISTAKEN:
-        steps.append(
-            f"`{command('recover', '--plan')}` says which file of the log to move away, or to rename"
-        )
-    if of_log - MISTAKEN:
-        from_replica = command("recover", "--from", "REPLICA", "--plan")
-        steps.append(
-            f"`{from_replica}` says what a replica or a copy has of what is damaged in the log. Without one "
-            "it stays damaged: docs/findings.md says what each finding means"
-        )
-    queues = {
-        (one.topic, one.queue_id)
-        for one in findings
-        if one.area == QUEUE and one.topic is not None and one.queue_id is not None and not one.in_database
-    }
-    lost = sorted(f"{topic}:{queue_id}" for topic, queue_id in queues if (topic, queue_id) not in in_log)
-    mended = sorted((topic, queue_id) for topic, queue_id in queues if (topic, queue_id) in in_log)
-    # A database is made anew as a whole.
-    whole = any(one.area in (INDEX, CHECKPOINT) or one.in_database for one in findings)
-
-    if mended or whole:
-        if running:
-            steps.append("stop the broker first")
-        steps.append(_rebuild(options, [] if whole else mended))
-    steps += save_steps(
-        (one.kind for one in findings if not one.in_database and _has_message(one, in_log)), command
-    )
-    for queue in lost[:_MOST_QUEUES]:
-        topic, _, number = queue.rpartition(":")
-        directory = names.BATCH_CONSUME_QUEUE if topic in batch else names.CONSUME_QUEUE
-        steps.append(
-            f"the log has no message of {queue}: with the broker stopped, move "
-            f"{Path(options.store) / directory / topic / number} away"
-        )
-    if len(lost) > _MOST_QUEUES:
-        steps.append(f"and so for {len(lost) - _MOST_QUEUES:,} more queues")
-    return steps
-
-
-def _has_message(one: Difference, in_log: Set[tuple[str, int]]) -> bool:
-    """Whether messages of the log are what isn't reached: not that a unit says something else of its own."""
-    if one.area != QUEUE or one.topic is None or one.queue_id is None:
-        return one.area == LOG
-    expected, found = (text.partition(",")[0] for text in (one.expected, one.found))
-    return (one.topic, one.queue_id) in in_log and expected.isdecimal() and expected != found
-
-
-def _rebuild(options: VerifyOptions, queues: list[tuple[str, int]]) -> str:
-    chosen = [word for topic, queue_id in queues for word in ("--queue", f"{topic}:{queue_id}")]
-    return next_command(
-        "rebuild",
-        options.store,
-        "--in-place",
-        broker_conf=options.broker_conf,
-        rocketmq_version=options.rocketmq_version,
-        last=chosen if len(queues) <= _MOST_QUEUES else ["--no-index"],
-    )

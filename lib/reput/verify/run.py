@@ -34,7 +34,7 @@ from reput.verify.batch_check import BatchCheck
 from reput.verify.checkpoint import check_checkpoint
 from reput.verify.explain import Explainer
 from reput.verify.index_check import IndexCheck
-from reput.verify.outside import Known, Outside, check_outside, files_fit
+from reput.verify.outside import Known, Outside, check_outside
 from reput.verify.plan import Plan, VerifyOptions, no_such_queue, prepare, queues_on_disk
 from reput.verify.proofs import Remembering
 from reput.verify.proven import SegmentProof
@@ -47,7 +47,6 @@ from reput.verify.report import (
     Difference,
     Note,
     Report,
-    next_steps,
 )
 from reput.verify.rocksdb_check import QueueDatabaseCheck
 from reput.verify.rocksdb_index import IndexDatabaseCheck
@@ -243,7 +242,6 @@ class _Verification:
         # The log is looked at first, so that a broker's checkpoint may be newer.
         if plan.selection.is_all and not plan.running:
             findings += self._check_checkpoint()
-        other_version = explainer.other_version if self._index.other_tags else None
         if self._proven is not None:
             self._notes += self._proven.settle()
             self._proven.tell_cut(self._end)
@@ -267,17 +265,6 @@ class _Verification:
             notes=self._notes,
             not_checked=self._not_checked(),
             remembered=None if self._proven is None else self._proven.counts(),
-            next=next_steps(
-                plan.options,
-                findings,
-                self._queues.keys() | self._batch.queues.keys(),
-                batch=plan.selection.batch,
-                running=plan.running,
-                other_version=other_version,
-                files_fit=files_fit(outside)
-                and files_fit(self._batch.map.files.values())
-                and self._index.files_fit,
-            ),
         )
 
     # --- the log ------------------------------------------------------------------------------------------

@@ -70,7 +70,7 @@ def test_every_record_of_a_real_store_comes_back(store: GoldenStore, tmp_path: P
 
 
 def test_a_sound_store_has_nothing_stranded(store: GoldenStore, tmp_path: Path) -> None:
-    for kind in ("units-missing", "missing-unit", "wrong-unit", "no-queues"):
+    for kind in ("missing-unit", "wrong-unit", "no-queues"):
         result = taken(store.root, tmp_path / "none.jsonl", store, finding=kind)
         assert (result.messages, result.exit_code, result.out) == (0, 0, None)
     assert list(tmp_path.iterdir()) == []
@@ -80,7 +80,7 @@ def test_lost_queues_strand_exactly_their_messages(store: GoldenStore, tmp_path:
     root = copied(store, tmp_path / "lost")
     shutil.rmtree(root / names.CONSUME_QUEUE / "Payments")
     (root / names.CONSUME_QUEUE / "Orders" / "1").rename(tmp_path / "one")
-    taken(root, tmp_path / "lost.jsonl", store, finding="units-missing")
+    taken(root, tmp_path / "lost.jsonl", store, finding="missing-unit")
     expected = [
         one.record.physical_offset
         for one in messages(root, broker_conf(store), store.version)
@@ -106,7 +106,7 @@ def test_a_unit_of_another_message_strands_its_own(store: GoldenStore, tmp_path:
         for one in messages(root, broker_conf(store), store.version)
         if (one.topic, one.record.queue_id, one.record.queue_offset) == ("Orders", 0, 1)
     ]
-    for kind, count in (("wrong-unit", 1), ("units-missing", 1), ("missing-unit", 0)):
+    for kind, count in (("wrong-unit", 1), ("queue-begins-late", 1), ("missing-unit", 0)):
         out = tmp_path / f"{kind}.jsonl"
         assert taken(root, out, store, finding=kind).messages == count
         if count:
@@ -133,9 +133,11 @@ def test_what_a_start_cuts_off_is_saved_by_the_name_of_the_loss(tmp_path: Path) 
     ("kind", "said"),
     [
         ("past-log-end", "the log doesn't hold these messages"),
-        ("units-displaced", "consumers get these messages"),
+        ("misplaced-unit", "consumers get these messages"),
+        ("units-displaced", "It is called misplaced-unit now"),
+        ("units-missing", "It is called missing-unit now"),
         ("queue-cut", "log-cut"),
-        ("unit-missing", "Did you mean units-missing?"),
+        ("missing-units", "Did you mean missing-unit?"),
     ],
 )
 def test_a_finding_without_messages_to_save_says_why(
@@ -149,7 +151,7 @@ def test_a_finding_without_messages_to_save_says_why(
 
 def test_a_finding_needs_a_store(store: GoldenStore, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="--finding needs a store"):
-        taken(store.root / "commitlog", tmp_path / "x", store, finding="units-missing")
+        taken(store.root / "commitlog", tmp_path / "x", store, finding="missing-unit")
 
 
 def test_a_small_store_holds_the_records_from_0_on(store: GoldenStore, tmp_path: Path) -> None:
@@ -291,16 +293,16 @@ def test_a_dledger_log_has_no_cuts_that_are_known(tmp_path: Path) -> None:
     dledger = golden("5.5.0-dledger", tmp_path)
     with pytest.raises(UnsupportedError):
         taken(dledger.root, tmp_path / "x", dledger, finding="log-cut")
-    assert taken(dledger.root, tmp_path / "x", dledger, finding="units-missing").messages == 0
+    assert taken(dledger.root, tmp_path / "x", dledger, finding="missing-unit").messages == 0
     assert taken(dledger.root, tmp_path / "all", dledger).messages > 0
 
 
 def test_batch_queues_lead_to_their_messages(tmp_path: Path) -> None:
     batches = golden("5.3.3-batch-queue", tmp_path)
     batches.write_topics_json()
-    assert taken(batches.root, tmp_path / "x", batches, finding="units-missing").messages == 0
+    assert taken(batches.root, tmp_path / "x", batches, finding="missing-unit").messages == 0
     shutil.rmtree(batches.root / names.BATCH_CONSUME_QUEUE / "Batches" / "0")
-    lost = taken(batches.root, tmp_path / "x", batches, finding="units-missing")
+    lost = taken(batches.root, tmp_path / "x", batches, finding="missing-unit")
     assert lost.topics.keys() == {"Batches"}
     assert {line["queue_id"] for line in lines(tmp_path / "x")} == {0}
 

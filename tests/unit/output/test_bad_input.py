@@ -388,6 +388,7 @@ TORN_PROPERTIES = {
     "zeros": (bytes(6), "zeros in the last 6 of 7 bytes"),
     "the last byte": (b"EYS\x01k\0", "zeros in the last 1 of 7 bytes"),
     "no pairs": (b"\xee" * 6, "7 bytes that are no pairs"),
+    "a record's fields": (b"\0\x06O\x01v\x02", "7 bytes that are no pairs"),
 }
 
 
@@ -403,7 +404,7 @@ def test_damage_that_begins_in_the_properties_of_a_message(tmp_path: Path, case:
         log = [changed(log[0], LENGTH, b"\xee" * ((1 if behind == "damage" else 2) * LENGTH))]
     result = Result(tmp_path, log)
     told = [one for one in result.state.findings if one.kind == "torn-properties"]
-    if behind in ("zeros", "the segment's end") and case == "no pairs":
+    if behind in ("zeros", "the segment's end") and found == "7 bytes that are no pairs":
         assert not told
         return
     (finding,) = told
@@ -412,6 +413,32 @@ def test_damage_that_begins_in_the_properties_of_a_message(tmp_path: Path, case:
     assert finding.found == f"{found}, in the message at 0"
     assert finding.outcome == "it was taken, with tagsCode and keys of what is left"
     assert result.positions()[0] == 0
+
+
+@pytest.mark.parametrize("written", [1, 20, 45, 60])
+def test_a_message_torn_behind_its_body_over_what_a_cut_left(tmp_path: Path, written: int) -> None:
+    """Its body has its CRC; its properties go on with bytes of an older one, which may look like pairs."""
+
+    def record(number: int, place: int, body: bytes, time: int) -> bytes:
+        text = b"UNIQ_KEY\x017F000001ABCD%016d\x02KEYS\x01order-%06d\x02TAGS\x01tag\x02" % (number, number)
+        one = Record(topic=b"Orders", body=body, properties=text, queue_offset=number, physical_offset=place)
+        return commitlog.encode(replace(one, born_timestamp=time, store_timestamp=time))
+
+    old = b""
+    for number in range(8):
+        old += record(number, len(old), b"o" * 40, 1000 + number)
+    cut = len(record(0, 0, b"o" * 40, 0)) * 2
+    new = record(2, cut, b"new", 9000)
+    torn = record(3, cut + len(new), b"torn", 9001)
+    properties = len(commitlog.decode(torn).properties)
+    log = bytearray(old.ljust(4096, b"\0"))
+    log[cut : cut + len(new)] = new
+    log[cut + len(new) : cut + len(new) + len(torn) - properties + written] = torn[: written - properties]
+    result = Result(tmp_path, [(0, bytes(log))])
+    (finding,) = result.state.findings
+    end = cut + len(new) + len(torn)
+    assert (finding.kind, finding.offset, finding.end) == ("torn-properties", end - properties, end)
+    assert result.state.cursor == end, "and the old messages behind are no torn tail"
 
 
 def test_torn_properties_are_told_once(tmp_path: Path) -> None:

@@ -2,26 +2,28 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 
 from reput.broker.rocksdb_queues import QueueLeft
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
-from reput.format import indexfile, names, rocksdbqueue
-from reput.format.indexfile import IndexHeader
+from reput.diagnosis.absent import not_derived
+from reput.diagnosis.check import Diagnosis, check
+from reput.diagnosis.finding import Effect, Finding, Remedy
+from reput.diagnosis.verdict import Sort
+from reput.errors import OutputError
+from reput.format import names, rocksdbqueue
 from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, MIN, OFFSETS, UNITS
-from reput.recovery.check import Check, check_snapshot
 from reput.recovery.plan import Plan, plan
-from reput.recovery.verdict import Sort
+from reput.verify.plan import VerifyOptions
 from tests.compat.conf import conf_text
 from tests.golden.store import GoldenStore, unpack
 from tests.rocksdbs import writing
-from tests.schemas import hold
 
 OLD, NEW = "5.3.3-rocksdb-mixed", "5.5.0-rocksdb-mixed"
 _OF_INDEX = ("index-", "checkpoint-")
@@ -63,8 +65,18 @@ class Store:
         release = release or self.golden.version
         return StoreSettings.load(self.root, conf, release, rocksdb=True, elsewhere=True)
 
-    def check(self) -> Check:
-        return check_snapshot(take(self.settings()))
+    def check(self, *, quick: bool = True) -> Diagnosis:
+        settings = self.settings()
+        return check(VerifyOptions(self.root, None, settings.broker_conf, settings.release), quick=quick)
+
+    def index_database(self) -> list[Finding]:
+        """What is said of rocksdbstore/, quickly and in full."""
+        of_it = [
+            [one for one in self.check(quick=quick).findings if one.kind == "broken-rocksdbstore"]
+            for quick in (True, False)
+        ]
+        assert of_it[0] == of_it[1]
+        return of_it[0]
 
     def plan(self, release: str | None = None, most: int | None = None) -> Plan:
         before = _tree(self.root)
@@ -108,9 +120,11 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
 
 
 def test_a_sound_store_loses_nothing(store: Store) -> None:
-    check, found = store.check(), store.plan()
-    assert check.verdict.sort is Sort.NOTHING_FOUND, check.problems
-    assert (found.verdict.sort, found.exit_code) == (Sort.NOTHING_FOUND, 0)
+    found = store.plan()
+    assert not found.loses
+    for quick in (True, False):
+        checked = store.check(quick=quick)
+        assert (checked.verdict.sort, checked.findings) == (Sort.START, [])
     assert found.prediction.queue_end == store.checkpoint
     for queue, places in store.places.items():
         after = left(found, queue)
@@ -121,22 +135,18 @@ def test_a_sound_store_loses_nothing(store: Store) -> None:
 
 def test_without_rocksdb_a_clean_stop_costs_the_first_record(store: Store) -> None:
     shutil.rmtree(store.directory)
-    assert [one.kind for one in store.check().problems] == ["no-queues"]
+    assert [one.kind for one in not_derived(take(store.settings()))] == ["no-queues"]
+    assert [one.kind for one in store.check().findings] == ["missing-unit"], "it is said in detail"
     found = store.plan()
-    (loss,) = [one for one in found.unrepaired if one.kind == "units-missing"]
+    (loss,) = [one for one in found.unrepaired if one.kind == "missing-unit"]
     assert (loss.count, loss.offset, loss.end) == (1, 0, 1)
     assert "from 0 of the log on" in loss.text
     assert found.prediction.began_at is not None
     assert found.prediction.began_at.base == 0
-    assert any("rebuild" in step and "--in-place" in step for step in found.next_steps)
     store.crashed()
     assert kinds(store.plan()) == {}
-
-
-def test_what_is_not_read_is_said_to_be_beside_files_only_where_it_is(store: Store) -> None:
-    (store.directory / "CURRENT").write_bytes(b"")
-    (said,) = [one for one in store.plan().not_read if one.startswith("queues in")]
-    assert said == f"queues in {names.CONSUME_QUEUE}/, which don't open"
+    (one,) = store.check().findings
+    assert (one.kind, one.effect, one.remedy) == ("no-queues", Effect.HEALS, Remedy.START)
 
 
 @pytest.mark.parametrize("lost", ["", "CURRENT"])
@@ -146,16 +156,8 @@ def test_a_torn_database_beside_files_is_one_problem(name: str, lost: str, tmp_p
     directory = store.directory
     if lost:
         (directory / lost).unlink()
-    found = store.check()
-    assert [(one.kind, one.path) for one in found.problems] == [("broken-rocksdb", str(directory))] * bool(
-        lost
-    )
-    said = [one for one in store.plan().not_read if one.startswith("queues in")]
-    (line,) = said
-    assert line.startswith(
-        f"queues in {directory.name}/, which are kept beside the files: this plan is of the files"
-    )
-    assert "`reput verify" in line
+    found = [(one.kind, one.path) for one in store.check().findings]
+    assert found == [("broken-rocksdb", str(directory))] * bool(lost)
 
 
 def test_releases_before_5_3_2_dispatch_nothing_after_a_clean_stop(tmp_path: Path) -> None:
@@ -166,7 +168,7 @@ def test_releases_before_5_3_2_dispatch_nothing_after_a_clean_stop(tmp_path: Pat
     assert walked is not None
     assert walked.segments == 3
     # It counts units; a light queue's come on top of the messages, prepared ones have none.
-    assert kinds(found)["units-missing"] > 100
+    assert kinds(found)["missing-unit"] > 100
     assert found.prediction.units_added == 0
 
 
@@ -179,27 +181,25 @@ def test_a_long_log_is_walked_from_a_segment_near_its_end_by_5_5(tmp_path: Path)
     assert found.prediction.began_at is not None
     assert found.prediction.began_at.base > 0
     assert "queue-begins-late" in kinds(found)
-    assert found.verdict.sort is Sort.LOSES
 
 
 def test_without_max_keys_queues_look_empty(store: Store) -> None:
     ends = [key for key in store.entries[OFFSETS] if b"\x01max\x01" in key and key != CHECKPOINT_KEY]
     store.change(OFFSETS, dict.fromkeys(ends))
-    assert [one.kind for one in store.check().problems] == ["no-max-key"]
+    assert {one.kind for one in store.check().findings} == {"queue-ends-early"}
+    assert {one.kind for one in store.check(quick=False).findings} == {"missing-max"}
     found = store.plan()
     assert kinds(found) == {"queue-ends-early": sum(len(places) for places in store.places.values())}
     assert left(found, store.longest).following == 0
 
 
 @pytest.mark.parametrize("change", [None, -1, 1 << 20])
-def test_a_wrong_checkpoint_key_does_no_harm_and_is_said(store: Store, change: int | None) -> None:
+def test_a_wrong_checkpoint_key_does_no_harm(store: Store, change: int | None) -> None:
     wrong = None if change is None else (store.checkpoint // 2 if change < 0 else store.checkpoint + change)
     value = None if wrong is None else rocksdbqueue.checkpoint_value(wrong)
     store.change(OFFSETS, {CHECKPOINT_KEY: value})
-    check, found = store.check(), store.plan()
-    assert [one.kind for one in check.problems] == ["rocksdb-checkpoint"]
-    assert check.verdict.sort is Sort.HARMLESS
-    assert str(store.checkpoint) in check.problems[0].expected
+    found = store.plan()
+    assert store.check().findings == []
     assert kinds(found) == {}
     assert found.prediction.rocksdb is not None
     assert found.prediction.rocksdb.checkpoint == store.checkpoint or change is None or change < 0
@@ -211,14 +211,14 @@ def test_a_wrong_checkpoint_key_does_no_harm_and_is_said(store: Store, change: i
 def test_a_max_key_that_is_too_low_hides_messages(store: Store) -> None:
     places = store.places[store.longest]
     store.end_at(MAX, max(places) // 2)
-    assert [one.kind for one in store.check().problems] == ["queue-ends-early"]
+    assert [one.kind for one in store.check().findings] == ["queue-ends-early"]
     assert kinds(store.plan()) == {"queue-ends-early": max(places) - max(places) // 2}
 
 
 def test_a_max_key_that_is_too_high_leaves_a_hole(store: Store) -> None:
     places = store.places[store.longest]
     store.end_at(MAX, max(places) + 50, places[max(places)])
-    assert [one.kind for one in store.check().problems] == ["queue-ends-late"]
+    assert [one.kind for one in store.check().findings] == ["queue-ends-late"]
     found = store.plan()
     assert "queue-ends-late" in kinds(found)
     assert left(found, store.longest).late == 50
@@ -238,9 +238,9 @@ def test_missing_units_are_counted_whether_or_not_the_walk_comes_by(store: Store
     store.change(UNITS, dict.fromkeys(keys))
     store.end_at(MIN, 0)
     found = store.plan()
-    assert kinds(found)["units-missing"] + left(found, queue).late == len(lost)
+    assert kinds(found)["missing-unit"] + left(found, queue).late == len(lost)
     assert left(found, queue).following == last + 1
-    assert found.verdict.sort is Sort.LOSES
+    assert store.check().verdict.sort is Sort.MEND
 
 
 def test_units_of_other_messages_and_of_none_are_counted(store: Store) -> None:
@@ -249,7 +249,7 @@ def test_units_of_other_messages_and_of_none_are_counted(store: Store) -> None:
     keys = [rocksdbqueue.unit_key(topic.encode(), queue_id, place) for place in range(middle, middle + 4)]
     following = store.entries[UNITS][rocksdbqueue.unit_key(topic.encode(), queue_id, middle + 4)]
     store.change(UNITS, dict.fromkeys(keys, following))
-    assert kinds(store.plan()) == {"units-displaced": 4}
+    assert kinds(store.plan()) == {"misplaced-unit": 4}
     nowhere = (1 << 40).to_bytes(8) + following[8:]
     store.change(UNITS, dict.fromkeys(keys, nowhere))
     assert kinds(store.plan()) == {"past-log-end": 4}
@@ -263,7 +263,7 @@ def test_a_torn_log_end_cuts_queues(store: Store) -> None:
             with segment.open("r+b") as file:
                 file.seek(at)
                 file.write(bytes(size - at))
-    assert "past-log-end" in [one.kind for one in store.check().problems]
+    assert "queue-cut" in [one.kind for one in store.check().findings]
     found = store.plan()
     assert found.prediction.log_end == offsets[-3]
     assert kinds(found)["queue-cut"] >= 3
@@ -280,8 +280,8 @@ def test_what_was_not_read_is_said(store: Store) -> None:
     assert found.prediction.unread is None
     assert found.prediction.rocksdb is not None
     assert found.prediction.rocksdb.unread
-    assert any("units in" in one for one in found.not_read)
-    assert (found.verdict.sort, found.exit_code) == (Sort.NOT_READ, 1)
+    assert found.unread is not None
+    assert "units in RocksDB" in found.unread
 
 
 def _without_current(directory: Path) -> Path:
@@ -318,8 +318,8 @@ def _foreign_family(directory: Path) -> Path:
 def test_a_torn_rocksdb_stops_the_start(tmp_path: Path, tear: object) -> None:
     store = Store(NEW, tmp_path)
     path = tear(store.directory)  # type: ignore[operator]
-    check, found = store.check(), store.plan()
-    (problem,) = [one for one in check.problems if one.stops]
+    checked, found = store.check(), store.plan()
+    (problem,) = [one for one in checked.findings if one.effect is Effect.BLOCKS]
     assert problem.kind == "broken-rocksdb"
     assert Path(problem.path).is_relative_to(store.directory)
     if path.suffix == ".sst":
@@ -327,44 +327,39 @@ def test_a_torn_rocksdb_stops_the_start(tmp_path: Path, tear: object) -> None:
     assert problem.expected
     assert problem.found
     assert not found.prediction.starts
-    assert found.verdict.sort is Sort.DOES_NOT_START
-    assert any("--in-place" in step for step in found.next_steps)
+    assert checked.verdict.sort is Sort.NO_START
+    assert any("reput mend" in step for step in checked.next_steps)
 
 
 @pytest.mark.parametrize("tear", [_without_current, _without_table, _foreign_family])
 def test_a_torn_rocksdbstore_is_said(tmp_path: Path, tear: object) -> None:
     store = Store("5.5.0-rocksdb-index", tmp_path)
     directory = store.root / names.ROCKSDB_STORE
-    check = store.check()
-    assert "broken-rocksdbstore" not in [one.kind for one in check.problems]
-    assert any(line.startswith("what is in rocksdbstore/, but that it opens") for line in check.not_read)
+    assert store.index_database() == []
     if tear is _foreign_family:
         with writing(directory, "timer", "trans", "foreign"):
             pass
     else:
         tear(directory)  # type: ignore[operator]
-    (problem,) = [one for one in store.check().problems if one.kind == "broken-rocksdbstore"]
-    assert Path(problem.path).is_relative_to(directory)
-    assert not problem.stops
+    (found,) = store.index_database()
+    assert Path(found.path).is_relative_to(directory)
+    assert (found.effect, found.remedy) == (Effect.LACKS, Remedy.BY_HAND)
 
 
 def test_without_room_for_links_the_rest_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store("5.5.0-rocksdb-index", tmp_path)
-    store.crashed()
-    size = indexfile.file_length(int(store.conf["maxHashSlotNum"]), int(store.conf["maxIndexNum"]))
-    (store.root / names.INDEX).mkdir(exist_ok=True)
-    late = IndexHeader(1, 1 << 42, 0, 1, 1, 2).encode()
-    (store.root / names.INDEX / "20261124191305000").write_bytes(late.ljust(size, b"\0"))
-    snapshot = take(store.settings())
-    before = check_snapshot(snapshot)
-    assert "index-unsafe" in [problem.kind for problem in before.problems]
-    monkeypatch.setattr("reput.rocksdb.snapshot._place", lambda _directory: tmp_path / "full")
-    check = check_snapshot(snapshot)
-    assert check.problems == before.problems
-    for name in (names.ROCKSDB_STORE, store.directory.name):
-        (line,) = [line for line in check.not_read if line.startswith(f"{name}/, whether it opens")]
-        assert "links to a RocksDB's files, or copies of them, can't be made" in line
-    assert not any(line.startswith("what is in rocksdbstore/") for line in check.not_read)
+    before = store.check()
+    monkeypatch.setattr("reput.diagnosis.absent.opened", _without_room)
+    found = store.check()
+    assert found.findings == before.findings
+    (line,) = [
+        line for line in found.not_read if line.startswith(f"{names.ROCKSDB_STORE}/, whether it opens")
+    ]
+    assert "no room" in line
+
+
+def _without_room(*_: object, **_more: object) -> NoReturn:
+    raise OutputError("no room")
 
 
 def test_a_block_that_cannot_be_read_is_a_finding_and_no_stop(store: Store) -> None:
@@ -372,7 +367,7 @@ def test_a_block_that_cannot_be_read_is_a_finding_and_no_stop(store: Store) -> N
     with table.open("r+b") as file:
         file.seek(1000)
         file.write(bytes(100))
-    assert "broken-rocksdb" in [one.kind for one in store.check().problems]
+    assert "broken-rocksdb" in [one.kind for one in store.check().findings]
     found = store.plan()
     assert found.prediction.starts
     assert "broken-rocksdb" in kinds(found)
@@ -381,15 +376,16 @@ def test_a_block_that_cannot_be_read_is_a_finding_and_no_stop(store: Store) -> N
 def test_a_rocksdb_in_the_other_directory_stops_5_5(tmp_path: Path) -> None:
     store = Store(NEW, tmp_path)
     store.conf["useSeparateStorePathForRocksdbCQ"] = True
-    (problem,) = [one for one in store.check().problems if one.stops]
+    checked = store.check()
+    (problem,) = [one for one in checked.findings if one.effect is Effect.BLOCKS]
     assert problem.kind == "rocksdb-elsewhere"
     assert problem.path == str(store.directory / "CURRENT")
-    assert store.plan().verdict.sort is Sort.DOES_NOT_START
+    assert checked.verdict.sort is Sort.NO_START
 
 
 def test_a_rocksdb_that_storetype_does_not_name_is_left_alone(store: Store) -> None:
     del store.conf["storeType"]
-    assert [one.kind for one in store.check().problems] == ["rocksdb-elsewhere", "no-queues"]
+    assert "rocksdb-elsewhere" in [one.kind for one in store.check().findings]
     found = store.plan()
     assert found.prediction.starts
     assert found.prediction.rocksdb is None
@@ -397,17 +393,5 @@ def test_a_rocksdb_that_storetype_does_not_name_is_left_alone(store: Store) -> N
 
 def test_files_that_a_broker_does_not_read_any_more_are_named(store: Store) -> None:
     (store.directory / "Orders" / "0").mkdir(parents=True)
-    assert [one.kind for one in store.check().problems] == ["unused-queue-files"]
+    assert [one.kind for one in store.check().findings] == ["unused-queue-files"]
     assert kinds(store.plan()) == {}
-
-
-def test_what_is_printed_as_json_is_as_the_schemas_say(store: Store) -> None:
-    for damaged in (False, True):
-        if damaged:
-            shutil.rmtree(store.directory)
-        hold(["check", "--json"], _printed("check", store.check().to_dict(), 0))
-        hold(["recover", "--plan", "--json"], _printed("recover", store.plan().to_dict(), 0))
-
-
-def _printed(command: str, facts: Mapping[str, object], code: int) -> str:
-    return json.dumps({"command": command, "schema_version": 1, "exit_code": code, **facts})

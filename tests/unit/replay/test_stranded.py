@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import pytest
 
-from reput.replay.stranded import save_steps
+from reput.replay.stranded import KINDS, OLD_NAMES, WITHOUT_PLACE, save_steps
 
 
 @pytest.mark.parametrize(
     ("found", "named"),
     [
-        (["index-missing", "log-cut"], ["log-cut"]),
-        (["missing-unit", "no-queues"], ["missing-unit"]),
-        (["missing-unit", "units-missing", "wrong-unit"], ["units-missing"]),
-        (["queue-begins-late", "units-missing"], ["queue-begins-late"]),
-        (["units-missing", "repeated-queue-offset"], ["repeated-queue-offset", "units-missing"]),
+        (["missing-entry", "log-cut"], []),
+        (["missing-unit", "wrong-unit", "no-queues", "queue-begins-late"], []),
+        (["missing-unit", "repeated-queue-offset"], ["repeated-queue-offset"]),
         (["queue-restarted", "repeated-queue-offset"], ["queue-restarted"]),
-        (["log-cut", "segment-deleted"], ["log-cut", "segment-deleted"]),
+        (["queue-restarted", "unproven-message"], ["queue-restarted"]),
     ],
 )
-def test_the_same_messages_are_saved_once(found: list[str], named: list[str]) -> None:
+def test_only_what_no_mending_brings_back_is_saved_and_once(found: list[str], named: list[str]) -> None:
     steps = save_steps(found, lambda _name, _option, kind, *_words: kind)
     assert [step.split("`")[1] for step in steps] == named
+
+
+def test_an_old_name_is_none_of_the_new_ones() -> None:
+    assert not OLD_NAMES.keys() & {*KINDS}
+    assert {*KINDS} > WITHOUT_PLACE
