@@ -69,7 +69,8 @@ def test_status_and_stop(store: GoldenStore, out: Path) -> None:
         assert (running.code, running.stderr) == (0, "")
         first, *lines = running.stdout.splitlines()
         assert first.startswith(f"{out} is being written by process {pid} on ")
-        example = PAGE.read_text(encoding="utf-8").split("reput status /data/derived\n")[1].split("```")[0]
+        page = PAGE.read_text(encoding="utf-8")
+        example = page.split("reput tail --status /data/derived\n")[1].split("```")[0]
         told = [line.split()[0] for line in example.splitlines()[1:]]
         told.remove("metrics")  # this writer has none
         assert [line.split()[0] for line in lines] == told
