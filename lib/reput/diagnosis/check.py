@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from reput.verify.proofs import Remembering
 
+_TOPICS = "topics.json"
 #: A start that isn't foretold, or a comparison that isn't made: what decides is not known.
 NOT_FORETOLD, NOT_COMPARED = "not-foretold", "not-compared"
 
@@ -123,13 +124,26 @@ class Diagnosis:
         return self.verdict.exit_code
 
     @property
+    def mendable(self) -> list[Finding]:
+        """What a mend puts right; nothing where it isn't known what is right."""
+        for one in self.findings:
+            # Which queues there have to be is said by the topics.
+            no_topics = one.area is Area.CONFIG and Path(one.path).name.startswith(_TOPICS)
+            # A log that has to be mended first, and can't be: queues and index are of it.
+            no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND
+            if one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD:
+                return []
+            if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES):
+                return []
+        return [one for one in self.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
+
+    @property
     def next_steps(self) -> list[str]:
         """What to do, in order; nothing where nothing can be done."""
         left = [one for one in self.findings if one.effect in COUNTS]
         by_hand = [one.step for one in left if one.remedy is Remedy.BY_HAND and one.step]
         steps = list(dict.fromkeys(by_hand))
-        mends = any(one.remedy is Remedy.MEND for one in left)
-        if mends:
+        if self.mendable:
             stopped = "With the broker stopped: " if self.running else ""
             mend = self.settings.command("mend")
             steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")
