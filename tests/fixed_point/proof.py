@@ -191,7 +191,7 @@ _DIRECTORY = "directory"
 
 
 def tree(root: Path) -> dict[str, str | bytes]:
-    """What a store holds, by name: bytes of files, and in words what else there is; nothing of reput's own."""
+    """What a store holds, by name: bytes of files, what else there is in words; nothing of reput's own."""
     found: dict[str, str | bytes] = {}
     for place, directories, files in os.walk(root):
         if Path(place) == root:

@@ -1,12 +1,11 @@
-"""Whatever is damaged, a mend comes to rest: a share of what ``make fixed-point`` tries, over golden stores."""
+"""Whatever is damaged, a mend comes to rest: a share of ``make fixed-point``, over golden stores."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from reput.config.settings import StoreSettings
