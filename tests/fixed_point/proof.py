@@ -188,7 +188,7 @@ class _Proof:
 
 
 def _is_by_hand(one: Finding) -> bool:
-    """Whether nobody but the operator can do it. What a link leads to may lie on a disk that isn't mounted."""
+    """Whether only the operator can do it. What a link leads to may lie on a disk that isn't mounted."""
     return one.kind in BY_HAND or (one.remedy is Remedy.BY_HAND and Path(one.path).is_symlink())
 
 

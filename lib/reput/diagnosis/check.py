@@ -153,7 +153,7 @@ class Diagnosis:
         if any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log):
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
-        if not self.mendable:
+        if not any(one.remedy is Remedy.MEND for one in left):
             steps += save_steps((one.kind for one in left), self.settings.command)
         return steps
 

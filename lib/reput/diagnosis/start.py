@@ -94,7 +94,7 @@ def mending(settings: StoreSettings, path: str | Path | None = None) -> tuple[Re
     if path is not None and not Path(path).is_relative_to(settings.root):
         return Remedy.BY_HAND, f"Give a store whose log lies in it: {path} lies outside of {settings.root}"
     if path is not None and Path(path).is_symlink():
-        text = f"{path} is a link, which isn't replaced: bring back what it leads to, or put the file itself there."
+        text = f"{path} is a link, which isn't replaced: bring back what it leads to, or put the file there."
         return Remedy.BY_HAND, text
     return Remedy.MEND, ""
 
