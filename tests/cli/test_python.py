@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from datetime import UTC, datetime
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import reput
+import reput as reput_api
 from reput import demo
 from tests.golden.store import GoldenStore
 from tests.pages import ROOT
@@ -72,15 +74,36 @@ def test_it_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
 
 
+def test_a_store_is_mended_and_old_names_say_the_new_ones(store: GoldenStore) -> None:
+    shutil.rmtree(store.root / "consumequeue" / "t")
+    settings: dict[str, Any] = {"broker_conf": broker_conf(store), "rocketmq_version": store.version}
+    foreseen = reput.mend(store.root, **settings)
+    assert (foreseen.applied, foreseen.exit_code) == (False, 3)
+    assert not (store.root / "consumequeue" / "t").exists()
+    mended = reput.mend(store.root, apply=True, **settings)
+    assert (mended.applied, mended.exit_code, opened(store).check().exit_code) == (True, 0, 0)
+    assert (store.root / "consumequeue" / "t").is_dir()
+    for name, new in (("verify", r"check\(\)"), ("plan", r"check\(quick=True\)")):
+        with pytest.raises(AttributeError, match=f"it is {new}"):
+            getattr(opened(store), name)
+    with pytest.raises(AttributeError, match="has no attribute 'checked'"):
+        opened(store).checked  # type: ignore[attr-defined]  # noqa: B018
+
+
 def test_it_says_what_the_commands_say(reput: Command, store: GoldenStore) -> None:
     words = [store.root, "--broker-conf", broker_conf(store), "--rocketmq-version", store.version, "--json"]
     one = opened(store)
-    for command, result in (("check", one.check()), ("recover", one.plan())):
-        more = ["--plan"] if command == "recover" else []
-        said = json.loads(reput(command, *words, *more).stdout)
+    settings: dict[str, Any] = {"broker_conf": broker_conf(store), "rocketmq_version": store.version}
+    for command, result in (
+        (["check"], one.check()),
+        (["check", "--quick"], one.check(quick=True)),
+        (["mend"], reput_api.mend(store.root, **settings)),
+    ):
+        said = json.loads(reput(*command, *words).stdout)
         facts = json.loads(json.dumps(result.to_dict()))
-        assert {name: said[name] for name in facts if name != "seconds"} == {
-            name: value for name, value in facts.items() if name != "seconds"
+        timed = {"seconds", "before"}
+        assert {name: said[name] for name in facts if name not in timed} == {
+            name: value for name, value in facts.items() if name not in timed
         }
     lines = reput("dump", "commitlog", *words, "--topic", "t").stdout.splitlines()
     told = [{"schema_version": 1, "type": "message", **one.to_dict()} for one in one.messages(topic="t")]

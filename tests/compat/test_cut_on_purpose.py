@@ -14,7 +14,7 @@ from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
 from reput.job import RebuildOptions
 from reput.mend.run import mend
-from reput.recovery.plan import Plan, plan
+from reput.recovery.plan import Plan, brings_back, plan
 from reput.verify import VerifyOptions
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
@@ -63,7 +63,7 @@ def test_what_was_cut_is_no_loss(release: str, clean: bool, tmp_path: Path) -> N
     conf.write_text(conf_text(CONFIG), encoding="utf-8")
     end = cut_store(release, root, NEW, clean=clean)
     found = planned(root, conf, release)
-    assert (found.prediction.log_end, found.exit_code) == (end, 0), found.verdict
+    assert (found.prediction.log_end, found.loses) == (end, False)
     queues = found.prediction.queues.values()
     assert any(queue.recovered_end > queue.end for queue in queues), "units of the old log are cut off"
     assert not mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=release), apply=True).applied
@@ -86,7 +86,7 @@ def test_after_a_rebuild_nothing_is_left_to_find(release: str, tmp_path: Path) -
     assert {loss.kind for loss in (*found.losses, *found.unrepaired)} == {"index-ahead"}, "it isn't cut"
     mended = mend(RebuildOptions(root, broker_conf=conf, rocketmq_version=release), apply=True)
     assert (mended.exit_code, mended.changes) == (0, [])
-    assert planned(root, conf, release).exit_code == 0
+    assert not planned(root, conf, release).loses
     assert check(VerifyOptions(root, None, conf, release)).exit_code == 0
 
 
@@ -104,10 +104,8 @@ def test_what_the_start_brings_back_is_said(tmp_path: Path) -> None:
             kept = [unit for unit in kept if int.from_bytes(unit[:8], "big") < end]
             path.write_bytes(b"".join(kept).ljust(len(units), b"\0"))
     found = planned(root, conf, "5.5.0")
-    assert (
-        f"brings back {found.prediction.walked.behind(end)} messages behind {end}, where"
-        in found.next_steps[-1]
-    )
+    (said,) = brings_back(found.prediction)
+    assert f"brings back {found.prediction.walked.behind(end)} messages behind {end}, where" in said
     with JavaStore("5.5.0", root, CONFIG) as store:
         assert store.load()
         assert int(store.store.getMaxPhyOffset()) == found.prediction.log_end > end

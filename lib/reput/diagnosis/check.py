@@ -18,7 +18,7 @@ from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
 from reput.diagnosis.start import LOG_CUTS, NO_LOG, QUEUE_CUT, of_problem, of_start, unique
 from reput.diagnosis.verdict import Verdict, verdict
 from reput.errors import OutputError, ReputError, SettingsError, StoreError, UnsupportedError
-from reput.format import names
+from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.stranded import save_steps
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from reput.verify.proofs import Remembering
 
+_TOPICS = "topics.json"
 #: A start that isn't foretold, or a comparison that isn't made: what decides is not known.
 NOT_FORETOLD, NOT_COMPARED = "not-foretold", "not-compared"
 
@@ -123,20 +124,34 @@ class Diagnosis:
         return self.verdict.exit_code
 
     @property
+    def mendable(self) -> list[Finding]:
+        """What a mend puts right; nothing where it isn't known what is right."""
+        for one in self.findings:
+            # Which queues there have to be is said by the topics.
+            no_topics = one.area is Area.CONFIG and Path(one.path).name.startswith(_TOPICS)
+            # A log that has to be mended first, and can't be: queues and index are of it.
+            no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND
+            if one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD:
+                return []
+            if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES):
+                return []
+        return [one for one in self.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
+
+    @property
     def next_steps(self) -> list[str]:
         """What to do, in order; nothing where nothing can be done."""
         left = [one for one in self.findings if one.effect in COUNTS]
         by_hand = [one.step for one in left if one.remedy is Remedy.BY_HAND and one.step]
         steps = list(dict.fromkeys(by_hand))
-        mends = any(one.remedy is Remedy.MEND for one in left)
-        if mends:
+        if self.mendable:
             stopped = "With the broker stopped: " if self.running else ""
             mend = self.settings.command("mend")
             steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")
-        if any(one.area is Area.LOG and one.effect in (Effect.GONE, Effect.LOSES) for one in left):
+        of_log = [one for one in left if one.area is Area.LOG or one.kind == QUEUE_CUT]
+        if any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log):
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
-        if not mends:
+        if not self.mendable:
             steps += save_steps((one.kind for one in left), self.settings.command)
         return steps
 
@@ -229,6 +244,7 @@ def check(
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)
+        found = [_alone(one) for one in found]
     absent = list(_absent(result, found))
     roots = [settings.root / names.ROCKSDB_STORE for one in absent if one.kind == BROKEN_ROCKSDB_STORE]
     # Of a database that doesn't open, a comparison says that its keys are missing.
@@ -276,6 +292,16 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
             f"{names.CONFIG}/topics.json"
         )
     result.not_read += _settings_not_there(settings, snapshot)
+
+
+def _alone(one: Finding) -> Finding:
+    """What a start leaves, where nothing was compared.
+
+    A light queue may be as its broker wrote it: a message that names it twice has two queueOffsets.
+    """
+    if one.kind == "misplaced-unit" and str(one.topic).startswith(commitlog.LMQ_PREFIX.decode()):
+        return replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE, step="")
+    return one
 
 
 def _is_below(path: str, roots: list[Path]) -> bool:

@@ -84,6 +84,13 @@ def merged(
     # Files that are mistaken for the log's are known from the start, where one can be made.
     found = (one for one in report.findings if snapshot is None or one.kind not in MISTAKEN)
     compared = [_of_difference(one, settings, healing, snapshot) for one in found]
+    deleted = {(one.topic, one.queue_id) for one in report.notes if one.kind == "deleted-queue"}
+    compared = [
+        replace(one, effect=Effect.HARMLESS, messages=0, outcome="the topic was deleted")
+        if one.kind == "missing-queue-offsets" and one.queue in deleted
+        else one
+        for one in compared
+    ]
     start, compared = _joined_cuts(start, compared)
     start = [one for one in start if not _is_said(one, start, compared, plan)]
     for one in start:

@@ -43,6 +43,8 @@ MISSING_SEGMENTS = "missing-segments"
 _CONFIG = frozenset({LOST_CONFIG, MISSING_CONFIG})
 #: What a start takes off the log; the messages are whole.
 LOG_CUTS = frozenset({"log-cut", "segment-deleted"})
+#: What is wrong with a queue so that consumers don't get messages that the log has.
+_UNREACHED = frozenset({"missing-unit", "queue-begins-late", "queue-ends-early"})
 #: Units of messages that the log hasn't got.
 QUEUE_CUT = "queue-cut"
 _INDEX_KINDS = frozenset({"index-dropped", "missing-entry", "index-torn", "index-ahead"})
@@ -167,7 +169,7 @@ def of_loss(loss: Loss, plan: Plan, *, takes: bool) -> Finding:
             effect, remedy, step = _by_start()
         elif not plan.cuts_messages:  # else they are counted where the log is cut
             messages, effect, remedy, step = loss.count, Effect.GONE, Remedy.NONE, ""
-    elif loss.queue is not None:
+    elif loss.kind in _UNREACHED:
         messages = loss.count
     topic, queue_id = (None, None) if loss.queue is None else loss.queue
     has_places = loss.queue is not None or loss.end > loss.offset

@@ -217,6 +217,10 @@ def _clear(settings: StoreSettings) -> None:
         files.remove_tree(path)
 
 
+class NotEnoughError(StoreError):
+    """By the model of a start, what was made leaves something wrong."""
+
+
 class _Mending:
     """One run that changes a store."""
 
@@ -240,12 +244,12 @@ class _Mending:
                 self._without_whole(lambda options: self._with_replica(comparison, owner, options))
         elif before.snapshot is None or before.plan is None:
             self._derived_alone()
-        elif self._making.anything:
-            self._without_whole(self._with_rebuild)
         else:
             snapshot = before.snapshot
             self._without_whole(
-                lambda options: self._with_rebuild(options) if options.without else self._log_alone(snapshot)
+                lambda options: (
+                    self._with_rebuild(options) if self._making.anything else self._log_alone(snapshot)
+                )
             )
         result.applied = True
 
@@ -269,12 +273,23 @@ class _Mending:
         check_movable(root, [path.relative_to(root).as_posix() for path in moved])
 
     def _without_whole(self, work: Callable[[RebuildOptions], None]) -> None:
-        """Mend; once more if queues and index turn out to hold messages that stand-ins take the places of."""
-        try:
-            work(self._options)
-        except WholeMessagesError as found:
+        """Mend; once more, with all made anew, where that turns out to be not enough.
+
+        So it is if queues and index hold messages that stand-ins take the places of, or if a start that the
+        log's damage kept from being foretold would take something of them away.
+        """
+        options = self._options
+        while True:
+            try:
+                return work(options)
+            except WholeMessagesError as found:
+                if options.without:
+                    raise
+                options = replace(options, without=found.offsets)
+            except NotEnoughError:
+                if self._making == Making.whole():
+                    raise
             self._making = Making.whole()
-            work(replace(self._options, without=found.offsets))
 
     def _derived_alone(self) -> None:
         """Of a store whose start isn't foretold the log stays as it is."""
@@ -347,7 +362,7 @@ class _Mending:
                     log = mend_log(seen, copies, closable(found, snapshot.segment_size), options.without)
                     result.after = _afterwards(log, found, rebuilding.settings)
                     copies.flush()
-            strays = [copies.name(path) for path in strays_of(snapshot)]
+            strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
             new = view.move(staging, copies.names)
             files.remove_tree(view.root)
             order = [*sorted({*new, *copies.names}), *staged]
@@ -393,7 +408,7 @@ class _Mending:
         view = _staged_view(snapshot, staging, staged, removed)
         log = mend_log(view, copies, closable(found, snapshot.segment_size), without)
         result.after = _afterwards(log, found, snapshot.settings)
-        strays = [copies.name(path) for path in strays_of(snapshot)]
+        strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
         copies.flush()
         remove = [*strays, *removed]
         stamp = new_stamp(root)
@@ -411,16 +426,18 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSett
         found: what a scan said of the log before its damage was closed.
 
     Raises:
-        StoreError: a start would still lose something, or leave wrong what was made.
+        NotEnoughError: a start would still lose something, or leave wrong what was made.
     """
     closed = joined((change.offset, change.end) for change in log.changes)
+    batch = settings.batch_topics()
     report = Report(settings.place, None, settings.dialect.name, 0, 0, False)
     for one in found:
         if one.area != LOG or any(start <= one.first and one.end <= end for start, end in closed):
             continue
-        if one.kind == "missing-queue-offsets":  # a rebuild fills their places
-            places = f"{one.topic}:{one.queue_id} queueOffset {one.first} to {one.end}"
-            text = f"{places}: messages that the log has lost; their places are filled"
+        if one.kind == "missing-queue-offsets" and one.topic not in batch:  # a rebuild fills their places
+            text = (
+                f"{one.topic}:{one.queue_id}: {one.count:,} messages that the log has lost; places are filled"
+            )
             report.notes.append(Note("filled-hole", text, one.topic, one.queue_id, one.count))
         else:
             report.findings.append(one)
@@ -433,7 +450,7 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSett
     ]
     if wrong:
         first = wrong[0]
-        raise StoreError(
+        raise NotEnoughError(
             "what was made isn't enough: a start would still lose something, or leave it wrong",
             path=first.path,
             expected=first.expected or None,
@@ -509,7 +526,7 @@ def _queues(
     snapshot: Snapshot, seen: Snapshot, directory: str, staged: Iterable[str], removed: Iterable[str]
 ) -> dict[Queue, Listing]:
     """The queues of one kind."""
-    if directory in staged:
+    if directory in (*staged, *removed):
         return seen.all_queues[directory]
     both = {**snapshot.all_queues[directory], **seen.all_queues[directory]}
     new, gone = set(staged), set(removed)

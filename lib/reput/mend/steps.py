@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Self
 
 from reput.broker.files import NO_FILE
-from reput.diagnosis.check import NOT_FORETOLD, Diagnosis
-from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
+from reput.diagnosis.check import Diagnosis
+from reput.diagnosis.finding import COUNTS, Area, Effect, Remedy
 from reput.diagnosis.start import QUEUE_CUT
 from reput.format import names
 from reput.job.options import RebuildOptions
@@ -20,7 +20,6 @@ from reput.recovery.replica import Comparison
 from reput.store.space import human
 from reput.words import counted
 
-_TOPICS = "topics.json"
 #: More queues than this aren't made one by one.
 _MOST_QUEUES = 200
 #: What is wrong with a queue that the log has messages of: those can be made one by one.
@@ -97,10 +96,15 @@ class Making:
         """What takes its place in the store, the checkpoint last, and what goes without a successor."""
         staging, root = rebuilding.root, rebuilding.settings.root
         there = {path.name for path in staging.iterdir()} - {names.REPUT, names.COMMIT_LOG}
-        if self.queues is None and self.index and self.checkpoint:
-            return sorted(there, key=lambda name: (name == names.CHECKPOINT, name)), []
         staged: list[str] = []
         removed: list[str] = []
+        batch = names.BATCH_CONSUME_QUEUE
+        if self.queues is None and batch not in there and (root / batch).is_dir():
+            # No topic has such queues, and none of them has messages that have expired.
+            reads = rebuilding.settings.dialect.recovery.switches_queue_types
+            removed += [batch] if reads and rebuilding.settings.rocksdb.files else []
+        if self.queues is None and self.index and self.checkpoint:
+            return sorted(there, key=lambda name: (name == names.CHECKPOINT, name)), removed
         directories = (names.queue_directory, names.queue_ext_directory, names.batch_queue_directory)
         if self.queues is None:
             staged += [name for name in (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB) if name in there]
@@ -119,23 +123,9 @@ class Making:
         return staged, removed
 
 
-def wanted(before: Diagnosis) -> list[Finding]:
-    """What a mend puts right; nothing where it isn't known what is right."""
-    for one in before.findings:
-        # Which queues there have to be is said by the topics.
-        no_topics = one.area is Area.CONFIG and Path(one.path).name.startswith(_TOPICS)
-        # A log that has to be mended first, and can't be: queues and index are of it.
-        no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND
-        if one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD:
-            return []
-        if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES):
-            return []
-    return [one for one in before.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
-
-
 def making(before: Diagnosis) -> Making:
     """What of queues, index and checkpoint has to be made anew."""
-    found = [one for one in wanted(before) if one.area in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
+    found = [one for one in before.mendable if one.area in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
     if before.all_lost:
         return Making.whole()
     # Units that go with a cut of the log stay when the log is closed.
@@ -162,7 +152,7 @@ def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
     for step in dict.fromkeys(one.step for one in left if one.remedy is Remedy.BY_HAND and one.step):
         yield Step("by-hand", step)
     root = before.settings.root
-    found = wanted(before)
+    found = before.mendable
     for one in found:
         if one.area is Area.LOG and one.kind in _STRAY:
             yield Step("move-aside", f"move {_below(one.path, root)} aside: {one.said}")

@@ -101,13 +101,14 @@ class LogCopies:
         self._originals[copy] = segment.path
         return StoreFile(str(copy), segment.base)
 
-    def new(self, path: Path, base: int, like: Path) -> StoreFile:
-        """A segment that isn't there, of zeros: with the time of another one, so that both expire together.
+    def new(self, name: str, base: int, like: Path) -> StoreFile:
+        """A segment that isn't there, of zeros: beside another one, with its time, to expire together.
 
         Raises:
             UnsupportedError, OutputError: as for :meth:`of`.
         """
-        copy = self._made(path)
+        like = self._originals.get(like) or self._times.get(like) or like
+        copy = self._made(like.parent / name)
         with self._open(copy, self._owner):
             pass
         self._times[copy] = like

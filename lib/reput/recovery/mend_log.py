@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import StoreFile
+from reput.broker.files import WRONG_LENGTH, StoreFile
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.broker.walk import store_timestamp
@@ -24,7 +25,7 @@ from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.recovery.log_copies import LogCopies, length_of
 from reput.recovery.plan import Plan, plan
-from reput.recovery.refusals import rebuild_out, refuse_sound_record
+from reput.recovery.refusals import is_stray, rebuild_out, refuse_sound_record
 from reput.recovery.survivors import first_cut, first_whole
 from reput.scan.part import STAND_IN_TOPIC
 
@@ -42,7 +43,7 @@ class Change(Fact):
 
     Attributes:
         kind: ``stand-in`` (records that a broker passes over), ``closing-record``,
-            ``new-segment``, ``made-longer``, ``moved-away`` (a file).
+            ``new-segment``, ``made-longer``, ``made-shorter``, ``moved-away`` (a file).
         path: the segment.
         offset, end: physical offsets, half open.
     """
@@ -59,6 +60,7 @@ class Change(Fact):
             "moved-away": "moved away",
             "new-segment": "it was missing: a segment of records that a broker passes over",
             "made-longer": "the file was too short: it has its length again",
+            "made-shorter": "the file was too long: it has its length again",
         }[self.kind]
 
     def to_dict(self) -> dict[str, object]:
@@ -114,7 +116,9 @@ def mend_log(
         ReputError: there is damage that can't be mended, with what to do instead.
     """
     seen = _Seen(view, copies)
-    for start, end in joined(damage):
+    for base in list(_wrong_lengths(view)):
+        seen.at(base)
+    for start, end in joined((*damage, *_gaps(seen.view))):
         seen.close(start, end)
     found = plan(seen.view)
     # What is cut without a whole message is nothing that a start has to be kept from.
@@ -128,10 +132,26 @@ def mend_log(
     return MendedLog(seen.view, found, seen.changes)
 
 
+def _wrong_lengths(view: Snapshot) -> Iterator[int]:
+    """Where segments begin that are too short or too long; one without a byte is a file in the way."""
+    for problem in view.log.problems:
+        base = names.parse_offset_name(Path(problem.path).name)
+        is_segment = problem.kind == WRONG_LENGTH and base is not None and not base % view.segment_size
+        if is_segment and base is not None and not is_stray(problem, view.settings):
+            yield base
+
+
+def _gaps(view: Snapshot) -> Iterator[tuple[int, int]]:
+    """What lies between segments that don't follow one another; the last one may be empty still."""
+    for one, other in pairwise(view.log.files):
+        if one.base + view.segment_size < other.base:
+            yield one.base + view.segment_size, other.base
+
+
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges in order, those that touch as one."""
     result: list[tuple[int, int]] = []
-    for start, end in sorted(one for one in ranges if one[0] < one[1]):
+    for start, end in sorted(ranges):
         if result and start <= result[-1][1]:
             result[-1] = result[-1][0], max(end, result[-1][1])
         else:
@@ -154,12 +174,12 @@ class _Seen:
         while start < end:
             base = start - start % size
             stop = min(end, base + size)
-            segment = self._at(base)
+            segment = self.at(base)
             if stop == base + size and not any(one.base > base for one in self.view.log.files):
                 return  # the log ends here
             data = map_segment(segment.path, size)
             if not self._is_closed(segment, data, start - base):
-                self._fill(segment, start - base, stop - base, self._time_behind(stop, data, base))
+                self._fill(segment, start - base, stop - base, self._time_behind(stop))
             start = stop
 
     def _is_closed(self, segment: StoreFile, data: NDArray[np.uint8], before: int) -> bool:
@@ -172,8 +192,8 @@ class _Seen:
             at = first_whole(self.view, segment, at, 0) if at < before else at
         return False
 
-    def _at(self, base: int) -> StoreFile:
-        """The segment that begins there: made where it is missing, made longer where it is too short."""
+    def at(self, base: int) -> StoreFile:
+        """The segment that begins there: made where it is missing, with its length where it has another."""
         files = self.view.log.files
         there = next((one for one in files if one.base == base), None)
         if there is not None:
@@ -183,21 +203,20 @@ class _Seen:
         path = next((one / name for one in directories if (one / name).is_file()), None)
         if path is None:
             like = min(files, key=lambda one: abs(one.base - base))
-            copy = self._copies.new(like.path.parent / name, base, like.path)
+            copy = self._copies.new(name, base, like.path)
             self._note("new-segment", copy, 0, self.view.segment_size)
         else:
             copy = self._copies.of(StoreFile(str(path), base))
-            self._note("made-longer", copy, length_of(path), self.view.segment_size)
+            length, size = length_of(path), self.view.segment_size
+            self._note("made-longer" if length < size else "made-shorter", copy, min(length, size), size)
         self.view = _with(self.view, sorted([*files, copy], key=lambda one: one.base))
         return copy
 
-    def _time_behind(self, offset: int, data: NDArray[np.uint8], base: int) -> int:
+    def _time_behind(self, offset: int) -> int:
         """StoreTimestamp, ms, of the message at an offset, or of the next segment's first; else 0."""
         size = self.view.segment_size
-        if offset - base < size:
-            return commitlog.decode(data.data, offset - base).store_timestamp
-        later = (one for one in self.view.log.files if one.base >= offset)
-        times = (store_timestamp(self.view.log.files, size, one.base) for one in later)
+        later = (one.base for one in self.view.log.files if one.base >= offset)
+        times = (store_timestamp(self.view.log.files, size, one) for one in (offset, *later))
         return next((one for one in times if one > 0), 0)
 
     def step(self, found: Plan) -> None:

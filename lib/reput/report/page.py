@@ -49,7 +49,7 @@ ROWS = 1000
 GENERATOR = "reput report"
 
 #: What a badge says.
-_WORDS = {
+_WORDS: dict[str, str] = {
     SOUND: "sound",
     ATTENTION: "look at this",
     BROKEN: "broken",

@@ -236,9 +236,7 @@ def scan_part(
     outcome.status = status
 
 
-def _left_over(
-    data: NDArray[np.uint8], base: int, position: int, stop: int, v2: bool, newest: int
-) -> int:
+def _left_over(data: NDArray[np.uint8], base: int, position: int, stop: int, v2: bool, newest: int) -> int:
     """Where behind ``position``, at which no record begins, lie messages of before a cut of the log; or -1.
 
     ``MappedFileQueue.truncateDirtyFiles`` moves positions back, and the bytes stay; what is written then ends

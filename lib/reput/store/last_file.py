@@ -26,7 +26,7 @@ _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 AFTER_BLANKS = unit(0, 1, 0)
 #: Why a queue that never had a message can't be carried over.
 NO_UNIT = "it has no file with a unit"
-_PAST_END = "all its units ({:,}) lead past the log's end at {}"
+_IN_LOG = "all its units ({:,}) lead into the log, which has no such message, or behind it; it begins at {}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,17 +48,18 @@ class LastFile:
     modified: int
 
 
-def last_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
+def last_file(directory: Path, file_size: int, log_start: int) -> LastFile | str:
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
     A broker's crash may leave an empty file behind it, which says nothing more. Units from the first one on
-    that leads to the log's end or behind it don't count: a start cuts them off, and leaves the blanks before
-    them (``ConsumeQueue.truncateDirtyLogicFiles``). Behind a blank a broker puts no unit of a message that
-    ends below 2 GiB (``putMessagePositionInfo``), so the last blank becomes a unit of one byte.
+    that leads to the log's begin or behind it don't count: the log has no such message, or has lost it. A
+    start cuts off those behind its end, and leaves the blanks before them
+    (``ConsumeQueue.truncateDirtyLogicFiles``). Behind a blank a broker puts no unit of a message that ends
+    below 2 GiB (``putMessagePositionInfo``), so the last blank becomes a unit of one byte.
 
     Args:
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
-        log_end: physical offset where the log ends.
+        log_start: physical offset where the log begins, which has no message of the queue.
 
     Raises:
         OutputError: the directory or a file can't be read.
@@ -74,7 +75,7 @@ def last_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
         blanks = 0
         while data.startswith(PRE_BLANK, blanks * UNIT_LENGTH):
             blanks += 1
-        count = _count(data, units, is_unit, log_end, blanks)
+        count = _count(data, units, is_unit, log_start, blanks)
         if isinstance(count, str):
             return count
         if count:
@@ -84,16 +85,16 @@ def last_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
             kept = data[:length] if count > blanks else data[: length - UNIT_LENGTH] + AFTER_BLANKS
             return LastFile(path, kept, after, last, modified)
         lost += int(is_unit.sum()) - blanks
-        reason = _PAST_END.format(lost, log_end)
+        reason = _IN_LOG.format(lost, log_start)
     return reason
 
 
-def last_batch_file(directory: Path, file_size: int, log_end: int) -> LastFile | str:
+def last_batch_file(directory: Path, file_size: int, log_start: int) -> LastFile | str:
     """The same of a batch queue.
 
     Args:
         file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
-        log_end: physical offset where the log ends.
+        log_start: physical offset where the log begins, which has no message of the queue.
 
     Raises:
         OutputError: the directory or a file can't be read.
@@ -107,7 +108,7 @@ def last_batch_file(directory: Path, file_size: int, log_end: int) -> LastFile |
         # What BatchConsumeQueue.recover takes for a unit.
         is_unit = (units["position"] >= 0) & (units["size"] > 0)
         is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
-        count = _count(data, units, is_unit, log_end)
+        count = _count(data, units, is_unit, log_start)
         if isinstance(count, str):
             return count
         if count:
@@ -117,7 +118,7 @@ def last_batch_file(directory: Path, file_size: int, log_end: int) -> LastFile |
                 path, data[: count * _BATCH_UNIT.itemsize], after, int(last["position"]), modified
             )
         lost += int(is_unit.sum())
-        reason = _PAST_END.format(lost, log_end)
+        reason = _IN_LOG.format(lost, log_start)
     return reason
 
 
@@ -152,9 +153,9 @@ def _newest_first(directory: Path, file_size: int) -> Iterator[tuple[Path, bytes
 
 
 def _count(
-    data: bytes, units: NDArray[np.void], is_unit: NDArray[np.bool_], log_end: int, blanks: int = 0
+    data: bytes, units: NDArray[np.void], is_unit: NDArray[np.bool_], log_start: int, blanks: int = 0
 ) -> int | str:
-    """How many units a file begins with that don't lead past the log's end; else what is wrong with them.
+    """How many units a file begins with that lead before the log; else what is wrong with them.
 
     ``blanks`` of them, at its beginning, count, too, and lead nowhere.
     """
@@ -166,5 +167,5 @@ def _count(
         return "its last file goes on behind its last unit"
     if (np.diff(units["position"][blanks:count].astype(np.int64)) < 0).any():
         return "the units of its last file aren't in the log's order"
-    leads_past = units["position"][blanks:count] >= log_end
-    return blanks + int(leads_past.argmax()) if leads_past.any() else count
+    leads_in = units["position"][blanks:count] >= log_start
+    return blanks + int(leads_in.argmax()) if leads_in.any() else count

@@ -70,7 +70,7 @@ class _Intent:
         stamp: names the directory of the kept ones.
         names: what is put in place, in this order.
         remove: what is only moved away, after that.
-        created: those of names that had no old one.
+        created: those of names that had no old one, or the outermost directory that was made for them.
         inodes: of the new ones, by name.
         broker_mark: see :func:`_broker_mark`, when the swap began.
         owner: for new directories.
@@ -233,7 +233,13 @@ class Swap:
             stamp=self.stamp,
             names=self.names,
             remove=tuple(name for name in self.remove if os.path.lexists(self.root / name)),
-            created=tuple(name for name in self.names if not os.path.lexists(self.root / name)),
+            created=tuple(
+                dict.fromkeys(
+                    _outermost(self.root, name)
+                    for name in self.names
+                    if not os.path.lexists(self.root / name)
+                )
+            ),
             inodes={name: _inode(self.staging / name) for name in self.names},
             broker_mark=_broker_mark(self.root),
             owner=self.owner,
@@ -322,7 +328,7 @@ def undone_names(root: Path, kept: Path) -> tuple[list[str], list[str]]:
         raise _too_late(
             root, kept, root / names.LOCK, "no broker to have run since these files were replaced", found
         )
-    back = [name for name in (*done.names, *done.remove) if name not in done.created]
+    back = [name for name in (*done.names, *done.remove) if not _is_created(done, name)]
     for name in back:
         if not os.path.lexists(kept / name):
             raise _too_late(root, kept, kept / name, "what was replaced", "nothing")
@@ -399,7 +405,7 @@ def _put(root: Path, intent: _Intent, name: str) -> None:
             _move(staged, old, intent.owner)
         case False, True, _:
             _move(staged, place, intent.owner)
-        case True, False, kept if kept or name in intent.created:
+        case True, False, kept if kept or _is_created(intent, name):
             pass
         case _:
             where = [str(path) for path in (place, staged, old) if os.path.lexists(path)]
@@ -437,6 +443,16 @@ def _remove_empty(directory: Path) -> None:
 
 def _intent_path(root: Path) -> Path:
     return root / names.REPUT / INTENT
+
+
+def _outermost(root: Path, name: str) -> str:
+    """What isn't there yet of a name inside a store: itself, or the first directory on the way to it."""
+    around = reversed(Path(name).parents[:-1])
+    return next((one.as_posix() for one in around if not os.path.lexists(root / one)), name)
+
+
+def _is_created(intent: _Intent, name: str) -> bool:
+    return any(Path(name).is_relative_to(one) for one in intent.created)
 
 
 def _inode(path: Path) -> int:

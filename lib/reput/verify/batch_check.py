@@ -142,6 +142,8 @@ def find_batch_units(
     Raises:
         ReputError: one can't be read.
     """
+    if not settings.dialect.recovery.switches_queue_types:
+        return BatchMap({})  # a release before 5.0 reads none
     queues = queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE, selection)
     file_size = settings.recovery.batch_queue_file_size
     look = partial(look_at, settings.root, file_size, log_end=log_end, running=running)

@@ -110,8 +110,8 @@ def prepare(options: VerifyOptions) -> Plan:
     batch = batch_queue_topics(settings.config) | {
         topic for topic, _ in queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE, Selection())
     }
-    if not settings.rocksdb.files:
-        batch = set()  # to a database all topics are alike
+    if not (settings.rocksdb.files and settings.dialect.recovery.switches_queue_types):
+        batch = set()  # to a database all topics are alike, and 4.x knows plain queues alone
     parsed = Selection.parse(options.queues)
     if settings.rocksdb.queues is not None or (settings.rocksdb.index and options.index and parsed.is_all):
         installed(settings.root)  # before Spark starts
