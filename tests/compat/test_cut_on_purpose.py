@@ -111,7 +111,7 @@ def test_what_the_start_brings_back_is_said(tmp_path: Path) -> None:
     found = planned(root, conf, "5.5.0")
     assert (
         f"brings back {found.prediction.walked.behind(end)} messages behind {end}, where"
-        in found.next_steps[-1]
+        in found.next_steps[0]
     )
     with JavaStore("5.5.0", root, CONFIG) as store:
         assert store.load()

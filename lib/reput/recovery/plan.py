@@ -296,8 +296,7 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     steps = [problem.next_step for problem in result.lost_config]
     steps += _next_steps(prediction, [*result.losses, *result.unrepaired])
     if not result.loses and not result.lost_config:
-        steps += _makes(prediction)
-    steps += _brings_back(prediction)
+        steps += [*_brings_back(prediction), *_makes(prediction)]
     result.next_steps += list(dict.fromkeys(steps))
     return result
 
