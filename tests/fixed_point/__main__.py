@@ -1,4 +1,4 @@
-"""Damages stores in two or three ways at once, mends them, and says which don't come to rest: ``make fixed-point``."""
+"""Damages stores in two or three ways at once, mends them, and says which don't come to rest."""
 
 from __future__ import annotations
 

@@ -235,7 +235,7 @@ def check(
         except (StoreError, UnsupportedError) as error:
             if result.snapshot is None:
                 raise
-            said = [one for one in found if one.effect is Effect.BLOCKS and one.path == str(error.path)]
+            said = [one for one in found if one.effect in COUNTS and one.path == str(error.path)]
             result.all_lost = any(one.remedy is Remedy.MEND for one in said)
             if not said:
                 found.append(not_looked_at(NOT_COMPARED, settings, error))

@@ -52,9 +52,10 @@ def last_file(directory: Path, file_size: int, log_start: int) -> LastFile | str
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
     A broker's crash may leave an empty file behind it, which says nothing more. Units from the first one on
-    that leads to the log's begin or behind it don't count: the log has no such message, or has lost it. A start
-    cuts off those behind its end, and leaves the blanks before them (``ConsumeQueue.truncateDirtyLogicFiles``). Behind a blank a broker puts no unit of a message that
-    ends below 2 GiB (``putMessagePositionInfo``), so the last blank becomes a unit of one byte.
+    that leads to the log's begin or behind it don't count: the log has no such message, or has lost it. A
+    start cuts off those behind its end, and leaves the blanks before them
+    (``ConsumeQueue.truncateDirtyLogicFiles``). Behind a blank a broker puts no unit of a message that ends
+    below 2 GiB (``putMessagePositionInfo``), so the last blank becomes a unit of one byte.
 
     Args:
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
