@@ -93,8 +93,8 @@ def mending(settings: StoreSettings, path: str | Path | None = None) -> tuple[Re
         return Remedy.BY_HAND, ". ".join(steps)
     if path is not None and not Path(path).is_relative_to(settings.root):
         return Remedy.BY_HAND, f"Give a store whose log lies in it: {path} lies outside of {settings.root}"
-    if path is not None and Path(path).is_symlink():
-        text = f"{path} is a link, which stays: bring back what it leads to, or put the file itself there."
+    if path is not None and not Path(path).exists() and Path(path).is_symlink():
+        text = f"{path} is a link that leads nowhere: bring back what it led to, or move it elsewhere."
         return Remedy.BY_HAND, text
     return Remedy.MEND, ""
 
