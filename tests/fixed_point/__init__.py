@@ -1,1 +1,1 @@
-"""A fixed point, proven: whatever is damaged, a mend ends where ``check`` has nothing left to send to."""
+"""A fixed point: whatever is damaged, ``mend --apply`` ends where ``check`` has nothing left to send to."""

@@ -1,4 +1,4 @@
-"""``make fixed-point``: damages stores in several ways at once, mends them, says which don't come to rest."""
+"""Damages stores in two or three ways at once, mends them, and says which don't come to rest."""
 
 from __future__ import annotations
 

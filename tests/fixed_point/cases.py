@@ -1,4 +1,4 @@
-"""What is tried: a store that the real one wrote, and its damages, under a name that can be run again."""
+"""What is tried: a store that the real one wrote, and what is done to it, by a name to run it again."""
 
 from __future__ import annotations
 

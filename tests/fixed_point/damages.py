@@ -50,6 +50,8 @@ def damage(victim: Victim, kind: str, seed: int) -> bool:
     try:
         if kind in KINDS:
             KINDS[kind](victim, random.Random(f"{kind}:{seed}"))
+        elif any(not (path.is_file() or path.is_dir()) for path in victim.root.rglob("*")):
+            return False  # these read all that they find, and would wait for a FIFO's writer
         else:
             _OF_THE_MATRIX[kind](Copy(victim.root, victim.segment_size, victim.queue_file_size))
     except (NothingToDamageError, LookupError, OSError, ValueError, AssertionError, struct.error):

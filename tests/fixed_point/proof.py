@@ -188,7 +188,7 @@ class _Proof:
 
 
 def _is_by_hand(one: Finding) -> bool:
-    """Whether only the operator can do it. What a link leads to may lie on a disk that isn't mounted."""
+    """Whether nobody but the operator can do it: what a link leads to may lie on another disk."""
     return one.kind in BY_HAND or (one.remedy is Remedy.BY_HAND and Path(one.path).is_symlink())
 
 
@@ -196,7 +196,7 @@ _DIRECTORY = "directory"
 
 
 def tree(root: Path) -> dict[str, str | bytes]:
-    """What a store holds, by name: bytes of files, what else there is in words; nothing of reput's own."""
+    """What a store holds, by name: bytes of files, and in words what else there is; not what is reput's."""
     found: dict[str, str | bytes] = {}
     for place, directories, files in os.walk(root):
         if Path(place) == root:

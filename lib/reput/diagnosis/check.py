@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
@@ -10,12 +11,22 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.broker.config_files import missing_config
+from reput.broker.files import NO_FILE
 from reput.broker.snapshot import Snapshot, take
 from reput.config.settings import StoreSettings
 from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
 from reput.diagnosis.derived import merged
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
-from reput.diagnosis.start import LOG_CUTS, NO_LOG, QUEUE_CUT, of_problem, of_start, unique
+from reput.diagnosis.start import (
+    LOG_CUTS,
+    NO_LOG,
+    QUEUE_CUT,
+    area_of,
+    mending,
+    of_problem,
+    of_start,
+    unique,
+)
 from reput.diagnosis.verdict import Verdict, verdict
 from reput.errors import OutputError, ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
@@ -235,10 +246,11 @@ def check(
         except (StoreError, UnsupportedError) as error:
             if result.snapshot is None:
                 raise
-            said = [one for one in found if one.effect is Effect.BLOCKS and one.path == str(error.path)]
-            result.all_lost = any(one.remedy is Remedy.MEND for one in said)
+            said = [one for one in found if one.effect in COUNTS and one.path == str(error.path)]
             if not said:
-                found.append(not_looked_at(NOT_COMPARED, settings, error))
+                said = [_no_file(settings, error) or not_looked_at(NOT_COMPARED, settings, error)]
+                found += said
+            result.all_lost = any(one.remedy is Remedy.MEND for one in said)
         except SettingsError as error:
             # What topics there are decides which queues there have to be.
             if not any(one.area is Area.CONFIG and one.effect in COUNTS for one in found):
@@ -258,6 +270,16 @@ def check(
     result.findings = _in_order(unique([*result.findings, *found]))
     result.seconds = time.perf_counter() - started
     return result
+
+
+def _no_file(settings: StoreSettings, error: ReputError) -> Finding | None:
+    """What isn't a file among those that can be made anew; None of a file that somebody may read."""
+    path = Path(error.path or settings.root)
+    area = area_of(path, settings)
+    if area not in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT) or path.is_file() or not os.path.lexists(path):
+        return None
+    remedy, step = mending(settings)
+    return Finding(NO_FILE, str(path), area, Effect.LACKS, remedy, "a file", error.found or "", step=step)
 
 
 def _foretell(result: Diagnosis, *, quick: bool) -> None:

@@ -437,9 +437,8 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSett
         if any(start <= one.first and one.end <= end for start, end in closed):
             continue
         if one.kind == "missing-queue-offsets" and one.topic not in batch:  # a rebuild fills their places
-            text = (
-                f"{one.topic}:{one.queue_id}: {one.count:,} messages that the log has lost; places are filled"
-            )
+            queue = f"{one.topic}:{one.queue_id}"
+            text = f"{queue}: {one.count:,} messages that the log has lost; their places are filled"
             report.notes.append(Note("filled-hole", text, one.topic, one.queue_id, one.count))
         else:
             report.findings.append(one)

@@ -125,15 +125,15 @@ class Making:
 
 def making(before: Diagnosis) -> Making:
     """What of queues, index and checkpoint has to be made anew."""
-    found = [one for one in before.mendable if one.area in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
+    found = [one for one in before.mendable if one.area is not Area.LOG or one.kind not in _STRAY]
     if before.all_lost:
         return Making.whole()
     # Units that go with a cut of the log stay when the log is closed.
     of_queues = [one for one in found if one.area is Area.QUEUE and one.kind != QUEUE_CUT]
-    if found:
-        # What a start puts right depends on how far all queues reach, and on the checkpoint.
-        of_queues += [one for one in before.findings if one.effect is Effect.HEALS and one.kind in _IN_LOG]
-    index = any(one.area is Area.INDEX for one in found)
+    # What a start puts right depends on where the log ends, how far all queues reach, and on the checkpoint.
+    healed = [one for one in before.findings if found and one.effect is Effect.HEALS]
+    of_queues += [one for one in healed if one.area is Area.QUEUE and one.kind in _IN_LOG]
+    index = any(one.area is Area.INDEX for one in (*found, *healed))
     checkpoint = index or any(one.area is Area.CHECKPOINT for one in found)
     if not of_queues:
         return Making(frozenset(), index, checkpoint)

@@ -102,7 +102,7 @@ class LogCopies:
         return StoreFile(str(copy), segment.base)
 
     def new(self, name: str, base: int, like: Path) -> StoreFile:
-        """A segment that isn't there, of zeros: beside another one, with its time, to expire together.
+        """A segment that isn't there, of zeros: beside another one, with its time, which it expires by.
 
         Raises:
             UnsupportedError, OutputError: as for :meth:`of`.

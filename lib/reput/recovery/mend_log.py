@@ -14,10 +14,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import WRONG_LENGTH, StoreFile
+from reput.broker.files import WRONG_LENGTH, StoreFile, segment_at
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
-from reput.broker.walk import store_timestamp
 from reput.errors import Fact, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
@@ -213,11 +212,15 @@ class _Seen:
         return copy
 
     def _time_behind(self, offset: int) -> int:
-        """StoreTimestamp, ms, of the message at an offset, or of the next segment's first; else 0."""
-        size = self.view.segment_size
-        later = (one.base for one in self.view.log.files if one.base >= offset)
-        times = (store_timestamp(self.view.log.files, size, one) for one in (offset, *later))
-        return next((one for one in times if one > 0), 0)
+        """StoreTimestamp, ms, of the message there, or of the next one that begins a segment; else 0."""
+        files, size, dialect = self.view.log.files, self.view.segment_size, self.view.settings.dialect
+        for at in (offset, *(one.base for one in files if one.base > offset)):
+            segment = segment_at(files, size, at)
+            if segment is not None:
+                data, position = map_segment(segment.path, size), at - segment.base
+                if judge(data, position, dialect, check_crc=False).kind is Kind.MESSAGE:
+                    return commitlog.store_timestamp(data.data, position)
+        return 0
 
     def step(self, found: Plan) -> None:
         """Change what ends the log in a start."""

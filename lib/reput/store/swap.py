@@ -539,7 +539,8 @@ def _check_movable(root: Path, path: Path, mounts: frozenset[str]) -> None:
         ):
             if not os.path.lexists(place):
                 continue
-            if place.is_symlink():
+            if place.is_symlink() and (place != path or place.is_dir()):
+                # One to a file may go: the file stays where it is.
                 problem, found = "a symbolic link can't be swapped", f"a link to {place.readlink()}"
             elif place.lstat().st_dev != device:
                 problem, found = "it can't be renamed to another file system", "another file system"
