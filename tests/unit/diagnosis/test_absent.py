@@ -57,7 +57,7 @@ def test_queues_that_the_start_makes_are_to_be_started_with(store: GoldenStore) 
     assert (one.kind, one.effect, one.remedy, found.exit_code) == ("no-queues", Effect.HEALS, Remedy.START, 0)
 
 
-@pytest.mark.parametrize("name, version", [("5.3.3-restart", "5.5"), ("5.5.0-mixed", "5.3")])
+@pytest.mark.parametrize(("name", "version"), [("5.3.3-restart", "5.5"), ("5.5.0-mixed", "5.3")])
 def test_an_index_of_another_release_is_not_made_anew_by_the_wrong_one(
     name: str, version: str, tmp_path: Path
 ) -> None:
