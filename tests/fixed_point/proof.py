@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reput.broker.predict import Prediction
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.finding import COUNTS, Remedy
+from reput.diagnosis.finding import COUNTS, Finding, Remedy
 from reput.diagnosis.verdict import Sort
 from reput.errors import ReputError
 from reput.format import commitlog, names
@@ -160,9 +160,9 @@ class _Proof:
         left = [one for one in after.findings if one.effect in COUNTS]
         if after.verdict.sort in _DONE:
             return
-        self._outcome.by_hand = sorted({one.kind for one in left if one.kind in BY_HAND})
+        self._outcome.by_hand = sorted({one.kind for one in left if _is_by_hand(one)})
         # Where it isn't known what is right, what a mend could do otherwise waits for the operator.
-        others = [one for one in left if one.kind not in BY_HAND and one.remedy is Remedy.BY_HAND]
+        others = [one for one in left if one.remedy is Remedy.BY_HAND and not _is_by_hand(one)]
         if others or after.mendable or not self._outcome.by_hand:
             kinds = sorted({f"{one.kind} ({one.effect}, {one.remedy})" for one in left})
             self._see(False, f"after mend: {after.verdict.text}: {', '.join(kinds)}")
@@ -187,6 +187,11 @@ class _Proof:
         self._see(not cut, f"a start on the result leaves {ends}, without messages at {sorted(cut)[:3]}")
 
 
+def _is_by_hand(one: Finding) -> bool:
+    """Whether only the operator can do it. What a link leads to may lie on a disk that isn't mounted."""
+    return one.kind in BY_HAND or (one.remedy is Remedy.BY_HAND and Path(one.path).is_symlink())
+
+
 _DIRECTORY = "directory"
 
 
@@ -202,7 +207,7 @@ def tree(root: Path) -> dict[str, str | bytes]:
                 continue
             relative = path.relative_to(root).as_posix()
             if path.is_symlink():
-                found[relative] = f"link to {path.readlink()}".replace(str(root), "")
+                found[relative] = f"link to {path.readlink()}"
             elif path.is_file():
                 found[relative] = path.read_bytes()
             else:

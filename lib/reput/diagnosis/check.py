@@ -50,7 +50,7 @@ class Diagnosis:
         plan: what a start does; None where that isn't foretold, or a broker runs.
         report: the comparison with the whole log; None where that wasn't made.
         quick: it wasn't asked for.
-        all_lost: nothing was compared, for there is nothing to compare: all has to be made from the log.
+        all_lost: nothing was compared, for there is nothing that could be: all has to be made from the log.
         not_read: what wasn't looked at, for people.
         seconds: wall time.
     """
@@ -126,6 +126,8 @@ class Diagnosis:
     @property
     def mendable(self) -> list[Finding]:
         """What a mend puts right; nothing where it isn't known what is right."""
+        if self.report is None and not (self.quick or self.all_lost):
+            return []
         for one in self.findings:
             # Which queues there have to be is said by the topics.
             no_topics = one.area is Area.CONFIG and Path(one.path).name.startswith(_TOPICS)
@@ -133,7 +135,7 @@ class Diagnosis:
             no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND
             if one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD:
                 return []
-            if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES):
+            if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS):
                 return []
         return [one for one in self.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
 
@@ -233,7 +235,10 @@ def check(
         except (StoreError, UnsupportedError) as error:
             if result.snapshot is None:
                 raise
-            found.append(not_looked_at(NOT_COMPARED, settings, error))
+            said = [one for one in found if one.effect is Effect.BLOCKS and one.path == str(error.path)]
+            result.all_lost = any(one.remedy is Remedy.MEND for one in said)
+            if not said:
+                found.append(not_looked_at(NOT_COMPARED, settings, error))
         except SettingsError as error:
             # What topics there are decides which queues there have to be.
             if not any(one.area is Area.CONFIG and one.effect in COUNTS for one in found):

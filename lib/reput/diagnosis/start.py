@@ -93,6 +93,9 @@ def mending(settings: StoreSettings, path: str | Path | None = None) -> tuple[Re
         return Remedy.BY_HAND, ". ".join(steps)
     if path is not None and not Path(path).is_relative_to(settings.root):
         return Remedy.BY_HAND, f"Give a store whose log lies in it: {path} lies outside of {settings.root}"
+    if path is not None and Path(path).is_symlink():
+        text = f"{path} is a link, which isn't replaced: bring back what it leads to, or put the file there."
+        return Remedy.BY_HAND, text
     return Remedy.MEND, ""
 
 
@@ -112,8 +115,10 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
     elif problem.kind in _CONFIG:
         effect = Effect.LOSES
     if effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and is_mended(problem, settings):
-        in_log = path.parent in settings.commit_log_dirs
-        remedy, step = mending(settings, path if in_log else None)
+        replaced = path.parent in settings.commit_log_dirs or path == settings.root / names.CHECKPOINT
+        remedy, step = mending(settings, path if replaced else None)
+    if remedy is Remedy.BY_HAND and step and problem.path not in step:
+        step = f"{problem.path}: {step}"
     return Finding(
         kind=problem.kind,
         path=problem.path,

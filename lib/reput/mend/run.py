@@ -44,7 +44,7 @@ from reput.store.ownership import Owner
 from reput.store.space import check_free
 from reput.store.swap import Swap, SwapOvertakenError, abandon, check_movable, is_pending, new_stamp
 from reput.verify.plan import VerifyOptions
-from reput.verify.report import LOG, Difference, Note, Report
+from reput.verify.report import LEGAL, LOG, Difference, Note, Report
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -432,7 +432,9 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSett
     batch = settings.batch_topics()
     report = Report(settings.place, None, settings.dialect.name, 0, 0, False)
     for one in found:
-        if one.area != LOG or any(start <= one.first and one.end <= end for start, end in closed):
+        if one.area != LOG or one.kind in LEGAL:
+            continue
+        if any(start <= one.first and one.end <= end for start, end in closed):
             continue
         if one.kind == "missing-queue-offsets" and one.topic not in batch:  # a rebuild fills their places
             text = (

@@ -18,7 +18,7 @@ from reput.recovery.survivors import Cut
 
 #: Problems of a start that a rebuild of queues and index takes away, wherever they are told.
 _DERIVED = frozenset({"empty-queue-file", "dispatch-never-ends", "queue-type"})
-_DERIVED_ROOTS = (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB, names.INDEX)
+_DERIVED_ROOTS = (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB, names.INDEX, names.CHECKPOINT)
 
 
 def are_its_own(settings: StoreSettings) -> bool:
@@ -43,7 +43,7 @@ def refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
 
 
 def is_derived(problem: Problem, settings: StoreSettings) -> bool:
-    """Whether a rebuild of queues and index takes it away."""
+    """Whether a rebuild of queues, index and checkpoint takes it away."""
     path = Path(problem.path)
     if problem.kind == "rocksdb-elsewhere":
         return False  # broker.conf has to be mended, or what is old moved away

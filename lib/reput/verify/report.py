@@ -17,6 +17,8 @@ from reput.scan.part import STAND_IN
 from reput.words import counted
 
 LOG, QUEUE, INDEX, CHECKPOINT = "log", "queue", "index", "checkpoint"
+#: What is odd about a queue's messages and just as a live broker left it.
+LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted", "unproven-message"})
 #: How a summary says that something is wrong there.
 _WRONG = {
     LOG: "the log is damaged",

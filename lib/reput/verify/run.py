@@ -40,6 +40,7 @@ from reput.verify.proofs import Remembering
 from reput.verify.proven import SegmentProof
 from reput.verify.report import (
     INDEX,
+    LEGAL,
     NOT_IN_LOG,
     OTHER_SETTINGS,
     QUEUE,
@@ -60,8 +61,6 @@ _Queue = tuple[str, int]
 
 _QUEUES_AT_ONCE = 64
 _LONG_MAX = (1 << 63) - 1
-#: What is odd about a queue's messages and just as a live broker left it.
-_LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted", "unproven-message"})
 
 
 def verify(
@@ -478,7 +477,7 @@ class _Verification:
         for finding in self._database.log_findings():
             if (finding.kind, finding.topic, finding.queue_id) in known:
                 continue
-            if finding.kind in _LEGAL or finding.kind == "repeated-queue-offset":
+            if finding.kind in LEGAL or finding.kind == "repeated-queue-offset":
                 note = Note(finding.kind, str(finding), finding.topic, finding.queue_id, finding.count)
                 self._notes.append(note)
                 continue
@@ -522,7 +521,7 @@ class _Verification:
                 self._ranges.pop(queue, None)
                 self._restarts[outcome.topic] = max(self._restarts.get(outcome.topic, -1), each.restarted_at)
             for finding in outcome.findings:
-                if finding.kind in _LEGAL:
+                if finding.kind in LEGAL:
                     self._notes.append(
                         Note(finding.kind, str(finding), finding.topic, finding.queue_id, finding.count)
                     )
