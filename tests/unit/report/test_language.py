@@ -83,7 +83,7 @@ SOURCES = {
 }
 _WORD = re.compile(r"(?<![\w/.-])[a-z]{3,}(?![\w/.(-])")
 #: Texts of these modules that are on no page, or are no words.
-_ELSEWHERE = {"reput check", "reput verify", "size and tagsCode"}
+_ELSEWHERE = {"size and tagsCode"}
 
 
 def _texts(node: ast.AST) -> Iterator[str]:
