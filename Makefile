@@ -79,6 +79,10 @@ hosts: $(VENV)/dev ## rebuild over several hosts, made of namespaces, and harm t
 fuzz: $(VENV)/dev ## turn every bit of three small stores, and cut them at every length (ARGS='--limit 100')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.fuzz $(ARGS)
 
+.PHONY: fixed-point
+fixed-point: $(VENV)/dev ## damage stores two and three ways at once, mend them, let brokers start (ARGS='--count 3000 --start 300')
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.fixed_point $(ARGS)
+
 .PHONY: matrix
 matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/recovery-matrix.md
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/recovery-matrix.md $(ARGS)

@@ -129,7 +129,8 @@ class _Proof:
         self._see(not again.applied, f"a second mend has {[str(one) for one in again.steps]}")
         self._is_same(mended_tree, "a second mend changes something")
         if keep and not outcome.why:
-            shutil.copytree(root, root.with_name("mended"), symlinks=True)
+            others = shutil.ignore_patterns(f"{KEPT}*", names.REPUT)
+            shutil.copytree(root, root.with_name("mended"), symlinks=True, ignore=others)
         if mended.applied and not again.applied:
             undo(root)
             self._is_same(before, "undo doesn't give back what was")

@@ -9,7 +9,7 @@ from tests.compat.conf import conf_text
 from tests.fixed_point.cases import Original
 from tests.golden.store import unpack
 
-STORES = ("tiny", "no-keys")
+STORES = ("tiny", "no-keys", "restart")
 VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from tests.fixed_point.cases import Case, Original
@@ -27,6 +27,35 @@ _damages = st.lists(st.tuples(st.sampled_from(ALL), st.integers(0, 1 << 20)), mi
 _cases = st.builds(Case, st.sampled_from(VERSIONS), st.sampled_from(STORES), _damages)
 
 
+#: What once didn't come to rest, by kinds.
+_FOUND = (
+    "5.5.0/restart/longer:3+missing_segment:0",
+    "5.3.3/restart/segments_gone:3+directory_in_index:0+queues_gone:0",
+    "5.5.0/restart/truncated:12+empty_last_queue_file:0",
+    "5.3.3/restart/topic_gone:0+empty:1",
+    "4.9.7/restart/swapped:7+torn_in_the_body:0",
+    "5.5.0/restart/foreign_queue:0+index_torn:0",
+    "4.9.7/restart/batch_queue:1+bit_in_log:5",
+    "5.5.0/restart/batch_queue:2+bit_in_log:4",
+    "5.3.3/tiny/missing_segment_without_queues:0+batch_topic:0",
+    "4.9.7/tiny/batch_topic:0+bad_magic:0",
+    "4.9.7/restart/no_log:0+stray_of_right_length:0",
+    "5.3.3/restart/fifo:3+zeroed:8",
+    "4.9.7/restart/directory:9+removed:3",
+    "5.5.0/tiny/directory:4+torn_in_the_body:0",
+    "4.9.7/tiny/misplaced_record:0",
+    "5.3.3/restart/abort_changed:0+other_checkpoint:4+segments_gone:2",
+    "5.5.0/restart/link:3+short_segment:0+queues_gone:0",
+)
+
+
+def _with_examples(test: Callable[..., None]) -> Callable[..., None]:
+    for one in _FOUND:
+        test = example(case=Case.of(one))(test)
+    return test
+
+
+@_with_examples
 @settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(case=_cases)
 def test_a_mend_comes_to_rest(

@@ -127,7 +127,12 @@ class _Healing:
             return self._heals_index(plan, one)
         if one.area == CHECKPOINT:
             return one.kind == "checkpoint-ahead" and "checkpoint-ahead" not in self._broken
-        return one.kind == TORN_TAIL and not plan.snapshot.clean
+        return one.kind == TORN_TAIL and not (plan.snapshot.clean or self.keeps(one))
+
+    def keeps(self, one: Difference) -> bool:
+        """Whether the start takes a torn end for a message."""
+        plan = self._plan
+        return plan is not None and one.kind == TORN_TAIL and one.first < plan.prediction.log_end
 
     def _heals_queue(self, plan: Plan, one: Difference) -> bool:
         queue = (str(one.topic), one.queue_id or 0)
@@ -163,6 +168,11 @@ def _covers(headers: Iterable[IndexHeader], place: int) -> bool:
     return any(one.begin_physical_offset <= place <= one.end_physical_offset for one in headers)
 
 
+def torn_end(found: Iterable[Difference]) -> int:
+    """Physical offset of the torn message that the log ends with; -1 where none is."""
+    return next((one.first for one in found if one.kind == TORN_TAIL and not one.is_stand_in), -1)
+
+
 def closable(found: Iterable[Difference], segment_size: int) -> list[tuple[int, int]]:
     """Ranges of the log, physical offsets, half open, that records can stand in for."""
     return [(one.first, one.end) for one in found if _is_closable(one, segment_size)]
@@ -193,6 +203,9 @@ def _of_difference(
             messages = one.count
         elif snapshot is not None and _is_closable(one, snapshot.segment_size):
             effect, outcome = Effect.LACKS, "a start that comes by here cuts the log"
+            remedy, step = mending(settings, one.path)
+        elif healing.keeps(one):
+            effect, outcome = Effect.LACKS, "a start takes it for a message"
             remedy, step = mending(settings, one.path)
     if healing.heals(one):
         effect, remedy, step = Effect.HEALS, Remedy.START, ""

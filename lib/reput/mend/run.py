@@ -21,7 +21,7 @@ from reput.broker.problem import Problem
 from reput.broker.snapshot import Queue, Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.derived import closable, merged
+from reput.diagnosis.derived import closable, merged, torn_end
 from reput.diagnosis.finding import Effect, Remedy
 from reput.diagnosis.start import LOG_CUTS, of_start, unique
 from reput.errors import SettingsError, StoreError, StoreInUseError
@@ -359,7 +359,8 @@ class _Mending:
                     summary = summarize(rebuilding, before, 0.0, None, {}, carried_from=view.root)
                     found = [Difference.of_log(one) for one in summary.findings]
                     seen = _staged_view(snapshot, staging, staged, ())
-                    log = mend_log(seen, copies, closable(found, snapshot.segment_size), options.without)
+                    damage, torn = closable(found, snapshot.segment_size), torn_end(found)
+                    log = mend_log(seen, copies, damage, options.without, torn)
                     result.after = _afterwards(log, found, rebuilding.settings)
                     copies.flush()
             strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
@@ -406,7 +407,7 @@ class _Mending:
         result, root = self._result, snapshot.settings.root
         copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
         view = _staged_view(snapshot, staging, staged, removed)
-        log = mend_log(view, copies, closable(found, snapshot.segment_size), without)
+        log = mend_log(view, copies, closable(found, snapshot.segment_size), without, torn_end(found))
         result.after = _afterwards(log, found, snapshot.settings)
         strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
         copies.flush()

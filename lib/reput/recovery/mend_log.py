@@ -100,7 +100,11 @@ class WholeMessagesError(StoreError):
 
 
 def mend_log(
-    view: Snapshot, copies: LogCopies, damage: Iterable[tuple[int, int]] = (), without: Sequence[int] = ()
+    view: Snapshot,
+    copies: LogCopies,
+    damage: Iterable[tuple[int, int]] = (),
+    without: Sequence[int] = (),
+    torn: int = -1,
 ) -> MendedLog:
     """Change copies until nothing of the log's damage is left that a start could end the log at.
 
@@ -109,6 +113,7 @@ def mend_log(
         damage: physical offsets, half open: ranges that a scan of the whole log skipped, with whole records
             or segments behind them. Segments that are missing, or too short, are among them.
         without: the messages with a wrong body that queues and index were made without, by physical offset.
+        torn: physical offset where a scan of the whole log ends with a torn message; -1 where it doesn't.
 
     Raises:
         WholeMessagesError: they have to be made anew, without others.
@@ -120,6 +125,9 @@ def mend_log(
     for start, end in joined((*damage, *_gaps(seen.view))):
         seen.close(start, end)
     found = plan(seen.view)
+    if 0 <= torn < found.prediction.log_end:  # 4.x compares no message with its own place
+        seen.close(torn, found.prediction.log_end)
+        found = plan(seen.view)
     # What is cut without a whole message is nothing that a start has to be kept from.
     while found.cuts_messages:
         if len(seen.changes) >= _MOST_CHANGES:
