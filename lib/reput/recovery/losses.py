@@ -60,15 +60,6 @@ class Loss(Fact):
         """What is lost, or broken."""
         return self.text
 
-    def to_dict(self) -> dict[str, object]:
-        """As :meth:`Fact.to_dict`."""
-        facts = {**Fact.to_dict(self), "count": self.count}
-        if self.queue is None:
-            return {**facts, "physical_offset": self.offset, "physical_end": self.end}
-        topic, queue_id = self.queue
-        places = {"queue_offset": self.offset, "queue_end": self.end}
-        return {**facts, "topic": topic, "queue_id": queue_id, **places}
-
 
 def log_losses(prediction: Prediction) -> Iterator[Loss]:
     """Cuts of segments that hold something, and segments that go."""
