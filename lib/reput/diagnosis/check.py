@@ -240,7 +240,9 @@ def check(
     found = [] if result.snapshot is None else of_start(result.snapshot, result.plan, cleared)
     if result.plan is not None and enough is not None and result.snapshot is not None:
         result.all_lost = enough(result.snapshot)
-    if not (quick or result.all_lost) and not any(one.kind in NO_LOG for one in found):
+    if any(one.kind in NO_LOG for one in found):  # nothing can be said of what is derived from it
+        found = [one for one in found if one.area not in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
+    elif not (quick or result.all_lost):
         try:
             result.report = verify(options, start_spark, listener, proven)
         except (StoreError, UnsupportedError) as error:
