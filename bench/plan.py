@@ -115,7 +115,7 @@ def _set_checkpoint(root: Path) -> None:
 
 
 def measure_one(store: Path, version: str, *, full: bool) -> dict[str, float]:
-    """Seconds of a quick check and of a plan in this process, with everything loaded and the kernels ready."""
+    """Seconds of a quick check and of a plan in this process, with kernels ready."""
     with tempfile.TemporaryDirectory() as directory:  # a store of nothing: the kernels are loaded by it
         (Path(directory) / names.COMMIT_LOG).mkdir()
         (Path(directory) / names.COMMIT_LOG / names.offset_name(0)).write_bytes(bytes(4096))
