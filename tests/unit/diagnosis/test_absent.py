@@ -13,7 +13,7 @@ from reput.diagnosis.absent import not_derived
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.finding import Area, Effect, Finding, Remedy
 from reput.format import names
-from reput.mend.steps import steps_of
+from reput.mending.steps import steps_of
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore, unpack
 

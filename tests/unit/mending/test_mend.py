@@ -19,7 +19,7 @@ from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job import undo
 from reput.job.options import RebuildOptions
-from reput.mend.run import Mended, mend
+from reput.mending.run import Mended, mend
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.mend_log import WholeMessagesError, mend_log, stand_ins
 from reput.recovery.plan import plan
