@@ -47,6 +47,7 @@ SOURCES = {
         "_wrong_lengths",
         "_gaps",
     ),
+    "log/rivals.py": ("choose",),
     "scan/part.py": (),
     "scan/extent.py": (),
     "replay/placing.py": (),
