@@ -79,18 +79,18 @@ def _run(cases: list[Case], originals: dict[tuple[str, str], Original], asked: a
     outcomes: dict[Case, Outcome] = {}
     started_at, every = time.monotonic(), max(len(cases) // asked.start, 1) if asked.start else 0
     with tempfile.TemporaryDirectory(prefix="reput-fixed-point-") as place, calm():
-        kept: list[tuple[Case, Outcome, Path]] = []
+        kept: list[tuple[Case, Path, Path]] = []
         for number, case in enumerate(cases):
             directory = Path(place, str(number))
             directory.mkdir()
-            keep = bool(asked.start) and len(kept) < asked.start and number % every == 0
+            keep = bool(asked.start) and len(kept) < asked.start and number >= len(kept) * every
             outcome = outcomes[case] = proven(case, originals[case.version, case.state], directory, keep=keep)
             if outcome.why:
                 print(f"FAILED {case}", *(f"    {why}" for why in outcome.why), sep="\n", flush=True)
             elif asked.case:
                 print(f"{case}: {outcome.before} -> {outcome.after} {outcome.by_hand}")
-            if keep and (directory / "mended").exists():
-                kept.append((case, outcome, directory / "mended"))
+            if (directory / "mended").exists() and outcome.starts:
+                kept.append((case, directory / "mended", originals[case.version, case.state].conf))
                 shutil.rmtree(directory / "store")
             else:
                 shutil.rmtree(directory)

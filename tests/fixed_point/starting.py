@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.broker.predict import predict
+from reput.broker.snapshot import take
+from reput.config.settings import StoreSettings
 from tests.compat import starts
 from tests.compat.starts import Bench, batched, differences, expected
 from tests.fixed_point.cases import Case
-from tests.fixed_point.proof import Outcome
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +27,13 @@ class Started:
     wrong: list[str]
 
 
-def start(kept: Iterable[tuple[Case, Outcome, Path]], place: Path) -> list[Started]:
-    """Start the release's own store on each."""
+def start(kept: Iterable[tuple[Case, Path, Path]], place: Path) -> list[Started]:
+    """Start the release's own store on each: a case, what came of it, and its broker.conf."""
     by_version: dict[str, list[tuple[Case, starts.Case]]] = {}
-    for case, outcome, root in kept:
-        if outcome.predicted is not None:
-            tried = starts.Case(str(case), root, expected(outcome.predicted))
-            by_version.setdefault(case.version, []).append((case, tried))
+    for case, root, conf in kept:
+        prediction = predict(take(StoreSettings.load(root, conf, case.version)))
+        tried = starts.Case(str(case), root, expected(prediction))
+        by_version.setdefault(case.version, []).append((case, tried))
     result = []
     for version, some in by_version.items():
         (place / f"bench-{version}").mkdir()

@@ -255,8 +255,10 @@ def check(
             result.all_lost = any(one.remedy is Remedy.MEND for one in said)
         except SettingsError as error:
             # What topics there are decides which queues there have to be.
-            if not any(one.area is Area.CONFIG and one.effect in COUNTS for one in found):
+            if area_of(Path(error.path or ""), settings) is not Area.CONFIG:
                 raise
+            if not any(one.area is Area.CONFIG and one.effect in COUNTS for one in found):
+                found.append(not_looked_at(NOT_COMPARED, settings, error))
             result.not_read.append(f"queues and index, which weren't compared: {error}")
     if result.report is not None:
         found = list(merged(found, result.report, result.snapshot, foretold, settings))

@@ -37,11 +37,20 @@ OTHER_DIALECT = "other-dialect"
 TORN_TAIL = "torn-tail"
 #: A file that isn't what it should be, by the names that a load and a comparison give it.
 _OF_A_FILE = frozenset(
-    {"wrong-length", "stray-file", "stray-index-file", "index-directory", "index-length", "not-a-directory"}
+    {
+        "wrong-length",
+        "stray-file",
+        "stray-directory",
+        "stray-index-file",
+        "index-directory",
+        "index-length",
+        "not-a-directory",
+    }
 )
 _FILE_IS_WRONG = frozenset(
     {
         "segment-length",
+        "not-a-file",
         "queue-file-length",
         "queue-file-name",
         "index-file-length",

@@ -283,7 +283,7 @@ class _Mending:
             try:
                 return work(options)
             except WholeMessagesError as found:
-                if options.without:
+                if {*found.offsets} <= {*options.without}:
                     raise
                 options = replace(options, without=found.offsets)
             except NotEnoughError:

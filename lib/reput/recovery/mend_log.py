@@ -124,6 +124,8 @@ def mend_log(
         seen.at(base)
     for start, end in joined((*damage, *_gaps(seen.view))):
         seen.close(start, end)
+    for offset in without:  # else whether a start meets them depends on the queues, which are without them
+        seen.replace(offset)
     found = plan(seen.view)
     if 0 <= torn < found.prediction.log_end:  # 4.x compares no message with its own place
         seen.close(torn, found.prediction.log_end)
@@ -247,6 +249,15 @@ class _Seen:
             timestamp = max(timestamp, commitlog.decode(data.data, behind).store_timestamp)
         if not self._fill(segment, position, behind if behind >= 0 else size, timestamp):
             raise _refused(view, found, f"{size - position} damaged bytes at {segment.base + position}")
+
+    def replace(self, offset: int) -> None:
+        """Let a stand-in take the place of a message."""
+        segment = segment_at(self.view.log.files, self.view.segment_size, offset)
+        if segment is not None:
+            data, position = map_segment(segment.path, self.view.segment_size), offset - segment.base
+            size = int.from_bytes(data[position : position + 4].tobytes(), "big")
+            self.whole.append(offset)
+            self._fill(segment, position, position + size, commitlog.store_timestamp(data.data, position))
 
     def _fill(self, segment: StoreFile, position: int, end: int, timestamp: int) -> bool:
         """Put records, or the closing one, where damage is; False where there is no room for any."""
