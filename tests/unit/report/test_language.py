@@ -47,7 +47,7 @@ SOURCES = {
         "_wrong_lengths",
         "_gaps",
     ),
-    "log/rivals.py": ("choose",),
+    "log/rivals.py": ("choose", "_away"),
     "scan/part.py": (),
     "scan/extent.py": (),
     "replay/placing.py": (),
