@@ -32,7 +32,7 @@ SOURCES = {
     "broker/files.py": (),
     "broker/snapshot.py": (),
     "recovery/losses.py": (),
-    "recovery/plan.py": ("deleted_topics", "unread", "_ahead"),
+    "recovery/plan.py": ("deleted_topics", "unread", "_ahead", "brings_back"),
     "recovery/rocksdb_losses.py": (),
     "diagnosis/absent.py": (),
     "diagnosis/check.py": (),
