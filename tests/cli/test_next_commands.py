@@ -11,9 +11,7 @@ from typing import Any
 
 import pytest
 import typer.main
-from reput.recovery.mending import _refuse_unproven
 
-from reput.broker.snapshot import take
 from reput.cli import app as cli
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, StoreInUseError
@@ -21,14 +19,11 @@ from reput.format import names
 from reput.next_command import next_command
 from reput.query.keys import IndexReader
 from reput.recovery.log_copies import LogCopies
-from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.verify.against import compare_pair, prepare_pair
-from reput.verify.plan import VerifyOptions, prepare
-from reput.verify.report import Report
-from reput.verify.run import check
+from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, broker_conf, golden, overwrite, record_starts
 
@@ -82,26 +77,22 @@ def write_at(path: Path, offset: int, data: bytes) -> None:
         file.write(data)
 
 
-def report(store: GoldenStore, **more: object) -> Report:
-    asked = VerifyOptions(store.root, None, broker_conf(store), store.version, **more)  # type: ignore[arg-type]
-    return check(prepare(asked), InlineRunner())
-
-
-def test_a_plan(reput: Command, store: GoldenStore) -> None:
-    shutil.rmtree(store.root / names.INDEX)
-    shown = reput("recover", *options(store), "--plan").stdout
-    assert about(store, shown) == ["verify", "recover", "undo", "rebuild", "undo"]
-
-
 def test_a_check(reput: Command, store: GoldenStore) -> None:
-    (store.root / names.CHECKPOINT).write_bytes(bytes(48))
-    assert about(store, reput("check", *options(store)).stdout) == ["recover", "recover"]
+    shutil.rmtree(store.root / names.INDEX)
+    for asked in ([], ["--quick"]):
+        assert about(store, reput("check", *options(store), *asked).stdout) == ["mend"]
 
 
-def test_a_plan_that_cant_be_made(reput: Command, store: GoldenStore) -> None:
-    with broker_conf(store).open("a", encoding="utf-8") as file:
-        file.write("enableControllerMode=true\n")
-    assert about(store, reput("recover", *options(store), "--plan").stderr) == ["check"]
+def test_what_mend_would_do(reput: Command, store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.INDEX)
+    assert about(store, reput("mend", *options(store)).stdout) == ["mend", "undo"]
+
+
+def test_what_mend_did(reput: Command, store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.INDEX)
+    done = reput("mend", *options(store), "--apply")
+    assert done.code == 0
+    assert "undo" in [name for name, _ in parsed(done.stdout)]
 
 
 def test_a_repair_of_a_log_elsewhere(store: GoldenStore) -> None:
@@ -112,56 +103,12 @@ def test_a_repair_of_a_log_elsewhere(store: GoldenStore) -> None:
     assert about(store, str(refused.value)) == ["rebuild"]
 
 
-def test_a_repair_that_isnt_enough(store: GoldenStore) -> None:
-    shutil.rmtree(store.root / names.INDEX)
-    settings = StoreSettings.load(store.root, broker_conf(store), store.version)
-    with pytest.raises(ReputError) as refused:
-        _refuse_unproven(plan(take(settings)), settings)
-    assert about(store, str(refused.value)) == ["rebuild", "rebuild"]
-
-
-@pytest.mark.parametrize("queue", [True, False])
-def test_a_verification(store: GoldenStore, *, queue: bool) -> None:
-    if queue:
-        topic = min((store.root / names.CONSUME_QUEUE).iterdir())
-        shutil.rmtree(topic)
-    else:
-        shutil.rmtree(store.root / names.INDEX)
-    (name, given), *saving = parsed("\n".join(report(store).next))
-    assert [(saved, words["finding"], words["out"]) for saved, words in saving] == (
-        [("export", "missing-unit", Path("missing-unit.jsonl"))] if queue else []
-    )
-    assert name == "rebuild"
-    assert given["in_place"]
-    assert [one.rpartition(":")[0] for one in given["queue"] or ()] == ([topic.name] if queue else [])
-    assert about(store, "\n".join(report(store).next)) == ["rebuild", *(["export"] if queue else [])]
-
-
-def test_what_is_named_to_be_saved_can_be_saved(reput: Command, store: GoldenStore) -> None:
-    """By a plan and by a verification; a unit of another tagsCode leads to its message all the same."""
-    queue = store.root / names.CONSUME_QUEUE / "Orders" / "0"
-    write_at(min(queue.iterdir()), 12, b"\x01" * 8)
-    assert [name for name, _ in parsed("\n".join(report(store).next))] == ["rebuild"]
-    shutil.rmtree(queue)
-    for text in (reput("recover", *options(store), "--plan").stdout, "\n".join(report(store).next)):
-        (command,) = [one for one, _ in _COMMAND.findall(text) if one.startswith("reput export ")]
-        _, given = taken_apart(command)
-        assert (given["store"], given["broker_conf"]) == (store.root, broker_conf(store))
-        assert str(given["out"]) == f"{given['finding']}.jsonl"
-        out = store.root.parent / given["out"].name
-        words = [str(out) if word == str(given["out"]) else word for word in shlex.split(command)[1:]]
-        saved = reput(*words, "--json")
-        assert saved.code == 0
-        assert json.loads(saved.stdout)["messages"] == len(out.read_text().splitlines()) > 0
-
-
-def test_a_cut_names_what_it_cuts(reput: Command, store: GoldenStore) -> None:
+def test_what_a_start_would_cut_off_is_mended_not_saved(reput: Command, store: GoldenStore) -> None:
     size = int(str(store.config["mappedFileSizeCommitLog"]))
     overwrite(store.root, size, record_starts(store.root, size)[5], b"\xff" * 30)
     (store.root / names.ABORT).touch()
-    shown = reput("recover", *options(store), "--plan").stdout
-    assert "log-cut" in shown
-    assert ("export", "log-cut") in [(name, given.get("finding")) for name, given in parsed(shown)]
+    commands = parsed(reput("check", *options(store)).stdout)
+    assert [(name, given["replica"] is not None) for name, given in commands] == [("mend", False), ("mend", True)]
 
 
 @pytest.mark.slow
@@ -171,16 +118,16 @@ def test_two_stores(store: GoldenStore, tmp_path: Path) -> None:
     shutil.rmtree(other / names.INDEX)
     asked = VerifyOptions(store.root, other, broker_conf(store), store.version)
     first, second = compare_pair(prepare_pair(asked), InlineRunner()).next
-    assert about(store, first) == about(store, second, other) == ["verify"]
+    assert about(store, first) == about(store, second, other) == ["check"]
 
 
 def test_a_report(reput: Command, store: GoldenStore) -> None:
-    (store.root / names.CHECKPOINT).write_bytes(bytes(48))
-    write_at(min((store.root / names.COMMIT_LOG).iterdir()), 4, b"\xff\xff\xff\xff")
+    shutil.rmtree(min((store.root / names.CONSUME_QUEUE).iterdir()))
+    found = reput("check", *options(store), "--json").stdout
     shown = reput("report", *options(store), "--json").stdout
-    found = about(store, "\n".join(json.loads(shown)["next_steps"]))
-    assert found == ["recover", "verify"]
-    assert about(store, reput("report", *options(store), "-o", store.root.parent / "x.html").stdout) == found
+    assert json.loads(shown)["next_steps"] == json.loads(found)["next_steps"]
+    written = reput("report", *options(store), "-o", store.root.parent / "x.html").stdout
+    assert about(store, written) == ["mend"]
 
 
 def test_an_output_in_use(store: GoldenStore) -> None:
@@ -250,7 +197,7 @@ def test_a_dump_of_a_checkpoint_that_is_too_short(reput: Command, store: GoldenS
     shutil.copy(file, copy)
     for path in (store.root, file):
         ((name, given),) = parsed(reput("dump", "checkpoint", path).stderr)
-        assert (name, Path(given["store"])) == ("check", store.root)
+        assert (name, Path(given["stores"][0])) == ("check", store.root)
     said = reput("dump", "checkpoint", copy).stderr
     assert parsed(said) == []
     assert "A check of its store says what a broker makes of it when it starts" in said
@@ -260,5 +207,5 @@ def test_a_path_is_never_an_option() -> None:
     """Neither the store's nor that of broker.conf, nor a queue's topic."""
     text = next_command("rebuild", "-s", "--in-place", "--queue", "-t:0", broker_conf="--json")
     ((_, given),) = parsed(text)
-    assert (given["store"], given["broker_conf"], given["queue"]) == (Path("-s"), Path("--json"), ["-t:0"])
+    assert (Path(given["stores"][0]), given["broker_conf"], given["queue"]) == (Path("-s"), Path("--json"), ["-t:0"])
     assert not given["as_json"]
