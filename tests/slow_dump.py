@@ -103,7 +103,9 @@ def segment_events(
 
 def _left_by_a_cut(array: np.ndarray, base: int, at: int, v2: bool, timestamp: int) -> bytes | None:
     """The properties of the first whole message behind, if it is older than the log's last one."""
-    if array[at + 4 : at + 8].tobytes() in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
+    if at == 0 or array[at + 4 : at + 8].tobytes() in (b"\xda\xa3\x20\xa7", b"\xda\xa3\x20\xab"):
+        return None
+    if array[at + 28 : at + 36].tobytes() == (base + at).to_bytes(8, "big"):
         return None
     for place in range(at, len(array)):
         found = reference.frame(array.data, base, place, v2, False)

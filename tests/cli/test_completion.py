@@ -124,7 +124,8 @@ def test_without_a_store_nothing_is_offered(shell: Shell, tmp_path: Path) -> Non
 
 def test_choices_and_commands(shell: Shell, store: GoldenStore) -> None:
     assert shell("stats", store.root, "--by", "h") == ["hour", "host"]
-    assert shell("st") == ["stats"]
+    offered = shell("st")
+    assert ("stats" in offered, "status" in offered) == (True, False)
 
 
 def test_bash_itself(store: GoldenStore, tmp_path: Path) -> None:

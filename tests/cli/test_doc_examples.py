@@ -76,8 +76,9 @@ def test_commands_in_sentences_exist(page: Path) -> None:
     "command",
     [
         "reput rebuild /data/store --otu /data/new",
-        "reput status",
-        "reput stop /data/derived /data/other",
+        "reput tail --status",
+        "reput tail --stop /data/derived --out",
+        "reput status /data/derived",
         "reput tail /data/store --out /data/new --metrics-port many",
         "reput heal /data/store",
         "reput rebuild /data/store --out /data/new | reput satus /data/new",

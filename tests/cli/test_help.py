@@ -79,6 +79,8 @@ def without_spark(words: list[str]) -> bool:
     """Whether an example's command starts no Spark and comes to an end."""
     if words[0] in WITH_SPARK | ELSEWHERE or SPARK_WORDS & set(words) or "--follow" in words:
         return False
+    if words[0] == "check" and {"--against", "--proofs"} & set(words):
+        return False  # of another store, and a file elsewhere: test_check_cli.py, test_nightly.py
     if words[0] == "tail" and words[1] not in ("--status", "--stop"):
         return False
     return words[0] != "doctor" or "--no-spark" in words

@@ -26,8 +26,8 @@ def test_a_page_about_a_sound_store(reput: Command, tmp_path: Path) -> None:
         "report", store.root, "-o", page, "--broker-conf", broker_conf(store), "--rocketmq-version", "5.3.3"
     )
     assert done.code == 0
-    assert "Nothing wrong was found" in done.stdout
-    assert f"next                  reput verify {store.root}" in done.stdout
+    assert done.stdout.startswith(f"{store.root}: start it: nothing is wrong for RocketMQ 5.3.3\n")
+    assert "  next " not in done.stdout
     assert f"Wrote {page}: " in done.stdout
     assert "reading the commit log" in done.stderr
     assert is_report(page)
@@ -43,19 +43,22 @@ def test_damage_and_json(reput: Command, tmp_path: Path) -> None:
     overwrite(store.root, size, record_starts(store.root, size)[5], b"\xff" * 30)
     words = ["report", store.root, "--broker-conf", broker_conf(store), "--rocketmq-version", "4.9.7"]
     done = reput(*words, "--json")
-    assert done.code == 1
+    assert done.code == 3
     facts = json.loads(done.stdout)
-    assert (facts["exit_code"], facts["schema_version"], facts["verdict"]) == (1, 1, "broken")
-    assert [one["kind"] for one in facts["findings"]] == ["bad-magic"]
+    assert (facts["exit_code"], facts["schema_version"], facts["verdict"]) == (3, 1, "mend")
+    assert "bad-magic" in [one["kind"] for one in facts["findings"]]
+    check = json.loads(reput("check", *words[1:], "--json").stdout)
+    for key in ("exit_code", "verdict", "summary", "findings", "notes", "next_steps", "starting"):
+        assert facts[key] == check[key]
     assert any(one["kind"] == "corrupt" for one in facts["log"]["stretches"])
     page = tmp_path / "report.html"
     done = reput(*words, "--out", page, "--lang", "zh", "--json")
-    assert done.code == 1
+    assert done.code == 3
     timed = {"made_ms": 0, "seconds": 0}
     assert {**json.loads(done.stdout), **timed} == {**facts, **timed}, "JSON is never translated"
     shown = Elements(page.read_bytes())
     assert "bad-magic" in shown.texts["code"]
-    assert "CommitLog 已损坏。" in shown.texts["span"]
+    assert any(text.startswith("先修复: ") for text in shown.texts["span"])
 
 
 def test_a_live_store_where_people_read_chinese(
@@ -78,7 +81,7 @@ def test_a_live_store_where_people_read_chinese(
     assert done.code == 0
     text = page.read_text(encoding="utf-8")
     assert re.search("进程 [0-9]+.* 正在使用它", text)
-    assert "Nothing wrong was found" in done.stdout, "what is printed is English, as of all commands"
+    assert ": let it run: " in done.stdout, "what is printed is English, as of all commands"
 
 
 def test_a_store_without_broker_conf_or_config(reput: Command, tmp_path: Path) -> None:
@@ -92,14 +95,14 @@ def test_a_store_without_broker_conf_or_config(reput: Command, tmp_path: Path) -
 def test_an_empty_store(reput: Command, tmp_path: Path) -> None:
     (tmp_path / "store" / "commitlog").mkdir(parents=True)
     done = reput("report", tmp_path / "store", "-o", tmp_path / "report.html")
-    assert done.code == 0
-    assert "The commit log can't be read" in done.stdout
+    assert done.code == reput("check", tmp_path / "store").code
+    assert "the commit log is empty" in done.stdout
     assert (tmp_path / "report.html").exists()
 
 
 def test_hostile_names_steer_no_terminal(reput: Command, tmp_path: Path) -> None:
     done = reput("report", hostile_store(tmp_path / "store"), "-o", tmp_path / "report.html")
-    assert done.code == 1
+    assert done.code == 3
     assert "\x1b" not in done.stdout
     assert "\x00" not in done.stdout
 
@@ -111,7 +114,6 @@ def test_hostile_names_steer_no_terminal(reput: Command, tmp_path: Path) -> None
         (["-o", "store/report.html"], "a report isn't written into the store"),
         (["-o", "other.txt"], "there is a file already, and it is no report"),
         (["-o", "gone/report.html"], "the directory of the report isn't there"),
-        (["-o", "report.html", "--master", "local[2]"], "--master belongs to --verify"),
     ],
 )
 def test_refusals(
@@ -132,8 +134,19 @@ def test_no_store(reput: Command, tmp_path: Path) -> None:
     assert (done.code, list(tmp_path.iterdir())) == (2, [])
 
 
+@pytest.mark.parametrize(
+    ("old", "said"),
+    [("--verify", "--verify isn't needed any more"), ("--no-log", "--no-log is called --quick now")],
+)
+def test_old_options_say_what_has_become_of_them(reput: Command, tmp_path: Path, old: str, said: str) -> None:
+    LogWriter(tmp_path / "store", 1000).preallocate(0)
+    done = reput("report", tmp_path / "store", old, "--json")
+    assert said in done.stderr
+    assert json.loads(done.stdout)["quick"] is (old == "--no-log")
+
+
 @pytest.mark.spark
-def test_with_verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark: SparkSession) -> None:
+def test_on_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark: SparkSession) -> None:
     store = golden("5.3.3-tiny", tmp_path)
     command = Command(monkeypatch, lambda: spark)
     file = next(path for path in sorted((store.root / "consumequeue").rglob("*")) if path.is_file())
@@ -141,12 +154,9 @@ def test_with_verify(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark: Spa
         data.seek(16)
         data.write(b"\x55")
     page = tmp_path / "report.html"
-    done = command(
-        "report", store.root, "-o", page, "--verify",
-        "--broker-conf", broker_conf(store), "--rocketmq-version", "5.3.3",
-    )  # fmt: skip
-    assert (done.code, command.sessions) == (1, 1)
+    words = ("--broker-conf", broker_conf(store), "--rocketmq-version", "5.3.3")
+    done = command("report", store.root, "-o", page, "--master", "local[2]", *words)
+    assert (done.code, command.sessions) == (3, 1)
     text = page.read_text()
     assert "tags" in text
-    assert "reput rebuild" in text
-    assert "not asked for" not in text
+    assert "mend" in text

@@ -69,7 +69,8 @@ def test_status_and_stop(store: GoldenStore, out: Path) -> None:
         assert (running.code, running.stderr) == (0, "")
         first, *lines = running.stdout.splitlines()
         assert first.startswith(f"{out} is being written by process {pid} on ")
-        example = PAGE.read_text(encoding="utf-8").split("reput status /data/derived\n")[1].split("```")[0]
+        page = PAGE.read_text(encoding="utf-8")
+        example = page.split("reput tail --status /data/derived\n")[1].split("```")[0]
         told = [line.split()[0] for line in example.splitlines()[1:]]
         told.remove("metrics")  # this writer has none
         assert [line.split()[0] for line in lines] == told
@@ -145,7 +146,8 @@ def test_a_broker_conf_in_the_environment_is_the_followed_stores(
     said = reput("tail", "--status", out, "--json")
     assert (said.code, json.loads(said.stdout)["command"]) == (0, "tail --status")
     assert json.loads(reput("tail", "--stop", out, "--json").stdout)["command"] == "tail --stop"
-    assert reput("tail", "--status", out, "--broker-conf", "/nowhere/broker.conf").code == 2
+    named = reput("tail", "--status", out, "--broker-conf", "/nowhere/broker.conf")
+    assert "lag        unknown: /nowhere/broker.conf" in named.stdout
 
 
 @pytest.mark.spark

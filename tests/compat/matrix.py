@@ -23,7 +23,7 @@ from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.errors import ReputError
 from reput.job.options import RebuildOptions
-from reput.mend.run import mend
+from reput.mending.run import mend
 from reput.verify import VerifyOptions, verify
 from tests.compat.damage import DAMAGES, Copy
 from tests.compat.jars import VERSIONS

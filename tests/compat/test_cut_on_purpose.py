@@ -13,7 +13,7 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
 from reput.job import RebuildOptions
-from reput.mend.run import mend
+from reput.mending.run import mend
 from reput.recovery.plan import Plan, brings_back, plan
 from reput.verify import VerifyOptions
 from tests.compat.conf import conf_text

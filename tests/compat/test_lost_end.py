@@ -13,7 +13,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import Finding
 from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
-from reput.mend.run import mend
+from reput.mending.run import mend
 from reput.recovery.plan import Plan, plan
 from tests.compat import damage
 from tests.compat.damage import Copy

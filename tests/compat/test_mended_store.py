@@ -17,7 +17,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.job.options import RebuildOptions
-from reput.mend.run import mend
+from reput.mending.run import mend
 from reput.recovery.plan import plan
 from reput.scan import kernel
 from tests.compat import damage

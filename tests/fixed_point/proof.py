@@ -20,7 +20,7 @@ from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job.options import RebuildOptions
 from reput.job.undoing import undo
-from reput.mend.run import Mended, mend
+from reput.mending.run import Mended, mend
 from reput.recovery.plan import plan
 from reput.store.swap import KEPT
 from reput.verify.plan import VerifyOptions

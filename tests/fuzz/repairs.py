@@ -18,7 +18,7 @@ from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
 from reput.job import run as rebuilding
 from reput.job.plan import Plan
-from reput.mend.run import mend
+from reput.mending.run import mend
 from reput.output.rollback import roll_back
 from reput.output.writer import BatchWriter
 from reput.recovery.plan import plan

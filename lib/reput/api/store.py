@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from reput.dump.wanted import Wanted
     from reput.job import Summary
     from reput.lag import LagReport
-    from reput.mend.run import Mended
+    from reput.mending.run import Mended
     from reput.query import Message, QueryStore
     from reput.report.facts import QueueFacts
     from reput.report.topics import TopicList
@@ -320,7 +320,7 @@ def mend(
         ReputError: refused or failed. What was there is unchanged, or the same call finishes what was begun.
     """
     from reput.job.options import RebuildOptions
-    from reput.mend.run import mend as run
+    from reput.mending.run import mend as run
 
     options = RebuildOptions(
         Path(path),

@@ -113,37 +113,6 @@ def _broken(directory: Path, name: bytes, expected: str, value: bytes) -> StoreE
     )
 
 
-class LastUnit(NamedTuple):
-    """A queue's last unit: its place, and the message's physical offset and bytes."""
-
-    place: int
-    position: int
-    size: int
-
-
-def last_units(kept: KeptQueues) -> Iterator[tuple[Queue, LastUnit]]:
-    """The last unit of each queue, by two seeks a queue; what an earlier cut left behind the end counts.
-
-    Raises:
-        StoreError: it can't be read.
-    """
-    with units_of(kept.directory) as db:
-        found = db.first(UNITS, b"")
-        while found is not None:
-            key = keys.parse_unit_key(found[0])
-            following = found[0] + b"\0"
-            if key is not None:
-                prefix = keys.prefix(key.topic, key.queue_id)
-                following = prefix + b"\x80"  # places below zero come behind
-                last = db.last(UNITS, following)
-                unit = None if last is None else keys.parse_unit(last[1])
-                if last is not None and unit is not None and last[0].startswith(prefix):
-                    queue = key.topic.decode("utf-8", "replace"), key.queue_id
-                    yield queue, LastUnit(int.from_bytes(last[0][-_TAIL:]), unit.position, unit.size)
-                following = prefix + b"\xff" * (_TAIL + 1)
-            found = db.first(UNITS, following)
-
-
 @dataclass(slots=True)
 class QueueLeft:
     """A queue in RocksDB after a start; places are queueOffsets.

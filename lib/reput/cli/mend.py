@@ -21,7 +21,7 @@ from reput.store.space import human
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from reput.mend.run import Mended
+    from reput.mending.run import Mended
     from reput.recovery.replica import Comparison
 
 _EXAMPLES = """**Examples**
@@ -75,7 +75,7 @@ def mend_command(
     2: refused or failed, with the store's files as they were.
     """
     from reput.job.options import RebuildOptions
-    from reput.mend.run import mend
+    from reput.mending.run import mend
 
     interrupted = "the same command finishes what was begun" if apply else "nothing was changed"
     with Output(as_json, interrupted=interrupted) as output, ProgressDisplay("checking") as display:

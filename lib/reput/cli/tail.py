@@ -143,9 +143,6 @@ def tail_command(
     With --stop 0: the tail has stopped and all is committed, or none was running. 1: it was cut off; its next
     start rolls back what it hadn't committed. 2: it has not stopped in time, or DIR is not an output.
     """
-    from reput.job.options import TailOptions
-    from reput.job.tail import tail
-
     with Output(as_json) as output:
         _refuse_unclear(ctx)
     if status is not None or stop is not None:
@@ -157,6 +154,9 @@ def tail_command(
             show_status(status, conf, as_json=as_json)
         elif stop is not None:
             show_stop(stop, 90.0 if timeout is None else timeout, conf, as_json=as_json)
+    from reput.job.options import TailOptions
+    from reput.job.tail import tail
+
     with output:
         if store is None or out is None:
             raise SettingsError(

@@ -164,7 +164,7 @@ class Diagnosis:
         if any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log):
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
-        if not self.mendable:
+        if not any(one.remedy is Remedy.MEND for one in left):
             steps += save_steps((one.kind for one in left), self.settings.command)
         return steps
 
@@ -240,7 +240,9 @@ def check(
     found = [] if result.snapshot is None else of_start(result.snapshot, result.plan, cleared)
     if result.plan is not None and enough is not None and result.snapshot is not None:
         result.all_lost = enough(result.snapshot)
-    if not (quick or result.all_lost) and not any(one.kind in NO_LOG for one in found):
+    if any(one.kind in NO_LOG for one in found):  # nothing can be said of what is derived from it
+        found = [one for one in found if one.area not in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
+    elif not (quick or result.all_lost):
         try:
             result.report = verify(options, start_spark, listener, proven)
         except (StoreError, UnsupportedError) as error:

@@ -262,7 +262,8 @@ def _joined_cuts(start: list[Finding], compared: list[Finding]) -> tuple[list[Fi
     messages = sum(one.messages for one in cuts)
     deleted = sum(one.kind == "segment-deleted" for one in cuts[1:])
     outcome = first.found + (f", and {deleted} segments behind are deleted" if deleted else "")
-    damage = next((one for one in compared if one.area == Area.LOG and _spans(one, first.first)), None)
+    spanning = [one for one in compared if one.area == Area.LOG and _spans(one, first.first)]
+    damage = max(spanning, key=lambda one: one.first, default=None)  # that which begins there comes first
     rest = [one for one in start if one not in cuts]
     if damage is None:
         return [replace(first, messages=messages, found=outcome), *rest], compared

@@ -7,7 +7,7 @@ a name or a value don't count, the last of a repeated name does. The slow twin g
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -85,19 +85,6 @@ def reference(records: Sequence[bytes], names: Sequence[str]) -> dict[str, Colum
         codes = [
             -1 if value is None else values.setdefault(value, len(values))
             for value in (record.get(name.encode("ascii")) for record in parsed)
-        ]
-        found[name] = Column(np.array(codes, np.int32), tuple(values))
-    return found
-
-
-def of_mappings(messages: Sequence[Mapping[str, str]], names: Sequence[str]) -> dict[str, Column]:
-    """Columns of properties that are there as text."""
-    found = {}
-    for name in names:
-        values: dict[bytes, int] = {}
-        codes = [
-            -1 if name not in message else values.setdefault(message[name].encode(), len(values))
-            for message in messages
         ]
         found[name] = Column(np.array(codes, np.int32), tuple(values))
     return found

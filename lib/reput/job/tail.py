@@ -121,7 +121,7 @@ def first_segment(
 ) -> Iterator[Awaited]:
     """Wait until the log has a segment, or ``is_over()``, or there is a stop file in the output.
 
-    The lock stays held while the block runs, so that ``reput stop`` finds one writer from first to last.
+    The lock stays held while the block runs, so that ``tail --stop`` finds one writer from first to last.
 
     Args:
         on_wait: called once, before a wait, with the directory where segments are expected.

@@ -11,14 +11,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import store_timestamp
-from reput.log.parts import part_of
 from reput.log.segments import CommitLog, Segment, open_segment
 from reput.log.written import Records
 from reput.scan.frames import FrameWalk
@@ -44,33 +41,6 @@ class _Known:
     end: int
     last_record: int
     head: bytes
-
-
-class LastMessage(NamedTuple):
-    """The physical offset after a log's last message or BLANK, and that message's storeTimestamp, ms.
-
-    The log's start, and 0, where it has none.
-    """
-
-    end: int
-    timestamp: int
-
-
-def of_any_release(settings: StoreSettings, log: CommitLog) -> LastMessage:
-    """The end of a log that nobody writes, whatever release wrote it.
-
-    Raises:
-        SegmentGoneError, StoreError: a segment can't be read.
-    """
-    settings = replace(settings, dialect=dialect(None))
-    for segment in reversed(log.segments):
-        part = part_of(log, segment, segment.base, segment.base + segment.length)
-        opened = open_segment(segment.path, segment.length, keeps=False)
-        walk = FrameWalk.over(part, opened.data, settings, arriving=opened.arriving)
-        walk.advance(segment.length)
-        if walk.end:
-            return LastMessage(segment.base + walk.end, walk.timestamp)
-    return LastMessage(log.start, 0)
 
 
 class LogEnd:

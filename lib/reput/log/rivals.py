@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.format import names
+from reput.remote import remote_store
 
 #: The file of two for one place that can go: the other one is the log's.
 SECOND_FILE = "second-file"
@@ -58,7 +59,7 @@ def choose(one: Path, other: Path, base: int, *, topic_length_v2: bool, entries:
     from reput.log.segments import map_segment  # it asks for this module
     from reput.log.walk_kernel import walk
 
-    first, second = (map_segment(path, path.stat().st_size) for path in (one, other))
+    first, second = (map_segment(path, _length(path)) for path in (one, other))
     length = min(len(first), len(second))
     if len(first) == len(second) and (first == second).all():
         return Choice(SECOND_FILE, one, other, f"also {one}, with the same bytes", _away(other))
@@ -85,6 +86,11 @@ def choose(one: Path, other: Path, base: int, *, topic_length_v2: bool, entries:
         step = f"Move {goes} elsewhere, then name {stays.name} {goes.name}: it has what is the log's."
         return Choice(RIVAL_FILE, stays, goes, found, step)
     return Choice(SECOND_FILE, stays, goes, found, _away(goes))
+
+
+def _length(path: Path) -> int:
+    elsewhere = remote_store(path)
+    return path.stat().st_size if elsewhere is None else elsewhere.file_at(path).size
 
 
 def _away(path: Path) -> str:

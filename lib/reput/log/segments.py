@@ -445,8 +445,7 @@ def _one_for_each_place(settings: StoreSettings, files: list[Segment]) -> tuple[
                 end=segment.base,
                 expected="one file for a place of the log",
                 found=choice.found,
-                outcome="it was left out; a broker takes both, and may delete what lies behind. "
-                + choice.next_step,
+                outcome="it was left out; a broker takes both, and may delete what lies behind",
             )
         )
     return kept, findings

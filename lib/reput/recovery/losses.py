@@ -24,6 +24,7 @@ from reput.log.walk_kernel import walk
 from reput.log.written import written_end
 from reput.recovery.past_end import CutBefore
 from reput.recovery.survivors import first_whole, left_from, written_behind
+from reput.scan.part import begins_record
 from reput.scan.reference import Frame, frame
 from reput.store.reading import reading
 from reput.words import counted
@@ -32,7 +33,6 @@ from reput.words import counted
 LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
 #: Problems of a load that a rebuild from the log takes away, although the broker starts with them.
 DERIVED_GONE = frozenset({"missing-queue-files", "index-length", "not-a-directory"})
-_MAGICS = (commitlog.MAGIC_V1, commitlog.MAGIC_V2)
 _MOST_LOOKED_AT = 10_000
 #: Units at a queue's end that are looked at: those of a cut of several megabytes.
 _MOST_UNITS = 8192
@@ -59,15 +59,6 @@ class Loss(Fact):
     def said(self) -> str:
         """What is lost, or broken."""
         return self.text
-
-    def to_dict(self) -> dict[str, object]:
-        """As :meth:`Fact.to_dict`."""
-        facts = {**Fact.to_dict(self), "count": self.count}
-        if self.queue is None:
-            return {**facts, "physical_offset": self.offset, "physical_end": self.end}
-        topic, queue_id = self.queue
-        places = {"queue_offset": self.offset, "queue_end": self.end}
-        return {**facts, "topic": topic, "queue_id": queue_id, **places}
 
 
 def log_losses(prediction: Prediction) -> Iterator[Loss]:
@@ -110,8 +101,7 @@ def _is_left_over(snapshot: Snapshot, segment: StoreFile, position: int) -> bool
     ends anywhere in them (rocketmq-all-4.9.7, 5.3.3).
     """
     data = map_segment(segment.path, snapshot.segment_size)
-    magic = data[position + commitlog.MAGIC : position + commitlog.MAGIC + 4].tobytes()
-    begins = int.from_bytes(magic, "big") in _MAGICS  # a record that was written in part
+    begins = begins_record(data, segment.base, position)  # it was written in part, or is damaged
     return not begins and first_whole(snapshot, segment, position, 0) >= 0
 
 

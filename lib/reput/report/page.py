@@ -49,11 +49,11 @@ ROWS = 1000
 GENERATOR = "reput report"
 
 #: What a badge says.
-_WORDS = {
+_WORDS: dict[str, str] = {
     SOUND: "sound",
     ATTENTION: "look at this",
     BROKEN: "broken",
-    **VERDICTS,
+    **{str(sort): said for sort, said in VERDICTS.items()},
 }
 #: The colours of verdicts and of sections of findings.
 _LEVELS = {

@@ -236,17 +236,22 @@ def scan_part(
     outcome.status = status
 
 
-def _left_over(
-    data: NDArray[np.uint8], base: int, position: int, stop: int, v2: bool, newest: int
-) -> int:
+def begins_record(data: NDArray[np.uint8], base: int, position: int) -> bool:
+    """Whether magic or physicalOffset at ``position`` are those of a message that begins there."""
+    head = data[position : position + commitlog.SYS_FLAG].tobytes()
+    magic = int.from_bytes(head[commitlog.MAGIC : _MAGIC_END], "big")
+    stored = int.from_bytes(head[commitlog.PHYSICAL_OFFSET :], "big")
+    return magic in (commitlog.MAGIC_V1, commitlog.MAGIC_V2) or stored == base + position
+
+
+def _left_over(data: NDArray[np.uint8], base: int, position: int, stop: int, v2: bool, newest: int) -> int:
     """Where behind ``position``, at which no record begins, lie messages of before a cut of the log; or -1.
 
     ``MappedFileQueue.truncateDirtyFiles`` moves positions back, and the bytes stay; what is written then ends
     anywhere in them (rocketmq-all-4.9.7, 5.3.3). They are older than ``newest``, the last message's time, ms.
     """
-    magic = int.from_bytes(data[position + commitlog.MAGIC : position + _MAGIC_END].tobytes(), "big")
-    if magic in (commitlog.MAGIC_V1, commitlog.MAGIC_V2):
-        return -1  # a record that was written in part
+    if not position or begins_record(data, base, position):
+        return -1  # a record that was written in part, or damaged; a segment begins with one
     found = kernel.find_record(data, base, position, stop, v2)
     return found if found >= 0 and _store_timestamp(data, found) < newest else -1
 
@@ -362,7 +367,7 @@ def torn_properties(written: bytes, *, zeros_follow: bool = False, terminated: b
         return f"zeros in the last {zeros:,} of {len(written):,} bytes"
     if zeros_follow or properties.are_pairs(written):
         unended = terminated and written and not written.endswith(b"\x02")
-        return f"{len(written):,} bytes without the 0x02 that ends those of others" if unended else None
+        return f"{len(written):,} bytes without the separator that ends those of others" if unended else None
     return f"{len(written):,} bytes that are no pairs"
 
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import Any
 
 from reput.config.evidence import Basis
 from reput.errors import Fact, Finding
@@ -225,18 +225,8 @@ class Remembered:
 MEASURES = ("start", "end", "messages", "bytes", "queues", "units", "index_files", "index_entries")
 
 
-class Placed(Protocol):
-    """What a finding says of its place."""
-
-    kind: str
-    path: str
-    topic: str | None
-    queue_id: int | None
-    first: int
-
-
-def key_of(one: Placed) -> str:
-    """What tells a finding from others, also the next day."""
+def key_of(one: Any) -> str:
+    """What tells a finding, of a comparison or a diagnosis, from others, also the next day."""
     facts = [one.kind, with_urls(one.path), one.topic, one.queue_id, one.first]
     return json.dumps(facts, separators=(",", ":"))
 

@@ -14,7 +14,7 @@ from reput.store.reading import read_file
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """A file in an output, for people and for ``reput status``; no run depends on it."""
+    """A file in an output, for people and for ``reput tail --status``; no run depends on it."""
 
     name: ClassVar[str]
 

@@ -1,4 +1,4 @@
-"""The table of messages that a tail keeps up to date: its metrics, and its note for ``reput status``."""
+"""The table of messages that a tail keeps up to date: its metrics, and its note for ``tail --status``."""
 
 from __future__ import annotations
 

@@ -281,10 +281,10 @@ def test_commands_as_in_a_shell(
     printed = capsys.readouterr()
     line, first, *_, last = printed.out.splitlines()
     assert line == "$ reput check demo/store --broker-conf demo/broker.conf --rocketmq-version 5.5.0"
-    assert first == "RocketMQ 5.5.0 starts with demo/store; nothing wrong was found"
+    assert first == "demo/store: start it: nothing is wrong for RocketMQ 5.5.0"
     assert last == "[exit code 0]"
     assert str(workspace.root) not in printed.out
-    assert reput.json("reput check demo/store")["segments"] == 5
+    assert reput.json("reput check demo/store")["verdict"] == "start"
     assert capsys.readouterr().out.splitlines() == ["$ reput check demo/store --json", "[exit code 0]"]
     reput("reput check gone")
     assert "there is no store" in capsys.readouterr().out

@@ -32,14 +32,22 @@ SOURCES = {
     "broker/files.py": (),
     "broker/snapshot.py": (),
     "recovery/losses.py": (),
-    "recovery/plan.py": ("deleted_topics", "unread", "_ahead"),
+    "recovery/plan.py": ("deleted_topics", "unread", "_ahead", "brings_back"),
     "recovery/rocksdb_losses.py": (),
     "diagnosis/absent.py": (),
     "diagnosis/check.py": (),
     "diagnosis/derived.py": (),
     "diagnosis/finding.py": ("TITLES", "where"),
     "diagnosis/verdict.py": (),
-    "log/segments.py": ("_committed", "_wrong_lengths", "_gaps"),
+    "log/segments.py": (
+        "_committed",
+        "_files",
+        "_one_for_each_place",
+        "_odd_name",
+        "_wrong_lengths",
+        "_gaps",
+    ),
+    "log/rivals.py": ("choose", "_away"),
     "scan/part.py": (),
     "scan/extent.py": (),
     "replay/placing.py": (),
@@ -76,7 +84,7 @@ SOURCES = {
 }
 _WORD = re.compile(r"(?<![\w/.-])[a-z]{3,}(?![\w/.(-])")
 #: Texts of these modules that are on no page, or are no words.
-_ELSEWHERE = {"reput check", "reput verify", "size and tagsCode"}
+_ELSEWHERE = {"size and tagsCode"}
 
 
 def _texts(node: ast.AST) -> Iterator[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 import shutil
 import struct
 import threading
@@ -177,10 +176,6 @@ def test_a_lost_queue_and_a_lost_file(store: GoldenStore) -> None:
         ("missing-unit", "Orders", 0, "queue-file-lost"),
         ("queue-file-missing", "Orders", 0, None),
     }
-    command, saving = report.next
-    assert "reput export " in saving
-    assert "--finding missing-unit -o missing-unit.jsonl" in saving
-    assert shlex.split(command)[-4:] == ["--queue", "Orders:0", "--queue", "Payments:2"]
 
 
 def test_a_topic_that_was_deleted_has_no_queues(store: GoldenStore) -> None:
@@ -221,8 +216,6 @@ def test_a_queue_that_the_log_knows_nothing_of(store: GoldenStore) -> None:
     shutil.copy(queue_file(store, "Payments", 1), queue)
     report = report_on(store)
     assert {(one.kind, one.topic) for one in report.findings} == {("extra-unit", "Nobody")}
-    assert len(report.next) == 1
-    assert str(queue) in report.next[0]
 
 
 def test_damage_in_the_log_explains_units_that_point_into_it(store: GoldenStore) -> None:
@@ -298,9 +291,6 @@ def test_a_damaged_index(store: GoldenStore, offset: int, value: bytes, kinds: s
     report = report_on(store)
     assert {one.kind for one in report.findings} == kinds
     assert {one.path for one in report.findings} == {str(index_file(store))}
-    conf = store.root.parent / "broker.conf"
-    words = [store.root, "--in-place", "--broker-conf", conf, "--rocketmq-version", store.version]
-    assert report.next == [" ".join(map(str, ["reput", "rebuild", *words]))]
 
 
 def test_a_lost_index_and_a_lost_last_file(store: GoldenStore) -> None:
@@ -370,9 +360,8 @@ def test_an_index_of_another_release(name: str, version: str, kind: str, tmp_pat
     store = open_golden(name, tmp_path)
     report = report_on(store, rocketmq_version=version)
     assert {(one.kind, one.cause) for one in report.findings} == {(kind, "other-dialect")}
-    (command,) = report.next
-    assert command.startswith("reput verify ")
-    assert command.endswith("5.3" if version == "5.5" else "5.5")
+    other = "5.3" if version == "5.5" else "5.5"
+    assert {str(one.remark)[-len(other) :] for one in report.findings} == {other}
 
 
 @pytest.mark.parametrize("field", range(3))

@@ -165,7 +165,7 @@ def test_a_ledger_that_cannot_be_read(out: Path) -> None:
 
 
 def said(status: Status) -> str:
-    """The text of ``reput status``."""
+    """The text of ``reput tail --status``."""
     return "\n".join(_lines(status))
 
 

@@ -45,7 +45,7 @@ def config_command(
     """Show topics, groups and offsets that a broker keeps in RocksDB: each database of config/.
 
     Versions come first. What a start takes where JSON files lie beside them is another question: `reput lag`
-    and `reput topics` say so.
+    and `reput stats --topics` say so.
 
     Exit code 0: sound. 1: an entry isn't as a broker writes it. 2: refused or failed.
     """

@@ -31,7 +31,7 @@ from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import prepare
 from reput.job.run import rebuild, stage
 from reput.job.summary import Summary, summarize
-from reput.mend.steps import Making, Step, making, steps_of
+from reput.mending.steps import Making, Step, making, steps_of
 from reput.recovery.log_copies import LogCopies
 from reput.recovery.mend_log import Change, MendedLog, WholeMessagesError, joined, mend_log
 from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays

@@ -127,7 +127,7 @@ def making(before: Diagnosis) -> Making:
     """What of queues, index and checkpoint has to be made anew."""
     found = [one for one in before.mendable if one.area is not Area.LOG or one.kind not in _STRAY]
     if before.all_lost:
-        return Making.whole()
+        return Making.whole() if before.mendable else Making()
     # Units that go with a cut of the log stay when the log is closed.
     of_queues = [one for one in found if one.area is Area.QUEUE and one.kind != QUEUE_CUT]
     # What a start puts right depends on where the log ends, how far all queues reach, and on the checkpoint.

@@ -1,0 +1,81 @@
+"""What neither a start nor a comparison tells of, and what isn't made anew without being asked."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from reput.broker.snapshot import take
+from reput.config.settings import StoreSettings
+from reput.diagnosis.absent import not_derived
+from reput.diagnosis.check import Diagnosis, check
+from reput.diagnosis.finding import Area, Effect, Finding, Remedy
+from reput.format import names
+from reput.mending.steps import steps_of
+from reput.verify.plan import VerifyOptions
+from tests.golden.store import GoldenStore, unpack
+
+
+def found_in(store: GoldenStore, version: str | None = None, *, quick: bool = True) -> Diagnosis:
+    conf = store.write_broker_conf(store.root.parent / "broker.conf")
+    return check(VerifyOptions(store.root, None, conf, version or store.version), quick=quick)
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> GoldenStore:
+    return unpack("5.3.3-restart", tmp_path / "store")
+
+
+def test_of_a_whole_store_nothing_is_missing(store: GoldenStore) -> None:
+    conf = store.write_broker_conf(store.root.parent / "broker.conf")
+    snapshot = take(StoreSettings.load(store.root, conf, store.version))
+    assert list(not_derived(snapshot)) == []
+    shutil.rmtree(store.root / names.CONSUME_QUEUE)
+    shutil.rmtree(store.root / names.INDEX)
+    bare = take(StoreSettings.load(store.root, conf, store.version))
+    assert [(one.kind, one.path) for one in not_derived(bare)] == [
+        ("no-queues", str(store.root / names.CONSUME_QUEUE)),
+        ("no-index", str(store.root / names.INDEX)),
+    ]
+
+
+def test_an_index_that_no_start_makes_is_said_once(store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.INDEX)
+    for quick in (True, False):
+        found = found_in(store, quick=quick)
+        assert Area.INDEX in {one.area for one in found.findings}
+        assert found.exit_code == 3
+        assert not {"no-index"} & {one.kind for one in found.findings}, "it is said in detail"
+
+
+def test_queues_that_the_start_makes_are_to_be_started_with(store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.CONSUME_QUEUE)
+    found = found_in(store)
+    (one,) = found.findings
+    assert (one.kind, one.effect, one.remedy, found.exit_code) == ("no-queues", Effect.HEALS, Remedy.START, 0)
+
+
+@pytest.mark.parametrize(("name", "version"), [("5.3.3-restart", "5.5"), ("5.5.0-mixed", "5.3")])
+def test_an_index_of_another_release_is_not_made_anew_by_the_wrong_one(
+    name: str, version: str, tmp_path: Path
+) -> None:
+    store = unpack(name, tmp_path / "other")
+    found = found_in(store, version, quick=False)
+    of_index = [one for one in found.findings if one.area is Area.INDEX and one.effect is Effect.LACKS]
+    assert of_index
+    assert {one.remedy for one in of_index} == {Remedy.BY_HAND}
+    assert not [step for step in steps_of(found, None) if step.kind == "make-index"]
+
+
+def test_what_a_mending_has_no_place_for_is_saved_after_it(store: GoldenStore) -> None:
+    lost = Finding("repeated-queue-offset", "log", Area.LOG, Effect.GONE, Remedy.NONE, "", "two")
+    missing = Finding("missing-unit", "queue", Area.QUEUE, Effect.LACKS, Remedy.MEND, "", "none")
+    settings = StoreSettings.load(store.root, None, store.version)
+    alone = Diagnosis(settings, [lost], quick=True).next_steps
+    assert any("export" in step and "repeated-queue-offset" in step for step in alone)
+    for findings in ([missing], [lost, missing]):
+        steps = Diagnosis(settings, findings, quick=True).next_steps
+        assert not any("export" in step for step in steps)
+        assert any("mend" in step for step in steps)
