@@ -236,7 +236,7 @@ def link(victim: Victim, rng: random.Random) -> None:
     else:
         path.unlink()
         target = path if sort else victim.root / "nothing"
-    path.symlink_to(target)
+    path.symlink_to(os.path.relpath(target, path.parent))
 
 
 @_kind

@@ -32,6 +32,8 @@ BY_HAND = frozenset(
         "no-log",
         "missing-log-directory",
         "other-settings",
+        "odd-name",
+        "rival-file",
         "broken-config",
         "lost-config",
         "missing-config",

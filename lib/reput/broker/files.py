@@ -37,6 +37,10 @@ WRONG_LENGTH = "wrong-length"
 #: What lies in the place of a file and is none: a FIFO, a socket, a device, a link that leads nowhere.
 NO_FILE = "not-a-file"
 _BY_NAME = "in the order of the names, and may delete what lies behind, or write over it"
+#: Segments that aren't there, between others.
+MISSING_SEGMENTS = "missing-segments"
+#: So many of them; a name farther off is taken for another file's.
+MOST_MISSING = 1000
 #: Files of a queue that a recovery looks at, the last ones (``ConsumeQueue.recover``, and that of batches).
 LAST_FILES = 3
 
@@ -214,13 +218,14 @@ def gaps(
         while following in there and following < file.base:
             following += file_size
         if file.base != following:
+            far = kind == MISSING_SEGMENTS and file.base > following + MOST_MISSING * file_size
             yield Problem(
-                kind=kind,
+                kind=ODD_NAME if far else kind,
                 path=str(file.path),
                 expected=f"a name of {following:020d} after {before.path.name}",
                 found=file.path.name,
                 outcome="the broker starts, and what lies between is missing",
-                next_step=step,
+                next_step=f"Bring back what lies between, or move {file.path} elsewhere." if far else step,
             )
 
 

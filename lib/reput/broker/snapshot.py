@@ -14,7 +14,17 @@ from functools import partial
 from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
-from reput.broker.files import NO_FILE, WRONG_LENGTH, Entry, Listing, StoreFile, gaps, in_order, listed
+from reput.broker.files import (
+    MISSING_SEGMENTS,
+    NO_FILE,
+    WRONG_LENGTH,
+    Entry,
+    Listing,
+    StoreFile,
+    gaps,
+    in_order,
+    listed,
+)
 from reput.broker.index import read_header
 from reput.broker.problem import Problem
 from reput.broker.rocksdb_queues import KeptQueues, read
@@ -224,7 +234,7 @@ def _has_anything(snapshot: Snapshot) -> bool:
 
 def _log_gaps(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
     files, step = _up_to_gap(log.files, size), _from_elsewhere(settings)
-    return gaps(files, size, "missing-segments", step, _wrong_files(log))
+    return gaps(files, size, MISSING_SEGMENTS, step, _wrong_files(log))
 
 
 def _up_to_gap(files: tuple[StoreFile, ...], size: int) -> tuple[StoreFile, ...]:

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+from reput.broker.files import MISSING_SEGMENTS
 from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
@@ -23,7 +24,7 @@ from reput.diagnosis.finding import (
     Finding,
     Remedy,
 )
-from reput.diagnosis.start import LOG_CUTS, MISSING_SEGMENTS, QUEUE_CUT, mending
+from reput.diagnosis.start import LOG_CUTS, QUEUE_CUT, mending
 from reput.format import commitlog
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
-from reput.broker.files import WRONG_LENGTH
+from reput.broker.files import MISSING_SEGMENTS, WRONG_LENGTH
 from reput.broker.problem import Problem
 from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
 from reput.config.settings import StoreSettings
@@ -38,8 +38,6 @@ _HARMLESS = frozenset(
 )
 #: The log is elsewhere, or lost: nothing can be said of what is derived from it.
 NO_LOG = frozenset({"no-log", "missing-log-directory"})
-#: Segments that nobody here can bring back.
-MISSING_SEGMENTS = "missing-segments"
 _CONFIG = frozenset({LOST_CONFIG, MISSING_CONFIG})
 #: What a start takes off the log; the messages are whole.
 LOG_CUTS = frozenset({"log-cut", "segment-deleted"})
