@@ -203,7 +203,7 @@ def test_a_second_file_for_a_place_is_moved_away(case: Case, harm: Callable[[Cop
     settings = StoreSettings.load(case.root, case.options.broker_conf, case.options.rocketmq_version)
     told = plan(take(settings))
     kinds = {problem.kind for problem in told.snapshot.problems}
-    assert (bool(told.losses), "second-file" in kinds, "missing-segments" in kinds) == (True, True, False)
+    assert (told.loses, "second-file" in kinds, "missing-segments" in kinds) == (True, True, False)
     mended = case.mend()
     assert (mended.exit_code, mended.rebuilt) == (0, None)
     moved = f"{names.COMMIT_LOG}/{odd}"

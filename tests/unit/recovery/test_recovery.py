@@ -533,8 +533,7 @@ def test_a_broker_whose_settings_are_gone_is_not_to_be_started(
     assert {(one.effect, one.remedy) for one in gone} == {(Effect.LOSES, Remedy.BY_HAND)}
     assert result.verdict.sort is Sort.MEND
     assert not any(line.startswith("config") for line in result.not_read), "it is said once"
-    (step,) = {one.step for one in gone}
-    assert result.next_steps[0] == step
+    assert {one.step for one in gone} <= {*result.next_steps}
 
 
 @pytest.mark.parametrize("name", [None, "subscriptionGroup.json", "topics.json", "consumerOffset.json"])
