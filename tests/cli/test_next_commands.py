@@ -108,7 +108,10 @@ def test_what_a_start_would_cut_off_is_mended_not_saved(reput: Command, store: G
     overwrite(store.root, size, record_starts(store.root, size)[5], b"\xff" * 30)
     (store.root / names.ABORT).touch()
     commands = parsed(reput("check", *options(store)).stdout)
-    assert [(name, given["replica"] is not None) for name, given in commands] == [("mend", False), ("mend", True)]
+    assert [(name, given["replica"] is not None) for name, given in commands] == [
+        ("mend", False),
+        ("mend", True),
+    ]
 
 
 @pytest.mark.slow
@@ -207,5 +210,9 @@ def test_a_path_is_never_an_option() -> None:
     """Neither the store's nor that of broker.conf, nor a queue's topic."""
     text = next_command("rebuild", "-s", "--in-place", "--queue", "-t:0", broker_conf="--json")
     ((_, given),) = parsed(text)
-    assert (Path(given["stores"][0]), given["broker_conf"], given["queue"]) == (Path("-s"), Path("--json"), ["-t:0"])
+    assert (Path(given["stores"][0]), given["broker_conf"], given["queue"]) == (
+        Path("-s"),
+        Path("--json"),
+        ["-t:0"],
+    )
     assert not given["as_json"]
