@@ -13,8 +13,9 @@ from reput.format.names import offset_name
 from reput.store.last_file import LastFile, last_batch_file, last_ext_file, last_file
 
 SIZE = 100
-#: Where the log ends.
+#: Where the log begins, which has no message of the queue.
 END = 10_000
+_LEADS_IN = "all its units ({}) lead into the log, which has no such message, or behind it; it begins at 1000"
 ONE, TWO, THREE = (unit(n * 1000, 200, n) for n in (1, 2, 3))
 
 
@@ -58,13 +59,13 @@ def test_units_past_the_logs_end_are_left_out(tmp_path: Path, end: int) -> None:
     assert (int(last.path.name), last.units, last.next_offset) == kept[end]
 
 
-def test_a_queue_that_leads_past_the_logs_end_alone(tmp_path: Path) -> None:
+def test_a_queue_that_leads_into_the_log_alone(tmp_path: Path) -> None:
     write(tmp_path, 0, *[ONE] * 5)
     write(tmp_path, 100, unit((1 << 63) - 1, 200, 7))
-    assert last_file(tmp_path, SIZE, 1000) == "all its units (6) lead past the log's end at 1000"
+    assert last_file(tmp_path, SIZE, 1000) == _LEADS_IN.format(6)
 
 
-def test_blanks_before_units_past_the_logs_end_stay(tmp_path: Path) -> None:
+def test_blanks_before_units_in_the_log_stay(tmp_path: Path) -> None:
     write(tmp_path, 0, PRE_BLANK * 3, ONE)
     last = last_file(tmp_path, SIZE, 1000)
     assert isinstance(last, LastFile)
@@ -116,12 +117,12 @@ def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:
     assert (last.next_offset, last.last_position) == (40, 1200)
 
 
-def test_units_of_a_batch_queue_past_the_logs_end_are_left_out(tmp_path: Path) -> None:
+def test_units_of_a_batch_queue_in_the_log_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, 0, B_ONE, B_TWO, size=92)
     last = last_batch_file(tmp_path, 92, 1200)
     assert isinstance(last, LastFile)
     assert (last.units, last.next_offset) == (B_ONE, 34)
-    assert last_batch_file(tmp_path, 92, 1000) == "all its units (2) lead past the log's end at 1000"
+    assert last_batch_file(tmp_path, 92, 1000) == _LEADS_IN.format(2)
 
 
 @pytest.mark.parametrize(
