@@ -52,7 +52,7 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument(
         "--stores",
         type=Path,
-        help="where the written stores are, or are to be kept (for two hours: 4.9 then delivers what is delayed)",
+        help="where the written stores are, or are to be kept; after two hours 4.9 delivers what is delayed",
     )
     return parser.parse_args()
 
