@@ -36,7 +36,7 @@ _FENCE = re.compile(
     r"^(?P<indent> *)```(?P<language>\w*)\n(?P<text>.*?)^(?P=indent)```$",
     re.MULTILINE | re.DOTALL,
 )
-_TARGET = re.compile(r"^([a-z]+):", re.MULTILINE)
+_TARGET = re.compile(r"^([a-z-]+):", re.MULTILINE)
 _INLINE = re.compile(r"(?<!`)`(?:\.venv/bin/)?(reput [a-z]+[^`]*|make [a-z]+[^`]*)`(?!`)")
 _LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 _JOB = re.compile(r"(?:^|/)jobs/\w+\.py$")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -57,7 +58,7 @@ def homeless(installed: Path, temporary: Path, *words: str | Path) -> Outcome:
         ["check", "--json"],
         ["lag", "--json"],
         ["query", "--offset", "0", "--json"],
-        ["recover", "--plan", "--json"],
+        ["mend", "--json"],
     ],
     ids=lambda words: words[0],
 )
@@ -79,7 +80,7 @@ def test_commands_say_the_same_and_one_line_more(
     assert warning.startswith(KEPT)
     assert str(temporary / f"reput-{os.geteuid()}" / "numba") in warning
     assert "Set NUMBA_CACHE_DIR" in warning
-    assert others == expected.stderr.splitlines()
+    assert [one for one in others if not re.search("[0-9] [KM]iB of ", one)] == expected.stderr.splitlines()
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from deltalake import DeltaTable
 
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
-from reput.format.consumequeue import unit
+from reput.format.consumequeue import PRE_BLANK, unit
 from reput.job import RebuildOptions, rebuild
 from reput.job.output_directory import staging_of
 from reput.output.batch_scan import BatchScan
@@ -533,7 +533,7 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
     queues = store.root / names.CONSUME_QUEUE
     for name, positions in {
         "Expired/3": range(start - 700, start, 100),
-        "Damaged/0": [start - 100, start],
+        "Damaged/0": [start - 200, start - 100],
         "Empty/0": [],
         "Lost/0": [end],
     }.items():
@@ -549,8 +549,9 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
     assert outcome.code == 1
     summary = json.loads(outcome.stdout)
     assert summary["carried_queues"] == ["Damaged:0", "Expired:3"]
-    assert summary["doubtful_queues"] == ["Damaged:0"]
-    past_end = f"all its units (1) lead past the log's end at {end}"
+    past_end = (
+        f"all its units (1) lead behind {start}, where the log begins, and the log has no message of it"
+    )
     assert summary["vanished_queues"] == {"Empty:0": "it has no file with a unit", "Lost:0": past_end}
     gone = {f"{topic}{path}" for topic in ("Empty", "Lost") for path in ("", "/0", f"/0/{last.name}")}
     gone.add(f"Expired/3/{names.offset_name(1000)}")
@@ -563,7 +564,6 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
     outcome = reput(*words(store, "--in-place"))
     for said in (
         "expired    the log has no message any more for Damaged:0, Expired:3\n",
-        "doubtful   expected in the log and not found: messages of Damaged:0\n",
         "gone       Empty:0 begins at offset 0 again: it has no file with a unit\n",
         f"Lost:0 begins at offset 0 again: {past_end}\n",
     ):
@@ -583,7 +583,7 @@ def test_what_was_carried_over_before_a_crash_is_not_built_upon(
 
     carried = store.root / names.CONSUME_QUEUE / "Late" / "0"
     carried.mkdir(parents=True)
-    (carried / names.offset_name(0)).write_bytes(unit(0, 100, 7).ljust(1000, b"\0"))
+    (carried / names.offset_name(0)).write_bytes((PRE_BLANK + unit(0, 100, 7)).ljust(1000, b"\0"))
     with monkeypatch.context() as patched:
         patched.setattr("reput.job.run._swap", stop)
         assert reput(*words(store, "--in-place")).code == 130
