@@ -184,7 +184,7 @@ def test_a_command_that_is_refused_ends_its_jvm(
         ("demo", True),
         ("rebuild --out OUT STORE", True),
         ("rebuild NONE --out OUT", False),
-        ("-q verify STORE --master local[2]", True),
+        ("-q rebuild STORE --out OUT --master local[2]", True),
         ("tail STORE --out OUT --master=local[*]", True),
         ("rebuild STORE --in-place --dry-run", False),
         ("rebuild --help", False),

@@ -21,14 +21,19 @@ def options(store: GoldenStore) -> tuple[str, ...]:
     return str(store.root), "--broker-conf", str(broker_conf(store)), "--rocketmq-version", store.version
 
 
-@pytest.mark.parametrize("command", ["check", "recover --plan", "recover --apply", "tail --out OUT"])
-def test_what_the_group_decides_is_refused(
-    reput: Command, store: GoldenStore, command: str, tmp_path: Path
-) -> None:
-    name, *rest = command.replace("OUT", str(tmp_path / "out")).split()
-    words = options(store)
+@pytest.mark.parametrize("command", ["check", "check --quick", "mend", "mend --apply"])
+def test_what_the_group_decides_cant_be_told(reput: Command, store: GoldenStore, command: str) -> None:
+    name, *rest = command.split()
     before = tree(store.root)
-    outcome = reput(name, *words, *rest)
+    outcome = reput(name, *options(store), *rest)
+    assert outcome.code == 5
+    assert "can't be told: not-foretold: how DLedger recovers its log" in outcome.stdout
+    assert tree(store.root) == before
+
+
+def test_a_tail_is_refused(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
+    before = tree(store.root)
+    outcome = reput("tail", *options(store), "--out", tmp_path / "out")
     assert outcome.code == 2
     assert "enableDLegerCommitLog asks for a commit log that DLedger writes" in outcome.stderr
     assert "docs/formats/dledger.md" in outcome.stderr

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 from pathlib import Path
 
 import pytest
@@ -43,7 +44,7 @@ def other(tmp_path: Path) -> Path:
 def test_check_takes_a_sound_store_for_sound(reput: Command, store: GoldenStore) -> None:
     checked = reput("check", store.root)
     assert checked.code == 0
-    assert checked.stdout.startswith(f"RocketMQ 4.9 starts with {store.root}; nothing wrong was found\n")
+    assert checked.stdout.startswith(f"{store.root}: start it: nothing is wrong for RocketMQ 4.9\n")
     assert f"\n{SHOWN}\n" in checked.stdout
     settings = json.loads(reput("check", store.root, "--json").stdout)["settings"]
     assert settings == {
@@ -56,25 +57,24 @@ def test_check_takes_a_sound_store_for_sound(reput: Command, store: GoldenStore)
 
 def test_settings_of_another_store_are_one_finding(reput: Command, store: GoldenStore, other: Path) -> None:
     checked = reput("check", store.root, "-c", other)
-    assert checked.code == 1
-    assert checked.stdout.startswith(f"RocketMQ 4.9 doesn't start with {store.root}: see to 1 thing first\n")
+    assert checked.code == 4
+    assert checked.stdout.startswith(f"{store.root}: it will not start: RocketMQ 4.9")
     found = json.loads(reput("check", store.root, "-c", other, "--json").stdout)
     queues, index = found["findings"]
-    assert (queues["kind"], queues["stops"]) == ("other-settings", True)
+    assert (queues["kind"], queues["effect"]) == ("other-settings", "blocks")
     assert queues["found"] == "queue files of 1,000 bytes: 24 of 24"
     assert queues["expected"] == "mappedFileSizeConsumeQueue=6000000, RocketMQ's default"
-    assert (index["kind"], index["stops"]) == ("other-settings", False)
+    assert (index["kind"], index["effect"]) == ("other-settings", "unknown")
     assert [one["setting"] for one in found["settings"]["contradictions"]] == [
         "mappedFileSizeConsumeQueue",
         "maxHashSlotNum, maxIndexNum",
     ]
-    planned = json.loads(reput("recover", store.root, "--plan", "-c", other, "--json").stdout)
-    assert [problem["kind"] for problem in planned["findings"]] == ["other-settings"]
-    verified = reput("verify", store.root, "-c", other)
-    assert (verified.code, verified.stdout.count("expected mappedFileSizeConsumeQueue")) == (1, 1)
     report = json.loads(reput("report", store.root, "-c", other, "--json").stdout)
-    assert [one["kind"] for one in report["findings"]].count("other-settings") == 2
-    assert len(report["findings"]) < 5
+    assert report["findings"] == found["findings"]
+    before = tree(store.root)
+    mended = json.loads(reput("mend", store.root, "--apply", "-c", other, "--json").stdout)
+    assert [one["kind"] for one in mended["findings"]] == ["other-settings", "other-settings"]
+    assert tree(store.root) == before
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,6 @@ def test_settings_of_another_store_are_one_finding(reput: Command, store: Golden
     [
         ("rebuild", "--in-place", "-c", "OTHER"),
         ("rebuild", "--in-place", "--queue", "Orders", "-c", "OTHER"),
-        ("recover", "--apply", "-c", "OTHER"),
     ],
 )
 def test_in_place_they_are_refused_before_spark(
@@ -150,16 +149,17 @@ def test_what_the_environment_gives_counts_and_is_carried_on(
     checked = reput("check", store.root)
     assert checked.code == 0
     assert "settings" not in checked.stdout, "nothing was assumed"
-    planned = reput("recover", store.root, "--plan")
+    shutil.rmtree(store.root / names.INDEX)
+    planned = reput("check", store.root)
     carried = f"--broker-conf {shlex.quote(str(conf))} --rocketmq-version 4.9.5"
-    assert f"`reput verify {store.root} {carried}`" in planned.stdout
+    assert f"`reput mend {store.root} {carried}`" in planned.stdout
     # The option wins, and an environment that contradicts the store is refused beside the store, too.
-    assert reput("check", store.root, "-c", other).code == 1
+    assert reput("check", store.root, "-c", other).code == 4
     monkeypatch.setenv("REPUT_BROKER_CONF", str(other))
     refused = reput("rebuild", store.root, "--out", tmp_path / "out")
     assert (refused.code, "queue files of 1,000 bytes: 24 of 24" in refused.stderr) == (2, True)
     assert not (tmp_path / "out").exists()
-    assert reput("check", store.root, "-c", conf).code == 0
+    assert reput("check", store.root, "-c", conf).code == 3, "its index is gone"
     # Without a store they change nothing, and aren't refused as options are.
     assert reput("doctor", "--no-spark").code != 2
 

@@ -110,7 +110,6 @@ TIMED = {
     "export": "STORE -o OUT",
     "lag": "STORE",
     "query": "STORE --offset 0",
-    "mend": "STORE",
     "report": "STORE -o OUT",
     "stats": "STORE",
     "tail": "--status OUTPUT",
@@ -145,10 +144,6 @@ def test_what_is_printed_names_its_zone(reput: Command, tmp_path: Path, command:
     (store.root / "config" / "consumerOffset.json").write_text(offsets)
     if command == "dump config":
         rocksdbs.settings(store.root, "separate", topics={"Orders": {"perm": 6}})
-    checkpoint = store.root / "checkpoint"
-    if command == "mend":  # it shows the checkpoint where that is ahead
-        data = checkpoint.read_bytes()
-        checkpoint.write_bytes((int.from_bytes(data[:8]) + 86_400_000).to_bytes(8) + data[8:])
     if command.startswith("tail"):
         rebuild_locally(open_store(store.root, version="5.3.3"), tmp_path / "output")
     page = tmp_path / "page.html"

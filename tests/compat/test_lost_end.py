@@ -58,7 +58,10 @@ def test_queues_whose_messages_are_all_gone(release: str, tmp_path: Path, spark:
     assert mended.rebuilt is not None
     gone = mended.rebuilt.vanished_queues
     assert len(gone) == 22
-    assert gone["Orders:0"] == "all its units (218) lead past the log's end at 0"
+    assert (
+        gone["Orders:0"]
+        == "all its units (218) lead behind 0, where the log begins, and the log has no message of it"
+    )
     assert not planned(options).loses
     assert mend(options, apply=True).kept is None, "nothing is left to mend"
     undo(store.root)

@@ -29,7 +29,8 @@ _cases = st.builds(Case, st.sampled_from(VERSIONS), st.sampled_from(STORES), _da
 
 #: What once didn't come to rest, by kinds.
 _FOUND = (
-    "5.5.0/restart/longer:3+missing_segment:0",
+    "5.3.3/tiny/bad_magic_early:535226+no_blank:572343",
+    "5.5.0/restart/missing_segment:0+longer:3",
     "5.3.3/restart/segments_gone:3+directory_in_index:0+queues_gone:0",
     "5.5.0/restart/truncated:12+empty_last_queue_file:0",
     "5.3.3/restart/topic_gone:0+empty:1",
@@ -37,12 +38,12 @@ _FOUND = (
     "5.5.0/restart/foreign_queue:0+index_torn:0",
     "4.9.7/restart/batch_queue:1+bit_in_log:5",
     "5.5.0/restart/batch_queue:2+bit_in_log:4",
-    "5.3.3/tiny/missing_segment_without_queues:0+batch_topic:0",
+    "5.3.3/restart/missing_segment_without_queues:0+batch_topic:0",
     "4.9.7/tiny/batch_topic:0+bad_magic:0",
     "4.9.7/restart/no_log:0+stray_of_right_length:0",
-    "5.3.3/restart/fifo:3+zeroed:8",
+    "5.3.3/restart/zeroed:8+fifo:3",
     "4.9.7/restart/directory:9+removed:3",
-    "5.5.0/tiny/directory:4+torn_in_the_body:0",
+    "5.5.0/tiny/torn_in_the_body:0+directory:4",
     "4.9.7/tiny/misplaced_record:0",
     "5.3.3/restart/abort_changed:0+other_checkpoint:4+segments_gone:2",
     "5.5.0/restart/link:3+short_segment:0+queues_gone:0",

@@ -1,4 +1,4 @@
-"""``recover --apply`` and a rebuild in place on a changed store, each taken back by ``undo``.
+"""``mend --apply`` and a rebuild in place on a changed store, each taken back by ``undo``.
 
 Spark is left out: the writer's tasks run here, and nothing is written to the ledger.
 """
@@ -86,8 +86,10 @@ def _tried(what: str, root: Path, act: Callable[[], str | None], settings: Store
         return Repaired(what, "nothing to do")
     if what == "apply":
         left = plan(take(settings))
-        if left.exit_code:
-            raise RepairError(f"after {what} a start still isn't sound: {[*left.losses, *left.unrepaired]}")
+        if left.loses:
+            raise RepairError(
+                f"after {what} a start still loses something: {[*left.losses, *left.unrepaired]}"
+            )
     undo(root)
     _same(f"{what} was undone", before, root)
     return Repaired(what, "done")

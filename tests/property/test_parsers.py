@@ -17,7 +17,6 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reput.broker import files as recovery_files
 from reput.broker.config_files import config_problems
 from reput.broker.snapshot import take
 from reput.config.evidence import look
@@ -254,7 +253,6 @@ def test_a_number_may_have_any_number_of_zeros_before_it() -> None:
 @given(st.text(max_size=40))
 def test_file_names_are_numbers_or_not(name: str) -> None:
     answered(lambda: names.parse_offset_name(name))
-    answered(lambda: recovery_files.number(name))
     answered(lambda: names.is_index_name(name))
     answered(lambda: Selection.parse([name]))
 

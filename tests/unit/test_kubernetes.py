@@ -109,8 +109,8 @@ def test_the_command_line_is_a_real_one() -> None:
     assert script is not None
     assert f'main(["{script.stem}", ' in script.read_text(encoding="utf-8")
     rebuild = parsed("rebuild", WORDS)
-    for name in ("store", "out", "broker_conf"):
-        assert Path(rebuild[name]).is_relative_to("/store")
+    for path in (*rebuild["stores"], rebuild["out"], rebuild["broker_conf"]):
+        assert Path(path).is_relative_to("/store")
     with pytest.raises(Exception, match="--no-such-option"):
         parsed("rebuild", [*WORDS, "--no-such-option"])
     names = {one["name"] for one in CONTAINER["env"]}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, LocalStore, Master, StartedBy, TimeZone
+from reput.cli.arguments import AsJson, BrokerConf, LocalStore, Master, StartedBy
 from reput.cli.check import finding_lines
 from reput.cli.commands import MEND
 from reput.cli.jvm import spark_wanted
@@ -61,7 +61,6 @@ def mend_command(
     broker_conf: BrokerConf = None,
     rocketmq_version: StartedBy = None,
     master: Master = None,
-    _tz: TimeZone = None,
     as_json: AsJson = False,
 ) -> None:
     """Say what puts a store right, in order; with --apply, do it.

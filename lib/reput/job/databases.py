@@ -210,7 +210,7 @@ def expired_ends(
 def _last_units(plan: Plan, store: Path, known: Set[tuple[bytes, int]]) -> dict[tuple[bytes, int], QueueEnd]:
     """The same of what a store has of queues in files.
 
-    A place before the log stands for one that can't be told, or that the log should have a message at.
+    A place before the log stands for one that can't be told.
 
     Args:
         store: has the queues that the log has no message of.
@@ -218,7 +218,6 @@ def _last_units(plan: Plan, store: Path, known: Set[tuple[bytes, int]]) -> dict[
     """
     found: dict[tuple[bytes, int], QueueEnd] = {}
     at_zero: list[tuple[str, str, str]] = []
-    doubtful: list[tuple[str, str, str]] = []
     start = plan.log.start
     if not start:
         return found  # nothing has expired
@@ -227,23 +226,15 @@ def _last_units(plan: Plan, store: Path, known: Set[tuple[bytes, int]]) -> dict[
     for queue in queues_without_messages(plan, store):
         last, key = queue.last, (queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id)
         if isinstance(last, str):
-            if last != NO_UNIT and key not in known:
+            if last != NO_UNIT and key not in known and not maybe_light:
                 at_zero.append((str(queue), "a last file that begins with units", last))
             continue
-        if last.last_position >= start:
-            if maybe_light or key in known:
-                continue
-            unit = f"one at {last.last_position}, queueOffset {last.next_offset - 1}"
-            doubtful.append((str(queue), f"a last unit before {start}, where the log begins", unit))
-        position = last.last_position if 0 <= last.last_position < start else start - 1
+        position = last.last_position if last.last_position >= 0 else start - 1
         found[key] = QueueEnd(position, last.next_offset - 1)
-    for odd, outcome in ((at_zero, "they begin at 0 again"), (doubtful, "they go on behind that unit")):
-        if not odd:
-            continue
-        named, expected, what = odd[0]
-        others = f", and {len(odd) - 1:,} more queues" if len(odd) > 1 else ""
-        outcome = f"without a message in the log, {outcome}"
-        _tell(plan, plan.settings.place, f"{named}: {expected}", f"{what}{others}", outcome, len(odd))
+    for named, expected, what in at_zero[:1]:
+        others = f", and {len(at_zero) - 1:,} more queues" if len(at_zero) > 1 else ""
+        outcome = "without a message in the log, they begin at 0 again"
+        _tell(plan, plan.settings.place, f"{named}: {expected}", f"{what}{others}", outcome, len(at_zero))
     return found
 
 

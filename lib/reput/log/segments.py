@@ -103,9 +103,9 @@ def discover(settings: StoreSettings) -> CommitLog:
     if not files:
         raise StoreError(
             "the commit log is empty",
-            path=settings.commit_log_dirs[0],
+            path=no_files[0].path if no_files else settings.commit_log_dirs[0],
             expected="segments named by 20 digits",
-            found="none",
+            found=no_files[0].found if no_files else "none",
             next_step="Check the STORE argument and storePathCommitLog in broker.conf",
         )
     if not any(segment.length for segment in files):

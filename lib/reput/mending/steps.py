@@ -132,7 +132,8 @@ def making(before: Diagnosis) -> Making:
     of_queues = [one for one in found if one.area is Area.QUEUE and one.kind != QUEUE_CUT]
     # What a start puts right depends on where the log ends, how far all queues reach, and on the checkpoint.
     healed = [one for one in before.findings if found and one.effect is Effect.HEALS]
-    of_queues += [one for one in healed if one.area is Area.QUEUE and one.kind in _IN_LOG]
+    closes = any(one.area is Area.LOG for one in found)
+    of_queues += [one for one in healed if one.area is Area.QUEUE and (closes or one.kind in _IN_LOG)]
     index = any(one.area is Area.INDEX for one in (*found, *healed))
     checkpoint = index or any(one.area is Area.CHECKPOINT for one in found)
     if not of_queues:

@@ -148,6 +148,8 @@ class Catalogue:
 def _pattern(english: str, text: str) -> _Pattern:
     pieces = _HOLE.split(english)
     like = "".join(_FOUND[piece] if number % 2 else re.escape(piece) for number, piece in enumerate(pieces))
+    # What stands in brackets doesn't reach into the clause behind them.
+    like = like.replace(r"\((.+?)\)", r"\(((?:(?!\); ).)+?)\)")
     return _Pattern(re.compile(like, re.DOTALL), tuple(pieces[1::2]), text)
 
 

@@ -26,7 +26,7 @@ _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 AFTER_BLANKS = unit(0, 1, 0)
 #: Why a queue that never had a message can't be carried over.
 NO_UNIT = "it has no file with a unit"
-_IN_LOG = "all its units ({:,}) lead into the log, which has no such message, or behind it; it begins at {}"
+_IN_LOG = "all its units ({:,}) lead behind {}, where the log begins, and the log has no message of it"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def last_file(directory: Path, file_size: int, log_start: int) -> LastFile | str
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
     A broker's crash may leave an empty file behind it, which says nothing more. Units from the first one on
-    that leads to the log's begin or behind it don't count: the log has no such message, or has lost it. A
+    that leads to the log's beginning or behind it don't count: the log has no such message, or has lost it. A
     start cuts off those behind its end, and leaves the blanks before them
     (``ConsumeQueue.truncateDirtyLogicFiles``). Behind a blank a broker puts no unit of a message that ends
     below 2 GiB (``putMessagePositionInfo``), so the last blank becomes a unit of one byte.

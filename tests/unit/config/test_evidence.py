@@ -22,7 +22,7 @@ from reput.format.commitlog import Record
 from reput.format.indexfile import IndexHeader
 from tests.golden.store import FILTERED, NAMES, GoldenStore, unpack
 from tests.local import rebuild_locally, write_store
-from tests.rebuilds import golden, record_starts
+from tests.rebuilds import broker_conf, golden, record_starts
 from tests.stores import LogWriter
 
 #: Stores without anything that only one of the later lines writes; nothing in them tells 5.3 from 5.5.
@@ -297,11 +297,12 @@ def test_a_checkpoint_that_no_release_writes_shows_nothing(store: GoldenStore) -
 def test_an_offset_that_leads_to_no_message_shows_nothing(tmp_path: Path) -> None:
     """Such as a bit that has turned in the checkpoint of a 5.3."""
     store = golden("5.3.3-no-index", tmp_path)
+    conf = broker_conf(store)
     for bit in range(64):
         with (store.root / names.CHECKPOINT).open("r+b") as file:
             file.seek(40)
             file.write(struct.pack(">Q", 1 << bit))
-        StoreSettings.load(store.root, None, "5.3.3", asked=Asked(Writes.IN_PLACE))
+        StoreSettings.load(store.root, conf, "5.3.3", asked=Asked(Writes.IN_PLACE))
 
 
 def test_a_single_file_that_was_cut_speaks_against_nobody(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.errors import SettingsError
-from reput.job.many import plan_rebuilds, plan_verifications
+from reput.job.many import plan_checks, plan_rebuilds
 from reput.job.options import RebuildOptions
 from reput.job.place import Place
 from reput.job.store_list import StoreEntry, listed, read_stores
@@ -58,9 +58,7 @@ def test_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ]
 
     common = VerifyOptions(Path(), broker_conf=Path("/all.conf"), rocketmq_version="5.5")
-    found = [
-        (one.options.broker_conf, one.options.rocketmq_version) for one in plan_verifications(entries, common)
-    ]
+    found = [(one.options.broker_conf, one.options.rocketmq_version) for one in plan_checks(entries, common)]
     assert found == [
         (tmp_path / "broker-a/store/../broker.conf", "5.3.3"),
         (Path("/etc/node-b.conf"), "5.3.3"),
@@ -154,4 +152,4 @@ def test_a_release_that_is_not_known(tmp_path: Path) -> None:
 def test_urls_in_each_other(tmp_path: Path) -> None:
     urls = [StoreEntry.parse(one) for one in ("s3://b/a", "s3://b/a/c")]
     with pytest.raises(SettingsError, match=r"^s3://b/a/c: a store is inside another one; found s3://b/a\."):
-        plan_verifications(urls, VerifyOptions(Path()))
+        plan_checks(urls, VerifyOptions(Path()))

@@ -61,7 +61,10 @@ def test_units_past_the_logs_end_are_left_out(tmp_path: Path, end: int) -> None:
 def test_a_queue_that_leads_past_the_logs_end_alone(tmp_path: Path) -> None:
     write(tmp_path, 0, *[ONE] * 5)
     write(tmp_path, 100, unit((1 << 63) - 1, 200, 7))
-    assert last_file(tmp_path, SIZE, 1000) == "all its units (6) lead past the log's end at 1000"
+    assert (
+        last_file(tmp_path, SIZE, 1000)
+        == "all its units (6) lead behind 1000, where the log begins, and the log has no message of it"
+    )
 
 
 def test_blanks_before_units_past_the_logs_end_stay(tmp_path: Path) -> None:
@@ -121,7 +124,10 @@ def test_units_of_a_batch_queue_past_the_logs_end_are_left_out(tmp_path: Path) -
     last = last_batch_file(tmp_path, 92, 1200)
     assert isinstance(last, LastFile)
     assert (last.units, last.next_offset) == (B_ONE, 34)
-    assert last_batch_file(tmp_path, 92, 1000) == "all its units (2) lead past the log's end at 1000"
+    assert (
+        last_batch_file(tmp_path, 92, 1000)
+        == "all its units (2) lead behind 1000, where the log begins, and the log has no message of it"
+    )
 
 
 @pytest.mark.parametrize(
