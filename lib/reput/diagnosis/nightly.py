@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from reput.config.settings import StoreSettings
 from reput.diagnosis.finding import COUNTS, Effect
 from reput.errors import ReputError
-from reput.job.history import MOST_FINDINGS, Row
 from reput.job.many import Outcome
 from reput.remote import remote_store, tally, with_urls
 from reput.remote.left_out import KnownFile
@@ -23,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reput.diagnosis.check import Diagnosis
+    from reput.job.history import Row
     from reput.statistics.count import Listener
 
 REFUSED = "refused"
@@ -129,6 +129,8 @@ def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
         facts: :meth:`Outcome.to_dict` of it.
         last: its last row that wasn't refused.
     """
+    from reput.job.history import MOST_FINDINGS
+
     job = outcome.job
     row: Row = {
         "time": datetime.now(UTC),
