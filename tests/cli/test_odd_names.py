@@ -46,7 +46,7 @@ def test_an_odd_name(reput: Command, directory: str, name: str, kind: str, tmp_p
     more = ["--broker-conf", broker_conf(store), "--rocketmq-version", store.version]
     for words in (
         ["check", root, *more],
-        ["recover", root, "--plan", *more],
+        ["mend", root, *more],
         ["report", root, "--json", *more],
         ["stats", root, *more],
         ["dump", "commitlog", root, "--quiet"],
@@ -57,7 +57,7 @@ def test_an_odd_name(reput: Command, directory: str, name: str, kind: str, tmp_p
         ["doctor", root, "--no-spark", *more],
     ):
         done = reput(*words)
-        assert done.code in (0, 1, 2)
+        assert done.code in (0, 1, 2, 3, 4, 5)
         assert "doesn't foresee" not in done.stderr, words
     assert odd.exists()
     settings = StoreSettings.load(root, broker_conf(store), store.version)
