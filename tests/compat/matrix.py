@@ -1,7 +1,7 @@
 """``python -m tests.compat.matrix``: each damage, way of stopping and release, as brokers and reput leave it.
 
 Every damaged store is opened by the real store of the release. A copy of it is mended by
-``reput recover --apply`` and verified, and what came of that is opened by the real store, too. Both are
+``reput mend --apply`` and verified, and what came of that is opened by the real store, too. Both are
 counted against the undamaged store. docs/recovery-matrix.md holds the table.
 """
 
@@ -40,7 +40,7 @@ SOUND = "✓"
 
 @dataclass(slots=True)
 class Reput:
-    """What ``reput recover --apply`` did.
+    """What ``reput mend --apply`` did.
 
     Attributes:
         did: ``sound`` (nothing to mend), ``mended`` or ``refused``.

@@ -170,7 +170,7 @@ _OF_QUEUES = ("missing-unit", "misplaced-unit", "queue-", "past-log-end", "broke
 
 
 def predicted(version: str, root: Path, config: Mapping[str, object]) -> Predicted:
-    """What ``reput recover --plan`` says of the queues."""
+    """What ``reput check`` says of the queues."""
     with tempfile.TemporaryDirectory(prefix="conf-") as directory:
         conf = Path(directory) / "broker.conf"
         conf.write_text(conf_text(config), encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Damaged stores that ``reput recover --apply`` has mended, opened by the real store and by a real broker."""
+"""Damaged stores that ``reput mend --apply`` has mended, opened by the real store and by a real broker."""
 
 from __future__ import annotations
 

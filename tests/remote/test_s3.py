@@ -206,7 +206,7 @@ def test_verify_finds_a_changed_unit_and_names_its_url(gateway: Gateway, tmp_pat
     data[20 + 7] ^= 1
     queue.write_bytes(data)
     url = gateway.upload(store.root, f"{tmp_path.name}/harmed/store")
-    done = run("verify", url, "--json", env=environment(**gateway.environment()))
+    done = run("check", url, "--json", env=environment(**gateway.environment()))
     assert done.code == 1, done.stderr
     (finding,) = json.loads(done.stdout)["findings"]
     assert finding["path"] == f"{url}/consumequeue/Orders/0/{names.offset_name(0)}"

@@ -144,7 +144,7 @@ def answers(cluster: Cluster, work: Path, golden: GoldenStore, sound: Path) -> d
     commands = {
         "no output": words("rebuild", sound, "--out", str(work / NEITHER / "out"), "--no-index"),
         "no log": words("rebuild", work / ONE / "store", "--out", str(work / "out")),
-        "no queues": words("verify", work / ONE / "store"),
+        "no queues": words("check", work / ONE / "store"),
         "no table": words("catalog", sound, "--table", str(work / NEITHER / "table")),
     }
     script, asked, told = work / "hosts.py", work / "asked.json", work / "told.json"

@@ -65,7 +65,7 @@ def test_there_and_back(name: str, tmp_path: Path, reput: Command) -> None:
     assert (again.code, "in RocksDB already" in again.stdout) == (0, True)
 
     set_lines(store, plan["broker_conf_lines"])
-    verified = reput("verify", store.root, *settings(store), "--proofs", tmp_path / "proofs")
+    verified = reput("check", store.root, *settings(store), "--proofs", tmp_path / "proofs")
     assert verified.code == 0, verified.stdout
     assert "  believed   nothing, each time: what is in RocksDB" in verified.stdout
     assert verified.stdout.splitlines()[0].endswith(": sound")
@@ -74,7 +74,7 @@ def test_there_and_back(name: str, tmp_path: Path, reput: Command) -> None:
     assert back.code == 0, back.stderr
     assert "storeType=default" in back.stdout
     set_lines(store, ["storeType=default"])
-    assert reput("verify", store.root, *settings(store)).code == 0
+    assert reput("check", store.root, *settings(store)).code == 0
     queues = (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE, names.INDEX)
     after = tree(store.root, "lock", names.CHECKPOINT)
     of_queues = {path for path in before if path.startswith(queues)}
