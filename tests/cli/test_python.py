@@ -60,7 +60,6 @@ def test_the_page_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[st
 def test_the_page_with_spark(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unpacked = demo.unpack(tmp_path / "demo")
     found = run_page([blocks()[0], blocks()[-1]], unpacked.root, tmp_path / "out", capsys)
-    assert found["report"].exit_code == 0
     assert found["summary"].findings == []
     assert (tmp_path / "out" / "consumequeue").is_dir()
 
