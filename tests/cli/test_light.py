@@ -104,7 +104,6 @@ def test_what_looks_at_a_store_works(without: Path, store: GoldenStore, tmp_path
         "check STORE --master local[1]",
         "check STORE --at-once 1 --master local[1]",
         "tail STORE --out OUT",
-        "report STORE --json --verify",
         "catalog STORE --table OUT",
         "demo --dir OUT",
     ],
@@ -119,7 +118,7 @@ def test_what_needs_spark_says_so(without: Path, store: GoldenStore, tmp_path: P
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", ["recover STORE --apply", "migrate STORE --to rocksdb --apply"])
+@pytest.mark.parametrize("words", ["migrate STORE --to rocksdb --apply"])
 def test_without_spark_nothing_is_begun_in_a_store(without: Path, tmp_path: Path, words: str) -> None:
     store = golden("5.3.3-restart", tmp_path)
     shutil.rmtree(store.root / "index")
