@@ -75,6 +75,7 @@ def light(without: Path, *words: str, program: Sequence[str] = ("-m", "reput.cli
     [
         "--version",
         "check STORE",
+        "check STORE --at-once 1",
         "mend STORE",
         "stats STORE --topics",
         "stats STORE",
@@ -101,10 +102,8 @@ def test_what_looks_at_a_store_works(without: Path, store: GoldenStore, tmp_path
         "rebuild STORE --out OUT",
         "rebuild STORE --out-root OUT",
         "check STORE --master local[1]",
-        "check STORE --at-once 1",  # pyarrow, for the rows
         "check STORE --at-once 1 --master local[1]",
         "tail STORE --out OUT",
-        "report STORE --json --master local[1]",
         "catalog STORE --table OUT",
         "demo --dir OUT",
     ],

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from reput.statistics.count import Listener
 
 REFUSED = "refused"
+#: Findings that a row lists.
+MOST_FINDINGS = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,8 +131,6 @@ def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
         facts: :meth:`Outcome.to_dict` of it.
         last: its last row that wasn't refused.
     """
-    from reput.job.history import MOST_FINDINGS
-
     job = outcome.job
     row: Row = {
         "time": datetime.now(UTC),

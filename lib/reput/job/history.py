@@ -39,8 +39,6 @@ if TYPE_CHECKING:
 RUNS, PROOFS, RUN = "runs", "proofs", "run.json"
 #: A run that began longer ago isn't continued: its stores have changed since.
 CONTINUED_SECONDS = 12 * 3600
-#: Findings that a row lists.
-MOST_FINDINGS = 1000
 #: Files of the table that are merged when there are more.
 _MOST_FILES = 200
 _SUFFIX = ".json.gz"
