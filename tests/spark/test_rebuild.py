@@ -533,7 +533,7 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
     queues = store.root / names.CONSUME_QUEUE
     for name, positions in {
         "Expired/3": range(start - 700, start, 100),
-        "Damaged/0": [start - 200, start - 100],
+        "Damaged/0": [start - 100, start],
         "Empty/0": [],
         "Lost/0": [end],
     }.items():
@@ -549,13 +549,18 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
     assert outcome.code == 1
     summary = json.loads(outcome.stdout)
     assert summary["carried_queues"] == ["Damaged:0", "Expired:3"]
+    assert summary["doubtful_queues"] == ["Damaged:0"]
     past_end = (
         f"all its units (1) lead behind {start}, where the log begins, and the log has no message of it"
     )
     assert summary["vanished_queues"] == {"Empty:0": "it has no file with a unit", "Lost:0": past_end}
     gone = {f"{topic}{path}" for topic in ("Empty", "Lost") for path in ("", "/0", f"/0/{last.name}")}
     gone.add(f"Expired/3/{names.offset_name(1000)}")
-    assert tree(queues) == {name: digest for name, digest in before.items() if name not in gone}
+    damaged = queues / "Damaged" / "0" / last.name
+    assert damaged.read_bytes() == unit(start - 100, 100, 7).ljust(1000, b"\0"), "without the lost one"
+    gone.add(damaged.relative_to(queues).as_posix())
+    left = {name: digest for name, digest in tree(queues).items() if queues / name != damaged}
+    assert left == {name: digest for name, digest in before.items() if name not in gone}
     facts = last.stat()
     assert (facts.st_mtime_ns, facts.st_blocks) == (1_700_000_000_123_456_789, allocated)
 
@@ -564,6 +569,7 @@ def test_in_place_carries_over_the_last_files_of_expired_queues(reput: Command, 
     outcome = reput(*words(store, "--in-place"))
     for said in (
         "expired    the log has no message any more for Damaged:0, Expired:3\n",
+        "doubtful   expected in the log and not found: messages of Damaged:0\n",
         "gone       Empty:0 begins at offset 0 again: it has no file with a unit\n",
         f"Lost:0 begins at offset 0 again: {past_end}\n",
     ):

@@ -112,7 +112,7 @@ def carry_over(plan: Plan, store: Path) -> None:
             found = names.queue_ext_directory(store, *queue)
             ext = last_ext_file(found, recovery.queue_ext_file_size)
             if ext is not None:
-                last = LastFile(ext[0], ext[1], 0, 0, gone.last.modified)
+                last = LastFile(ext[0], ext[1], 0, 0, -1, gone.last.modified)
                 directory = names.queue_ext_directory(plan.root, *queue)
                 _put(plan, directory, last, recovery.queue_ext_file_size)
 

@@ -218,6 +218,7 @@ def _last_units(plan: Plan, store: Path, known: Set[tuple[bytes, int]]) -> dict[
     """
     found: dict[tuple[bytes, int], QueueEnd] = {}
     at_zero: list[tuple[str, str, str]] = []
+    doubtful: list[tuple[str, str, str]] = []
     start = plan.log.start
     if not start:
         return found  # nothing has expired
@@ -229,12 +230,16 @@ def _last_units(plan: Plan, store: Path, known: Set[tuple[bytes, int]]) -> dict[
             if last != NO_UNIT and key not in known and not maybe_light:
                 at_zero.append((str(queue), "a last file that begins with units", last))
             continue
+        if 0 <= last.left_out < plan.journal.state.cursor and key not in known and not maybe_light:
+            unit = f"one at {last.left_out}, queueOffset {last.next_offset}"
+            doubtful.append((str(queue), f"a last unit before {start}, where the log begins", unit))
         position = last.last_position if last.last_position >= 0 else start - 1
         found[key] = QueueEnd(position, last.next_offset - 1)
-    for named, expected, what in at_zero[:1]:
-        others = f", and {len(at_zero) - 1:,} more queues" if len(at_zero) > 1 else ""
-        outcome = "without a message in the log, they begin at 0 again"
-        _tell(plan, plan.settings.place, f"{named}: {expected}", f"{what}{others}", outcome, len(at_zero))
+    for odd, outcome in ((at_zero, "they begin at 0 again"), (doubtful, "they go on before that unit")):
+        for named, expected, what in odd[:1]:
+            others = f", and {len(odd) - 1:,} more queues" if len(odd) > 1 else ""
+            outcome = f"without a message in the log, {outcome}"
+            _tell(plan, plan.settings.place, f"{named}: {expected}", f"{what}{others}", outcome, len(odd))
     return found
 
 

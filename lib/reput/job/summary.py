@@ -166,9 +166,7 @@ def summarize(
         absent_queues=sorted(absent),
         did_you_mean=_meant(plan, state, absent),
         carried_queues=[str(queue) for queue, _ in carried],
-        doubtful_queues=[
-            str(queue) for queue, last in carried if last.last_position >= plan.journal.opening.start
-        ],
+        doubtful_queues=[str(queue) for queue, last in carried if 0 <= last.left_out < state.cursor],
         vanished_queues={str(queue): queue.last for queue in gone if isinstance(queue.last, str)},
         unknown_topics=sorted(topic for topic in topics if known is not None and not is_known(topic, known)),
         without_units=dict(sorted(state.without_unit.items())) if plan.selection.is_all else {},

@@ -38,6 +38,8 @@ class LastFile:
         units: its bytes up to its last unit's end; zeros follow up to the file's length.
         next_offset: the queueOffset of the queue's next message.
         last_position: the physical offset in its last unit; -1 where only blanks are left.
+        left_out: the physical offset in the first unit that isn't taken, and leads into the log or behind;
+            -1 where all are.
         modified: when it was written, ns since the epoch; 4.9 finds messages of a time by that.
     """
 
@@ -45,6 +47,7 @@ class LastFile:
     units: bytes
     next_offset: int
     last_position: int
+    left_out: int
     modified: int
 
 
@@ -64,7 +67,7 @@ def last_file(directory: Path, file_size: int, log_start: int) -> LastFile | str
     Raises:
         OutputError: the directory or a file can't be read.
     """
-    reason, lost = NO_UNIT, 0
+    reason, lost, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):
         if isinstance(found, str):
             return found
@@ -78,12 +81,14 @@ def last_file(directory: Path, file_size: int, log_start: int) -> LastFile | str
         count = _count(data, units, is_unit, log_start, blanks)
         if isinstance(count, str):
             return count
+        behind = units["position"][count:][is_unit[count:]]
+        left_out = int(behind[0]) if behind.size else left_out
         if count:
             length = count * UNIT_LENGTH
             after = (int(path.name) + length) // UNIT_LENGTH
             last = int(units[count - 1]["position"]) if count > blanks else -1
             kept = data[:length] if count > blanks else data[: length - UNIT_LENGTH] + AFTER_BLANKS
-            return LastFile(path, kept, after, last, modified)
+            return LastFile(path, kept, after, last, left_out, modified)
         lost += int(is_unit.sum()) - blanks
         reason = _IN_LOG.format(lost, log_start)
     return reason
@@ -99,7 +104,7 @@ def last_batch_file(directory: Path, file_size: int, log_start: int) -> LastFile
     Raises:
         OutputError: the directory or a file can't be read.
     """
-    reason, lost = NO_UNIT, 0
+    reason, lost, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):
         if isinstance(found, str):
             return found
@@ -111,11 +116,18 @@ def last_batch_file(directory: Path, file_size: int, log_start: int) -> LastFile
         count = _count(data, units, is_unit, log_start)
         if isinstance(count, str):
             return count
+        behind = units["position"][count:][is_unit[count:]]
+        left_out = int(behind[0]) if behind.size else left_out
         if count:
             last = units[count - 1]
             after = int(last["base_offset"]) + int(last["batch_size"])
             return LastFile(
-                path, data[: count * _BATCH_UNIT.itemsize], after, int(last["position"]), modified
+                path,
+                data[: count * _BATCH_UNIT.itemsize],
+                after,
+                int(last["position"]),
+                left_out,
+                modified,
             )
         lost += int(is_unit.sum())
         reason = _IN_LOG.format(lost, log_start)

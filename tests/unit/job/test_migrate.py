@@ -149,7 +149,10 @@ def test_queues_whose_messages_have_expired_go_on_where_they_were(
     doubtful.write_bytes((PRE_BLANK * 2 + unit).ljust(size, b"\0"))
     done = moved(store, "rocksdb")
     assert done.rebuilt is not None
-    assert done.rebuilt.findings == []
+    (finding,) = done.rebuilt.findings
+    assert (finding.kind, finding.count) == ("expired-queues", 1)
+    assert finding.expected == f"Doubtful:1: a last unit before {start}, where the log begins"
+    assert finding.found == f"one at {start + 7}, queueOffset 2"
     found = contents(store.root / names.CONSUME_QUEUE)[OFFSETS]
     end = rocksdbqueue.parse_offset(found[rocksdbqueue.offset_key(b"Gone", 3, rocksdbqueue.MAX)])
     assert end == QueueEnd(7, 4)
