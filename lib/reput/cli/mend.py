@@ -14,7 +14,6 @@ from reput.cli.check import finding_lines
 from reput.cli.commands import MEND
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, at_most, remarks, settings_lines
-from reput.diagnosis.finding import COUNTS
 from reput.errors import Fact
 from reput.next_command import next_command
 from reput.store.space import human
@@ -104,8 +103,7 @@ def mend_lines(result: Mended) -> Iterator[str]:
         yield from _replica(result.replica, applied=result.applied)
     if result.applied:
         yield from _done(result)
-    left = [one for one in result.now.findings if one.effect in COUNTS]
-    if left or not result.applied:
+    if result.now.left or not result.applied:
         yield from finding_lines(result.now.findings, settings.root)
 
 

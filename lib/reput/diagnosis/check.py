@@ -148,14 +148,23 @@ class Diagnosis:
                 return []
             if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS):
                 return []
-        return [one for one in self.findings if one.effect in COUNTS and one.remedy is Remedy.MEND]
+        return [one for one in self.left if one.remedy is Remedy.MEND]
+
+    @property
+    def left(self) -> list[Finding]:
+        """The findings that a verdict is made of."""
+        return [one for one in self.findings if one.effect in COUNTS]
+
+    @property
+    def by_hand(self) -> list[str]:
+        """What the operator has to do, each step once."""
+        steps = (one.step for one in self.left if one.remedy is Remedy.BY_HAND and one.step)
+        return list(dict.fromkeys(steps))
 
     @property
     def next_steps(self) -> list[str]:
         """What to do, in order; nothing where nothing can be done."""
-        left = [one for one in self.findings if one.effect in COUNTS]
-        by_hand = [one.step for one in left if one.remedy is Remedy.BY_HAND and one.step]
-        steps = list(dict.fromkeys(by_hand))
+        left, steps = self.left, self.by_hand
         if self.mendable:
             stopped = "With the broker stopped: " if self.running else ""
             mend = self.settings.command("mend")

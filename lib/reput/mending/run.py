@@ -149,7 +149,7 @@ def mend(
             command finishes.
     """
     started = time.perf_counter()
-    wanted = VerifyOptions(options.store, None, options.broker_conf, options.rocketmq_version)
+    wanted = _comparing(options)
     settings = StoreSettings.load(
         options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
     )
@@ -170,6 +170,11 @@ def mend(
         _Mending(result, options, start_spark, listener).run()
     result.seconds = time.perf_counter() - started
     return result
+
+
+def _comparing(options: RebuildOptions) -> VerifyOptions:
+    """Those of a check of the same store."""
+    return VerifyOptions(options.store, None, options.broker_conf, options.rocketmq_version)
 
 
 def _is_all_lost(snapshot: Snapshot) -> bool:
@@ -296,12 +301,7 @@ class _Mending:
         result = self._result
         result.rebuilt = rebuild(self._options, self._start_spark, self._listener)
         result.kept = result.rebuilt.kept
-        result.after = check(
-            VerifyOptions(
-                self._options.store, None, self._options.broker_conf, self._options.rocketmq_version
-            ),
-            self._start_spark,
-        )
+        result.after = check(_comparing(self._options), self._start_spark)
 
     def _log_alone(self, snapshot: Snapshot) -> None:
         with _locked(self._settings) as owner:

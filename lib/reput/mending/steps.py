@@ -9,7 +9,7 @@ from typing import Self
 
 from reput.broker.files import NO_FILE
 from reput.diagnosis.check import Diagnosis
-from reput.diagnosis.finding import COUNTS, Area, Effect, Remedy
+from reput.diagnosis.finding import Area, Effect
 from reput.diagnosis.start import QUEUE_CUT
 from reput.format import names
 from reput.job.options import RebuildOptions
@@ -149,8 +149,7 @@ def making(before: Diagnosis) -> Making:
 
 def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
     """What there is to do, in order; nothing where nothing can be done."""
-    left = [one for one in before.findings if one.effect in COUNTS]
-    for step in dict.fromkeys(one.step for one in left if one.remedy is Remedy.BY_HAND and one.step):
+    for step in before.by_hand:
         yield Step("by-hand", step)
     root = before.settings.root
     found = before.mendable
