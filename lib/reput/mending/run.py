@@ -432,8 +432,9 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSett
     closed = joined((change.offset, change.end) for change in log.changes)
     batch = settings.batch_topics()
     report = Report(settings.place, None, settings.dialect.name, 0, 0, False)
+    begin = log.view.log.files[0].base if log.view.log.files else 0
     for one in found:
-        if one.area != LOG or one.kind in LEGAL:
+        if one.area != LOG or one.kind in LEGAL or one.first < begin:  # that went aside
             continue
         if any(start <= one.first and one.end <= end for start, end in closed):
             continue
