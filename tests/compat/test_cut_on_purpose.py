@@ -12,6 +12,7 @@ import pytest
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
+from reput.export.run import ExportOptions, export
 from reput.job import RebuildOptions
 from reput.mending.run import mend
 from reput.recovery.plan import Plan, brings_back, plan
@@ -106,6 +107,9 @@ def test_what_the_start_brings_back_is_said(tmp_path: Path) -> None:
     found = planned(root, conf, "5.5.0")
     (said,) = brings_back(found.prediction)
     assert f"brings back {found.prediction.walked.behind(end)} messages behind {end}, where" in said
+    saved = export(ExportOptions(root, tmp_path / "saved", finding="missing-unit", broker_conf=conf))
+    assert saved.messages
+    assert saved.not_checked == [said], "saved, they could be sent again"
     with JavaStore("5.5.0", root, CONFIG) as store:
         assert store.load()
         assert int(store.store.getMaxPhyOffset()) == found.prediction.log_end > end

@@ -177,6 +177,7 @@ def export(options: ExportOptions, show: Callable[[int, int, int], None] = lambd
                 found=str(options.store),
             )
         chosen = Stranded(settings, options.finding)
+        result.not_checked += chosen.uncertain
         if store_holder(settings.root) is not None:
             result.not_checked.append(
                 "a broker uses the store: a message of the last moments may be in the file although its unit "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from bisect import bisect_right
 from collections.abc import Iterable
+from contextlib import nullcontext, suppress
 from pathlib import Path
 
 import numpy as np
@@ -18,7 +19,7 @@ from reput.dump.places import numbered_files
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
 from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
-from reput.recovery.plan import plan
+from reput.recovery.plan import MOST_READ, brings_back, plan
 from reput.replay.stranded import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING, OLD_NAMES
 from reput.store.nearest import nearest
 from reput.store.reading import unreadable
@@ -45,6 +46,9 @@ class Stranded:
         settings: of a whole store.
         kind: the finding's name.
 
+    Attributes:
+        uncertain: in words, whether messages among them were cut off on purpose.
+
     Raises:
         SettingsError: no finding with messages has this name; says why.
         ReputError: what a start cuts off can't be told.
@@ -55,14 +59,19 @@ class Stranded:
         self._kind = check_kind(kind)
         self._ranges: list[tuple[int, int]] = []
         self._queues: dict[tuple[bytes, int], _Queue] = {}
-        if kind in BY_RANGE:
-            if settings.dledger is not None:
-                raise UnsupportedError("what a start cuts off a DLedger log isn't known", path=settings.root)
-            losses = plan(take(settings)).losses
-            self._ranges = [(loss.offset, loss.end) for loss in losses if loss.kind == kind]
-        else:
+        self.uncertain: list[str] = []
+        by_range = kind in BY_RANGE
+        if not by_range:
             self._batch = settings.batch_topics()
             self._in_rocksdb = queues_in_rocksdb(settings)
+        elif settings.dledger is not None:
+            raise UnsupportedError("what a start cuts off a DLedger log isn't known", path=settings.root)
+        with nullcontext() if by_range else suppress(UnsupportedError):
+            snapshot = take(settings)
+            if by_range or snapshot.holder is None:
+                start = plan(snapshot, None if by_range else MOST_READ)
+                self.uncertain += brings_back(start.prediction)
+                self._ranges = [(loss.offset, loss.end) for loss in start.losses if loss.kind == kind]
 
     def of(self, block: Block) -> NDArray[np.int64]:
         """Which rows of a block they are: int64[n], ascending."""
