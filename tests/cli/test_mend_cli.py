@@ -90,6 +90,25 @@ def test_a_segment_that_is_short_or_missing_is_closed(reput: Command, store: Gol
     assert files(store) == before
 
 
+@pytest.mark.parametrize("goes_on", [True, False])
+def test_a_gap_before_an_empty_segment_is_closed_if_the_log_goes_on_over_it(
+    reput: Command, store: GoldenStore, goes_on: bool
+) -> None:
+    """A broker makes segments ahead; a start deletes one that stands behind the log's end."""
+    size = int(str(store.config["mappedFileSizeCommitLog"]))
+    last = max((store.root / names.COMMIT_LOG).iterdir())
+    if goes_on:
+        last.unlink()
+        last = max((store.root / names.COMMIT_LOG).iterdir())
+    last.with_name(names.offset_name(int(last.name) + 2 * size)).write_bytes(bytes(size))
+    shutil.rmtree(store.root / names.INDEX)
+    mended = json.loads(reput("mend", *options(store), "--apply", "--json").stdout)
+    assert ("new-segment" in {change["kind"] for change in mended["changes"]}) == goes_on
+    assert goes_on or (mended["exit_code"], mended["changes"]) == (0, [])
+    again = json.loads(reput("mend", *options(store), "--apply", "--json").stdout)
+    assert (again["changes"], again["made"]) == ([], [])
+
+
 def test_a_log_that_isnt_there_is_never_mended(reput: Command, store: GoldenStore) -> None:
     for path in (store.root / names.COMMIT_LOG).iterdir():
         path.unlink()

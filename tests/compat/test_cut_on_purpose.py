@@ -13,6 +13,7 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
 from reput.export.run import ExportOptions, export
+from reput.format import names
 from reput.job import RebuildOptions
 from reput.mending.run import mend
 from reput.recovery.plan import Plan, brings_back, plan
@@ -24,7 +25,8 @@ from tests.compat.workloads import SMALL_FILES
 
 pytestmark = pytest.mark.compat
 
-CONFIG = {**SMALL_FILES, "timerWheelEnable": False}
+#: Queues are flushed at a stop alone: else the checkpoint may hold a place from before the cut, or none.
+CONFIG = {**SMALL_FILES, "timerWheelEnable": False, "flushIntervalConsumeQueue": 600_000}
 WRITTEN, KEPT, NEW = 700, 150, 45
 
 
@@ -76,6 +78,26 @@ def test_what_was_cut_is_no_loss(release: str, clean: bool, tmp_path: Path) -> N
         assert int(store.store.getMaxPhyOffset()) == end
         for (topic, queue_id), queue in found.prediction.queues.items():
             assert int(store.store.getMaxOffsetInQueue(topic, queue_id)) == queue.max_offset
+
+
+def test_a_checkpoint_from_before_the_cut_is_made_anew(tmp_path: Path) -> None:
+    """5.5 writes down the last place with a unit once a minute; after a cut and a stop it may be ahead."""
+    conf, root = tmp_path / "broker.conf", tmp_path / "store"
+    conf.write_text(conf_text(CONFIG), encoding="utf-8")
+    end = cut_store("5.5.0", root, NEW, clean=True)
+    ahead = planned(root, conf, "5.5.0").prediction.queue_end
+    assert ahead > end
+    with (root / names.CHECKPOINT).open("r+b") as checkpoint:
+        checkpoint.seek(40)
+        checkpoint.write(ahead.to_bytes(8, "big"))
+    whole = check(VerifyOptions(root, None, conf, "5.5.0"))
+    assert [one.kind for one in whole.mendable] == ["checkpoint-ahead"]
+    mended = mend(RebuildOptions(root, broker_conf=conf, rocketmq_version="5.5.0"), apply=True)
+    assert (mended.exit_code, mended.made) == (0, [names.CHECKPOINT])
+    assert check(VerifyOptions(root, None, conf, "5.5.0")).exit_code == 0
+    with JavaStore("5.5.0", root, CONFIG) as store:
+        assert store.load()
+        assert int(store.store.getMaxPhyOffset()) == end
 
 
 @pytest.mark.parametrize("release", ["5.3.3", "5.5.0"])

@@ -10,11 +10,13 @@ import pytest
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.diagnosis.check import check
 from reput.errors import Finding
 from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
 from reput.mending.run import mend
 from reput.recovery.plan import Plan, plan
+from reput.verify import VerifyOptions
 from tests.compat import damage
 from tests.compat.damage import Copy
 from tests.compat.java_store import JavaStore
@@ -54,26 +56,26 @@ def test_queues_whose_messages_are_all_gone(release: str, tmp_path: Path, spark:
     assert {loss.kind for loss in planned(options).losses} == {"queue-cut"}
 
     mended = mend(options, apply=True)
-    assert mended.exit_code in (0, 1)
-    assert mended.rebuilt is not None
-    gone = mended.rebuilt.vanished_queues
-    assert len(gone) == 22
-    assert (
-        gone["Orders:0"]
-        == "all its units (218) lead behind 0, where the log begins, and the log has no message of it"
-    )
-    assert not planned(options).loses
+    assert mended.made == [names.INDEX, names.CHECKPOINT], "the start takes away units without a message"
+    left = check(VerifyOptions(store.root, None, conf, release))
+    gone = [one for one in left.left if one.kind == "queue-cut"]
+    assert (left.exit_code, left.mendable, len(gone)) == (1, [], 22)
+    assert "478 messages are gone for good" in left.verdict.text
+    assert left.left == gone
     assert mend(options, apply=True).kept is None, "nothing is left to mend"
+    aside = shutil.ignore_patterns("replaced-*", ".reput")
+    alone = shutil.copytree(store.root, tmp_path / "alone", ignore=aside)
     undo(store.root)
     kept = {path.name for path in store.root.glob("replaced-*")}
     assert tree(store.root, *OURS, *kept) == before
 
-    # A rebuild does the same; and so does a start, to which its queues are compared.
-    alone = shutil.copytree(
-        store.root, tmp_path / "alone", ignore=shutil.ignore_patterns("replaced-*", ".reput")
-    )
+    # A rebuild takes them away itself.
     summary = rebuild(options, lambda: spark)
-    assert (summary.exit_code, summary.vanished_queues) == (1, gone)
+    assert (summary.exit_code, len(summary.vanished_queues)) == (1, 22)
+    assert (
+        summary.vanished_queues["Orders:0"]
+        == "all its units (218) lead behind 0, where the log begins, and the log has no message of it"
+    )
     assert not planned(options).loses
     for root in (alone, store.root):
         with JavaStore(release, root, store.config) as java:
@@ -83,6 +85,8 @@ def test_queues_whose_messages_are_all_gone(release: str, tmp_path: Path, spark:
             java.wait_dispatched()
             assert int(java.store.getMaxOffsetInQueue("Orders", 0)) == 1
             assert int(java.store.getMaxOffsetInQueue("t", 3)) == 0
+        started = check(VerifyOptions(root, None, conf, release))
+        assert started.exit_code == 0, started.verdict.text
 
 
 @pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])

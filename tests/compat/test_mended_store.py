@@ -14,12 +14,14 @@ import pytest
 from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.diagnosis.check import check
 from reput.format import commitlog, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.job.options import RebuildOptions
 from reput.mending.run import mend
 from reput.recovery.plan import plan
 from reput.scan import kernel
+from reput.verify import VerifyOptions
 from tests.compat import damage
 from tests.compat.broker import Broker, Received
 from tests.compat.conf import conf_text
@@ -45,6 +47,8 @@ CASES = (
     (damage.log_shorter, "killed"),
     (damage.empty_queue_file_behind, None),
 )
+#: What no mending brings back: the last message, or the last segments.
+LOST = (damage.torn_last_message, damage.log_shorter)
 
 
 def whole(copy: Copy, version: str) -> set[int]:
@@ -76,8 +80,15 @@ def test_the_real_store_loses_nothing_of_a_mended_store(
             name = copy.root.name
             survivors[name] = whole(copy, version)
             mend(RebuildOptions(copy.root, broker_conf=bench.conf, rocketmq_version=version), apply=True)
+            left = check(VerifyOptions(copy.root, None, bench.conf, version))
+            assert (left.mendable, left.exit_code in (0, 1)) == ([], True), (name, left.findings)
             result = plan(take(bench.settings(copy.root)))
-            assert not result.loses, (name, result.losses, result.unrepaired)
+            # The start still takes away what was torn or lost before, and units of that.
+            assert result.is_whole, name
+            assert not result.cuts_messages, (name, result.losses)
+            assert not result.unrepaired, (name, result.unrepaired)
+            assert {loss.kind for loss in result.losses} <= {"log-cut", "queue-cut"}, (name, result.losses)
+            assert bool(result.losses) == (harm in LOST), (name, result.losses)
             tried.append(Case(name, copy.root, expected(result.prediction)))
         bench.open_all(tried)
         for case in tried:

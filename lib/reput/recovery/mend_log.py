@@ -122,20 +122,25 @@ def mend_log(
     seen = _Seen(view, copies)
     for base in list(_wrong_lengths(view)):
         seen.at(base)
-    for start, end in joined((*damage, *_gaps(seen.view))):
+    for start, end in joined(damage):
         seen.close(start, end)
     for offset in without:  # else whether a start meets them depends on the queues, which are without them
         seen.replace(offset)
-    found = plan(seen.view)
-    if 0 <= torn < found.prediction.log_end:  # 4.x compares no message with its own place
-        seen.close(torn, found.prediction.log_end)
+    while True:
         found = plan(seen.view)
-    # What is cut without a whole message is nothing that a start has to be kept from.
-    while found.cuts_messages:
-        if len(seen.changes) >= _MOST_CHANGES:
+        log_end = found.prediction.log_end
+        gap = next((one for one in _gaps(seen.view) if one[1] <= log_end), None)
+        if gap is not None:
+            seen.close(*gap)
+        elif 0 <= torn < log_end:  # 4.x compares no message with its own place
+            seen.close(torn, log_end)
+            torn = -1
+        elif not found.cuts_messages:  # a cut without a whole message is nothing to keep a start from
+            break
+        elif len(seen.changes) >= _MOST_CHANGES:
             raise _refused(view, found, f"more than {_MOST_CHANGES} damaged places")
-        seen.step(found)
-        found = plan(seen.view)
+        else:
+            seen.step(found)
     if set(seen.whole) != set(without):
         raise WholeMessagesError(Path(seen.changes[0].path), sorted({*seen.whole, *without}))
     return MendedLog(seen.view, found, seen.changes)
@@ -151,7 +156,7 @@ def _wrong_lengths(view: Snapshot) -> Iterator[int]:
 
 
 def _gaps(view: Snapshot) -> Iterator[tuple[int, int]]:
-    """What lies between segments that don't follow one another; the last one may be empty still."""
+    """Gaps between segments; a start deletes an empty segment behind one, if it ends the log before."""
     for one, other in pairwise(view.log.files):
         if one.base + view.segment_size < other.base:
             yield one.base + view.segment_size, other.base
