@@ -146,6 +146,17 @@ def test_a_missing_segment_is_taken(number: int, kind: str, pair: Pair) -> None:
     assert found.left == []
 
 
+def test_what_a_replica_alone_has_is_to_be_mended(pair: Pair) -> None:
+    """A store without its first segment is one whose messages have expired: it starts."""
+    pair.ours.segments[0].unlink()
+    options = RebuildOptions(pair.root, broker_conf=pair.conf, rocketmq_version=pair.version)
+    found = mending.mend(options, pair.replica)
+    assert (found.now.exit_code, found.exit_code) == (0, 3)
+    assert (found.to_dict()["verdict"], found.to_dict()["summary"]) == ("mend", found.verdict.text)
+    assert "mend it first: " in found.verdict.text
+    assert "take" in [step.kind for step in found.steps]
+
+
 def test_the_end_of_a_log_is_taken(pair: Pair) -> None:
     records = pair.ours.records()
     lost = records[-3]
