@@ -19,6 +19,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reput.cli import app as cli
+from reput.cli import jvm
 from reput.format import names
 from reput.format.commitlog import BLANK_LENGTH, MAGIC_V1, MAGIC_V2
 from reput.store.compare import compare
@@ -62,7 +63,8 @@ class Command:
             self.sessions += 1
             return spark()
 
-        monkeypatch.setattr(cli, "start_spark", start)
+        for module in (cli, jvm):
+            monkeypatch.setattr(module, "start_spark", start)
 
     def __call__(self, *arguments: str | Path) -> Outcome:
         result = CliRunner().invoke(cli.app, [str(argument) for argument in arguments])

@@ -23,7 +23,8 @@ def hold(arguments: Sequence[object], stdout: str) -> None:
     by_line = name.startswith("dump-") and name != "dump-digest"
     for text in stdout.splitlines() if by_line else filter(None, [stdout]):
         document = json.loads(text)
-        told = f"{name}-stores" if "stores" in document else name
+        of_stores = "stores" in document and (SCHEMAS / f"{name}-stores.json").exists()
+        told = f"{name}-stores" if of_stores else name
         errors = [error.message for error in _deepest(validator(told).iter_errors(document))]
         assert not errors, f"{told}.json: {errors}\n{text[:2000]}"
 

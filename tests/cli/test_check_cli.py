@@ -13,7 +13,18 @@ import pytest
 
 from reput.format import names
 from tests.golden.store import GoldenStore
-from tests.rebuilds import LIB, Command, broker_conf, broker_lock, environment, golden, run, tree
+from tests.rebuilds import (
+    LIB,
+    Command,
+    broker_conf,
+    broker_lock,
+    environment,
+    golden,
+    overwrite,
+    record_starts,
+    run,
+    tree,
+)
 from tests.stores import add_left_alone
 
 
@@ -102,6 +113,17 @@ def test_a_log_that_lost_its_end_is_gone_for_good(reput: Command, store: GoldenS
     found = checked(reput, store)
     assert "queue-cut" in kinds(found, "gone")
     assert " gone for good" in found["summary"]
+
+
+def test_damage_of_the_log_comes_before_what_it_costs(reput: Command, store: GoldenStore) -> None:
+    size = int(str(store.config["mappedFileSizeCommitLog"]))
+    starts = record_starts(store.root, store.manifest["log"]["end"] // size * size)
+    overwrite(store.root, size, starts[len(starts) // 2], bytes(50))
+    for more in ((), ("--quick",)):
+        found = checked(reput, store, *more)
+        areas = [one["area"] for one in found["findings"] if one["effect"] == "loses"]
+        assert areas[0] == "log"
+        assert set(areas[1:]) == {"queue"}
 
 
 @pytest.mark.parametrize("name", ["4.9.7-crash", "5.3.3-crash", "5.5.0-crash"])

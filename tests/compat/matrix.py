@@ -237,7 +237,7 @@ def table(rows: Sequence[Row]) -> str:
         for cells, names in stops.items():
             stopped = "any" if len(names) == len(STOPS) else ", ".join(names)
             lines.append([f"`{damage}`", stopped, *cells])
-    head = ["damage", "broker was", *(f"start of {version}" for version in versions), "reput", "verify then"]
+    head = ["damage", "broker was", *(f"start of {version}" for version in versions), "reput", "check then"]
     return "\n".join(f"| {' | '.join(cells)} |" for cells in (head, ["---"] * len(head), *lines))
 
 

@@ -154,7 +154,6 @@ def test_looks_say_what_they_say_of_a_store_here(gateway: Gateway, command: Comm
         ["dump", "consumequeue", "STORE", "--limit", "20"],
         ["dump", "index", "STORE", "--headers"],
         ["dump", "checkpoint", "STORE", "--json"],
-        ["report", "STORE", "--json"],
         ["dump", "digest", "STORE", "--out", str(tmp_path / "digests"), "--force"],
         ["export", "STORE", "--out", "-", "--limit", "5"],
         ["export", "STORE", "--out", str(tmp_path / "exported"), "--force"],
@@ -174,6 +173,18 @@ def test_looks_say_what_they_say_of_a_store_here(gateway: Gateway, command: Comm
         expected, found = map(steady, told)
         assert len(found) == len(expected), words
         assert [pair for pair in zip(expected, found, strict=True) if pair[0] != pair[1]] == [], words
+    expected, found = (
+        json.loads(without_places(command("-q", "report", place, "--json").stdout, store.root, url))
+        for place in (store.root, url)
+    )
+    # No broker starts on it there.
+    assert expected["starting"]["starts"]
+    assert found["starting"] is None
+    (unread,) = found["not_read"]
+    assert unread.startswith("what a start would do")
+    differing = ("starting", "not_read", "made_ms", "seconds")
+    assert found.keys() == expected.keys()
+    assert [name for name in found if name not in differing and found[name] != expected[name]] == []
     for kept in (tmp_path / "digests", tmp_path / "exported"):
         assert "reput-remote-" not in kept.read_text()
         assert SECRET not in kept.read_text()
@@ -199,7 +210,7 @@ def test_logs_of_other_kinds(gateway: Gateway, command: Command, name: str, tmp_
 
 
 @pytest.mark.spark
-def test_verify_finds_a_changed_unit_and_names_its_url(gateway: Gateway, tmp_path: Path) -> None:
+def test_check_finds_a_changed_unit_and_names_its_url(gateway: Gateway, tmp_path: Path) -> None:
     store, _ = uploaded(gateway, "5.3.3-mixed", tmp_path)
     queue = store.root / names.CONSUME_QUEUE / "Orders" / "0" / names.offset_name(0)
     data = bytearray(queue.read_bytes())
@@ -207,10 +218,20 @@ def test_verify_finds_a_changed_unit_and_names_its_url(gateway: Gateway, tmp_pat
     queue.write_bytes(data)
     url = gateway.upload(store.root, f"{tmp_path.name}/harmed/store")
     done = run("check", url, "--json", env=environment(**gateway.environment()))
-    assert done.code == 1, done.stderr
+    assert done.code == 3, done.stderr
     (finding,) = json.loads(done.stdout)["findings"]
     assert finding["path"] == f"{url}/consumequeue/Orders/0/{names.offset_name(0)}"
-    assert f"rebuild {url}" in json.dumps(json.loads(done.stdout)["next_steps"])
+    # What can't be mended there isn't said to be.
+    (step,) = json.loads(done.stdout)["next_steps"]
+    assert step.startswith(f"`reput restore {url} --out DIR` ")
+
+
+def test_a_quick_look_tells_nothing_of_a_start(gateway: Gateway, tmp_path: Path) -> None:
+    _, url = uploaded(gateway, "5.3.3-mixed", tmp_path)
+    for option in ("--quick", "--for-start"):
+        done = run("check", url, option, env=environment(**gateway.environment()))
+        assert done.code == 5, done.stdout + done.stderr
+        assert "can't be told: not-foretold: a broker starts on a store here" in done.stdout
 
 
 def test_nothing_of_it_is_left(gateway: Gateway, tmp_path: Path) -> None:
@@ -233,8 +254,11 @@ def test_from_python(gateway: Gateway, tmp_path: Path) -> None:
     assert [(one.topic, one.max_offset) for one in there.queues()] == [
         (one.topic, one.max_offset) for one in store.queues()
     ]
+    found = there.check()
+    assert (found.verdict.sort, found.exit_code) == ("start", 0)
+    assert found.report is not None
     with pytest.raises(reput.ReputError, match="needs a directory of this host"):
-        there.check()
+        reput.mend(url)
 
 
 def test_tasks_need_nothing_of_the_drivers_host(gateway: Gateway, tmp_path: Path) -> None:

@@ -41,6 +41,8 @@ _BY_NAME = "in the order of the names, and may delete what lies behind, or write
 MISSING_SEGMENTS = "missing-segments"
 #: So many of them; a name farther off is taken for another file's.
 MOST_MISSING = 1000
+#: Only some of the log has been copied here.
+UNFINISHED_RESTORE = "unfinished-restore"
 #: Files of a queue that a recovery looks at, the last ones (``ConsumeQueue.recover``, and that of batches).
 LAST_FILES = 3
 
@@ -306,8 +308,11 @@ def _wrong_length(entry: Entry, file_size: int, setting: str, step: str) -> Prob
         step = f"If that is the broker's {setting}: {step}"
     else:
         step = "Move it elsewhere: it is no file of the store."
+    restoring = entry.name == names.RESTORING
+    if restoring:
+        step = "Run the same `reput restore` again: it copies what is missing, and takes this file away."
     return Problem(
-        kind=WRONG_LENGTH if named else STRAY,
+        kind=WRONG_LENGTH if named else UNFINISHED_RESTORE if restoring else STRAY,
         path=str(entry.path),
         expected=f"{file_size} bytes ({setting})",
         found=f"{entry.length} bytes",

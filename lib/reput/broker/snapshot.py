@@ -670,7 +670,7 @@ def _odd_index_name(entry: Entry) -> Problem:
         expected="a name of 17 digits",
         found=entry.name,
         outcome="the broker takes it for an index file, in the order of the names: keys may be found twice",
-        next_step="Move it elsewhere; `verify` says whether keys are missing then.",
+        next_step="Move it elsewhere; `reput check` says whether keys are missing then.",
     )
 
 

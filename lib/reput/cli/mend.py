@@ -95,7 +95,7 @@ def mend_lines(result: Mended) -> Iterator[str]:
     settings = result.before.settings
     if result.finished is not None:
         yield f"Finished what was begun: the old files are kept in {result.finished}"
-    yield result.now.verdict.text
+    yield result.verdict.text
     if not result.applied:
         yield from _todo(result)
     yield from settings_lines(settings.basis)

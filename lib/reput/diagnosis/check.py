@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.broker.config_files import missing_config
-from reput.broker.files import NO_FILE
+from reput.broker.files import NO_FILE, UNFINISHED_RESTORE
 from reput.broker.snapshot import Snapshot, take
 from reput.config.settings import StoreSettings
 from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
@@ -170,7 +170,8 @@ class Diagnosis:
             mend = self.settings.command("mend")
             steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")
         of_log = [one for one in left if one.area is Area.LOG or one.kind == QUEUE_CUT]
-        if any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log):
+        is_here = self.settings.remote is None
+        if is_here and any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log):
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
         if not any(one.remedy is Remedy.MEND for one in left):
@@ -249,13 +250,14 @@ def check(
     found = [] if result.snapshot is None else of_start(result.snapshot, result.plan, cleared)
     if result.plan is not None and enough is not None and result.snapshot is not None:
         result.all_lost = enough(result.snapshot)
+    found = [one for one in found if one.kind == UNFINISHED_RESTORE] or found
     if any(one.kind in NO_LOG for one in found):  # nothing can be said of what is derived from it
         found = [one for one in found if one.area not in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
     elif not (quick or result.all_lost):
         try:
             result.report = verify(options, start_spark, listener, proven)
         except (StoreError, UnsupportedError) as error:
-            if result.snapshot is None:
+            if result.snapshot is None or error.host is not None:  # another host doesn't see this store
                 raise
             said = [one for one in found if one.effect in COUNTS and one.path == str(error.path)]
             if not said:
@@ -299,7 +301,10 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
     """What a start finds, and does, where that can be told."""
     settings = result.settings
     if settings.remote is not None:
-        result.not_read.append("what a start would do: a broker starts on a store here (`reput restore`)")
+        text = "a broker starts on a store here (`reput restore`)"
+        result.not_read.append(f"what a start would do: {text}")
+        if quick:
+            result.findings.append(_unknown(NOT_FORETOLD, f"{text}, and nothing was compared", settings.root))
         return
     if settings.dledger is not None:
         text = "how DLedger recovers its log, and its own index, aren't known to reput"
@@ -405,4 +410,5 @@ _ORDER = list(Effect)
 
 
 def _in_order(found: Iterator[Finding]) -> list[Finding]:
-    return sorted(found, key=lambda one: _ORDER.index(one.effect))
+    """The worst first; of these the log's, which the others follow from."""
+    return sorted(found, key=lambda one: (_ORDER.index(one.effect), one.area is not Area.LOG))

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
-from reput.broker.files import MISSING_SEGMENTS, WRONG_LENGTH
+from reput.broker.files import MISSING_SEGMENTS, UNFINISHED_RESTORE, WRONG_LENGTH
 from reput.broker.problem import Problem
 from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
 from reput.config.settings import StoreSettings
@@ -36,8 +36,8 @@ _HARMLESS = frozenset(
         NO_CHECKPOINT,
     }
 )
-#: The log is elsewhere, or lost: nothing can be said of what is derived from it.
-NO_LOG = frozenset({"no-log", "missing-log-directory"})
+#: The log is elsewhere, lost, or not all here yet: nothing can be said of what is derived from it.
+NO_LOG = frozenset({"no-log", "missing-log-directory", UNFINISHED_RESTORE})
 _CONFIG = frozenset({LOST_CONFIG, MISSING_CONFIG})
 #: What a start takes off the log; the messages are whole.
 LOG_CUTS = frozenset({"log-cut", "segment-deleted"})
@@ -89,6 +89,9 @@ def mending(settings: StoreSettings, path: str | Path | None = None) -> tuple[Re
             one.next_step for one in (*settings.basis.contradictions, *settings.basis.unproven)
         )
         return Remedy.BY_HAND, ". ".join(steps)
+    if settings.remote is not None:
+        restore = settings.command("restore", "--out", "DIR")
+        return Remedy.BY_HAND, f"`{restore}` brings the log here, and makes queues and index anew."
     if path is not None and not Path(path).is_relative_to(settings.root):
         return Remedy.BY_HAND, f"Give a store whose log lies in it: {path} lies outside of {settings.root}"
     if path is not None and not Path(path).exists() and Path(path).is_symlink():

@@ -28,6 +28,8 @@ LEDGER = "ledger"
 LOST_AND_FOUND = "lost-and-found"
 #: What an output has in the end, the checkpoint last: it speaks for all others.
 OUTPUT = (*QUEUES, CONSUME_QUEUE_ROCKSDB, INDEX, ROCKSDB_STORE, LEDGER, LOST_AND_FOUND, CHECKPOINT)
+#: A restore isn't finished. No broker starts while this is in commitlog/: it has no segment's length.
+RESTORING = "restore.unfinished"
 VIEW = ".reput-view"  # links to what a log will be: beside the next one, in which no link may be
 REPUT = ".reput"  # everything that is reput's own and no broker's; below it:
 JOURNAL = "journal"

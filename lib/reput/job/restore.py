@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from reput.output.writer import Progress
 
 _PLAN = "restore.json"
-#: No broker starts while this is in commitlog/: it has no segment's length.
-_BARRIER = "restore.unfinished"
 #: Derived anew, or of no use to another broker.
 _MADE_HERE = frozenset({names.CHECKPOINT, names.LOCK, names.ABORT})
 
@@ -171,7 +169,7 @@ def restore(
         ReputError: refused or failed. Nothing in the directory is an operator's; the same command continues.
     """
     planned = _plan(place, options)
-    directory, barrier = planned.directory, planned.directory / names.COMMIT_LOG / _BARRIER
+    directory, barrier = planned.directory, planned.directory / names.COMMIT_LOG / names.RESTORING
     if planned.is_finished:
         files.remove_tree(barrier)
         return planned.result(0)

@@ -24,6 +24,7 @@ from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.derived import closable, merged, torn_end
 from reput.diagnosis.finding import Effect, Remedy
 from reput.diagnosis.start import LOG_CUTS, of_start, unique
+from reput.diagnosis.verdict import EXIT_CODES, WORDS, Sort, Verdict
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.job.options import RebuildOptions
@@ -97,17 +98,25 @@ class Mended:
         return self.before if self.after is None else self.after
 
     @property
+    def verdict(self) -> Verdict:
+        """That of ``reput check`` for the store as it is now; to be mended where a replica has more."""
+        found = self.now.verdict
+        gives = self.replica is not None and self.replica.taken and not self.applied
+        if self.replica is None or not gives or found.exit_code >= EXIT_CODES[Sort.MEND]:
+            return found
+        return Verdict(Sort.MEND, found.store, WORDS[Sort.MEND], self.replica.text)
+
+    @property
     def exit_code(self) -> int:
-        """That of ``reput check`` for the store as it is now."""
-        code = self.now.exit_code
-        if self.replica is not None and not self.applied and self.replica.taken:
-            return max(code, 3)
-        return code
+        """By the verdict."""
+        return self.verdict.exit_code
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
         return {
             **self.now.to_dict(),
+            "verdict": self.verdict.sort,
+            "summary": self.verdict.text,
             "applied": self.applied,
             "before": self.before.to_dict(),
             "steps": [step.to_dict() for step in self.steps],

@@ -153,11 +153,6 @@ class Comparison:
         return self.seen.get(path) != _facts(path)
 
     @property
-    def exit_code(self) -> int:
-        """0 when there is nothing to take and nothing is damaged, else 1."""
-        return int(bool(self.taken or self.left))
-
-    @property
     def sort(self) -> str:
         """What it comes to, for programs."""
         if self.taken:

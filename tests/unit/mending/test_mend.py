@@ -186,6 +186,25 @@ def test_a_file_that_is_no_segment_is_moved_away(case: Case) -> None:
 # --- What is refused --------------------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("copied", [0, 1, 3])
+def test_half_a_restored_log_is_not_taken_for_a_log(case: Case, copied: int) -> None:
+    """A start on what is made of it would give new messages the places of those that aren't here yet."""
+    for name in (*names.QUEUES, names.INDEX):
+        shutil.rmtree(case.root / name, ignore_errors=True)
+    (case.root / names.CHECKPOINT).unlink()
+    for segment in sorted((case.root / names.COMMIT_LOG).iterdir())[copied:]:
+        segment.unlink()
+    (case.root / names.COMMIT_LOG / names.RESTORING).write_bytes(b"\0")
+    (case.root / names.COMMIT_LOG / f"{names.offset_name(1 << 30)}.partial").write_bytes(bytes(100))
+    before = tree(case.root, *OURS)
+    mended = case.mend()
+    assert not mended.applied
+    assert tree(case.root, *OURS) == before
+    assert [step.kind for step in mended.steps] == ["by-hand"]
+    assert [one.kind for one in mended.before.left] == ["unfinished-restore"]
+    assert mended.exit_code == 4
+
+
 @pytest.mark.parametrize(
     "harm",
     [

@@ -38,6 +38,7 @@ SOURCES = {
     "diagnosis/check.py": (),
     "diagnosis/derived.py": (),
     "diagnosis/finding.py": ("TITLES", "where"),
+    "diagnosis/start.py": (),
     "diagnosis/verdict.py": (),
     "log/segments.py": (
         "_committed",
