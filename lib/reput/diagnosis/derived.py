@@ -199,6 +199,11 @@ def _is_closable(one: Difference, segment_size: int) -> bool:
     )
 
 
+def _is_lost(one: Difference) -> bool:
+    """Whether its units are all that is left of messages in a part of the log that can't be read."""
+    return one.kind == "extra-unit" and one.cause == "log-damaged"
+
+
 def _of_difference(
     one: Difference, settings: StoreSettings, healing: _Healing, snapshot: Snapshot | None
 ) -> Finding:
@@ -220,7 +225,7 @@ def _of_difference(
     if healing.heals(one):
         effect, remedy, step = Effect.HEALS, Remedy.START, ""
         outcome = "the start puts it right"
-    elif one.area == QUEUE and one.kind == "missing-unit":
+    elif one.area == QUEUE and (one.kind == "missing-unit" or _is_lost(one)):
         messages = one.count
     if one.cause == OTHER_DIALECT:  # made anew by these rules, it would be wrong for its broker
         remedy, step = Remedy.BY_HAND, str(one.remark)

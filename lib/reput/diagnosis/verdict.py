@@ -134,16 +134,26 @@ def _wrong(left: Sequence[Finding], release: str) -> Iterable[str]:
     elif loses:
         yield f"a start of RocketMQ {release} loses data ({_kinds(loses)})"
     lacks = [one for one in left if one.effect is Effect.LACKS]
-    unreached = sum(one.messages for one in lacks if one.area is Area.QUEUE)
+    unreached = sum(one.messages for one in lacks if one.area is Area.QUEUE and one.kind != "extra-unit")
     if unreached:
         yield f"no queue leads to {counted(unreached, 'message')}"
     for area, said in _AREAS.items():
-        kinds = [one for one in lacks if one.area is area and not (one.area is Area.QUEUE and one.messages)]
+        missing = area is Area.QUEUE
+        kinds = [
+            one
+            for one in lacks
+            if one.area is area and not (missing and one.messages and one.kind != "extra-unit")
+        ]
         if kinds:
             yield f"{said} ({_kinds(kinds)})"
-    gone = sum(one.messages for one in left if one.effect is Effect.GONE)
+    gone = lost(left)
     if gone:
         yield f"{counted(gone, 'message')} {_are_gone(one=gone == 1)}"
+
+
+def lost(findings: Iterable[Finding]) -> int:
+    """How many messages nothing in the store brings back; units of some lead into damage of the log."""
+    return sum(one.messages for one in findings if one.effect is Effect.GONE or one.kind == "extra-unit")
 
 
 def _stops(left: Sequence[Finding], release: str) -> str:
