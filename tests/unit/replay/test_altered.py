@@ -118,3 +118,23 @@ def test_what_the_queue_has_stays_where_more_than_a_byte_changed(changed: Change
     mended = changed.mended()
     assert mended.now.verdict.sort == Sort.START_WITH_LOSS
     assert tree(changed.store.root / names.CONSUME_QUEUE) == changed.sound
+
+
+@pytest.mark.parametrize("why", ["alone", "with-another", "all"])
+def test_the_tags_of_a_unit_are_kept_where_the_message_has_lost_them(tmp_path: Path, why: str) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    all_of_them = (Changed(store, "Orders", 0, offset) for offset in range(100, 200))
+    changed = next(one for one in all_of_them if b"TAGS\x01" in one.record)
+    changed.flip(changed.record.rindex(b"TAGS\x01") + 3, 1)
+    root = changed.store.root / names.CONSUME_QUEUE
+    if why == "with-another":  # of the same queue, so that it is made anew
+        path = sorted(changed.queue.iterdir())[0]
+        path.write_bytes(path.read_bytes()[:3] + b"\1" + path.read_bytes()[4:])
+    elif why == "all":
+        (root / "Payments").rename(changed.store.root / "away")
+    before = check(VerifyOptions(changed.store.root, None, broker_conf(changed.store), "5.3.3"))
+    (found,) = [one for one in before.findings if one.cause == "tags-lost"]
+    assert (found.kind, found.first) == ("wrong-unit", changed.queue_offset)
+    mended = changed.mended()
+    assert mended.now.verdict.sort == Sort.START_WITH_LOSS
+    assert tree(root) == changed.sound
