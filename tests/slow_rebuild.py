@@ -59,6 +59,7 @@ class Message:
     sys_flag: int
     store_timestamp: int
     properties: dict[str, str]
+    raw: bytes = b""  # the topic
 
     @property
     def end(self) -> int:
@@ -184,7 +185,9 @@ def parse(record: bytes, place: int, magic: int, settings: Settings) -> Message:
         number = sum((digit - 48) * 10**place for place, digit in enumerate(digits))
         if number != crc32(record[: size - 20]) & 0x7FFFFFFF:
             raise DamagedError("property CRC")
-    return Message(place, size, text(topic), queue_id, queue_offset, sys_flag, store_timestamp, properties)
+    return Message(
+        place, size, text(topic), queue_id, queue_offset, sys_flag, store_timestamp, properties, topic
+    )
 
 
 def text(data: bytes) -> str:
@@ -352,8 +355,9 @@ def queues_name(messages: list[Message], position: int) -> tuple[str, int]:
 def _but_for_a_byte(one: Message, name: tuple[str, int], place: int, first: int, stop: int) -> Message | None:
     own = one.queue_offset if first <= one.queue_offset < stop else first
     was = replace(one, topic=name[0], queue_id=name[1], queue_offset=own, sys_flag=one.sys_flag & ~4)
+    was.raw = name[0].encode()
     told = [
-        message.topic.encode() + struct.pack(">iqi", message.queue_id, message.queue_offset, message.sys_flag)
+        message.raw + struct.pack(">iqi", message.queue_id, message.queue_offset, message.sys_flag)
         for message in (one, was)
     ]
     if own != one.queue_offset and stop - first != 1:

@@ -95,7 +95,7 @@ class Altered:
             new = QueueRows(*(np.array(column, np.int64) for column in columns))  # type: ignore[arg-type]
             new = new._replace(size=new.size.astype(np.int32))
             if queue in found:
-                both = QueueRows(*map(np.concatenate, zip(found[queue], new, strict=True)))
+                both = QueueRows(*map(np.concatenate, zip(*[found[queue], new], strict=True)))
                 new = both.only_at(np.argsort(both.position, kind="stable"))
             found[queue] = new
         return {queue: units for queue, units in found.items() if len(units.offset)}

@@ -127,9 +127,10 @@ class UnitRange(QueueRange):
         return -0x80000000 <= self.found.tags <= 0x7FFFFFFF
 
     def has_lost_tags(self) -> bool:
-        """Whether the message in the log has no tags, and its unit a hash that no single bit makes of 0."""
-        lost = self.expected is not None and self.expected.tags == 0
-        return lost and self.is_hash() and (self.found.tags & 0xFFFFFFFF).bit_count() > 1
+        """Whether the message in the log has no tags, and its unit a hash, in more than one byte."""
+        lost = self.field == "tagsCode" and self.expected is not None and self.expected.tags == 0
+        tags = self.found.tags & 0xFFFFFFFF
+        return lost and self.is_hash() and sum(tags >> bits & 0xFF > 0 for bits in (0, 8, 16, 24)) > 1
 
 
 _Range = TypeVar("_Range", bound=QueueRange)
