@@ -13,7 +13,7 @@ from __future__ import annotations
 import struct
 import unicodedata
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from zlib import crc32
 
@@ -59,6 +59,7 @@ class Message:
     sys_flag: int
     store_timestamp: int
     properties: dict[str, str]
+    raw: bytes = b""  # the topic
 
     @property
     def end(self) -> int:
@@ -78,12 +79,14 @@ class Rebuilt:
         index: index files in order.
         messages: how many records the log has.
         odd: queues whose queueOffsets don't simply ascend.
+        altered: places of messages whose topic, queue or queueOffset isn't what it was.
     """
 
     queues: dict[str, bytes] = field(default_factory=dict)
     index: list[bytes] = field(default_factory=list)
     messages: int = 0
     odd: set[tuple[str, int]] = field(default_factory=set)
+    altered: set[int] = field(default_factory=set)
 
 
 def rebuild(segments: Iterable[tuple[int, bytes]], settings: Settings) -> Rebuilt:
@@ -102,11 +105,17 @@ def rebuild(segments: Iterable[tuple[int, bytes]], settings: Settings) -> Rebuil
         for (base, data), (following, _) in pairwise(segments)
         if base + len(data) != following
     ]
-    for base, data in segments:
-        for message in read(base, data, settings):
-            result.messages += 1
-            dispatch(message, queues, settings, breaks, from_zero=from_zero)
-            index.build(message)
+    messages = [message for base, data in segments for message in read(base, data, settings)]
+    result.messages = len(messages)
+    for message in messages:
+        dispatch(message, queues, settings, breaks, from_zero=from_zero)
+        index.build(message)
+    written, more = as_written(messages, queues)
+    if more:
+        queues = {}
+        for message in messages:
+            dispatch(message, queues, settings, breaks, from_zero=from_zero, written=written, more=more)
+        result.altered = set(written)
     for (topic, queue_id), queue in queues.items():
         for start, content in queue.files(settings.queue_file_size):
             result.queues[f"{topic}/{queue_id}/{start:020d}"] = content
@@ -176,7 +185,9 @@ def parse(record: bytes, place: int, magic: int, settings: Settings) -> Message:
         number = sum((digit - 48) * 10**place for place, digit in enumerate(digits))
         if number != crc32(record[: size - 20]) & 0x7FFFFFFF:
             raise DamagedError("property CRC")
-    return Message(place, size, text(topic), queue_id, queue_offset, sys_flag, store_timestamp, properties)
+    return Message(
+        place, size, text(topic), queue_id, queue_offset, sys_flag, store_timestamp, properties, topic
+    )
 
 
 def text(data: bytes) -> str:
@@ -245,10 +256,14 @@ class Queue:
     lone_zero: bytes | None = None
     odd: bool = False
     from_zero: bool = False
+    rows: list[tuple[int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int, int, int]] = field(default_factory=list)
+    own: int = 0
 
     def put(self, message: Message, queue_offset: int, tags_code: int, breaks: list[int]) -> None:
         """A broker's rules, and those that reput documents where a broker's lose messages."""
         unit = struct.pack(">qiq", message.position, message.size, tags_code)
+        self.rows.append((queue_offset, message.position))
         if message.end <= self.last_end:  # the second time in one message
             self.odd = True
             return
@@ -263,6 +278,8 @@ class Queue:
                 self.odd |= queue_offset > 0
                 self.first = 0
                 self.units |= dict.fromkeys(range(queue_offset), unit)
+            elif self.from_zero and queue_offset:
+                self.gaps.append((0, queue_offset, 0, message.position))
         if queue_offset != self.next:
             self.odd = True
         zero, self.lone_zero = self.lone_zero, None
@@ -279,11 +296,13 @@ class Queue:
             goes_on = queue_offset == before + 1
             lost = not goes_on and any(self.end <= place <= message.position for place in breaks)
             if not (lost and queue_offset - self.next <= (message.position - self.end) // 91):
+                if self.own < queue_offset and not goes_on:
+                    self.gaps.append((self.own, queue_offset, self.end, message.position))
                 queue_offset = self.next  # appended, as by a broker
             for hole in range(self.next, queue_offset):
                 self.units[hole] = unit
         self.units[queue_offset] = unit
-        self.next, self.end = queue_offset + 1, message.end
+        self.next, self.end, self.own = queue_offset + 1, message.end, stored + 1
 
     def files(self, size: int) -> Iterable[tuple[int, bytes]]:
         """(first byte, content) of each file."""
@@ -298,6 +317,67 @@ class Queue:
             yield start * 20, bytes(content)
 
 
+def as_written(
+    messages: list[Message], queues: dict[tuple[str, int], Queue]
+) -> tuple[dict[int, Message], dict[tuple[str, int], list[int]]]:
+    """What messages were before a byte of them changed, by position, and where queues miss one."""
+    written: dict[int, Message] = {}
+    more: dict[tuple[str, int], list[int]] = {}
+    gaps = [(name, gap) for name, queue in queues.items() for gap in queue.gaps]
+    for name, (first, stop, after, before) in sorted(gaps, key=lambda one: one[1][0] == 0):
+        if stop - first > 64 or name in {(queues_name(messages, place)) for place in written}:
+            continue
+        for place in range(first, stop):
+            found = [
+                (one, was)
+                for one in messages
+                if after <= one.position < before
+                and (was := _but_for_a_byte(one, name, place, first, stop)) is not None
+            ]
+            given = {(one.topic, one.queue_id) for one in written.values()}
+            strays = [
+                (one, was)
+                for one, was in found
+                if (one.topic, one.queue_id) not in given and _is_stray(one, queues)
+            ]
+            if len(strays) == 1:
+                written[strays[0][0].position] = strays[0][1]
+            if found:
+                more.setdefault(name, []).append(before)
+    return written, more
+
+
+def queues_name(messages: list[Message], position: int) -> tuple[str, int]:
+    """The queue that the message at a place names."""
+    return next((one.topic, one.queue_id) for one in messages if one.position == position)
+
+
+def _but_for_a_byte(one: Message, name: tuple[str, int], place: int, first: int, stop: int) -> Message | None:
+    own = one.queue_offset if first <= one.queue_offset < stop else first
+    was = replace(one, topic=name[0], queue_id=name[1], queue_offset=own, sys_flag=one.sys_flag & ~4)
+    was.raw = name[0].encode()
+    told = [
+        message.raw + struct.pack(">iqi", message.queue_id, message.queue_offset, message.sys_flag)
+        for message in (one, was)
+    ]
+    if own != one.queue_offset and stop - first != 1:
+        return None
+    if own != place or len(told[0]) != len(told[1]):
+        return None
+    return was if sum(left != right for left, right in zip(*told, strict=True)) == 1 else None
+
+
+def _is_stray(one: Message, queues: dict[tuple[str, int], Queue]) -> bool:
+    if one.transaction in ("prepared", "rollback"):
+        return True
+    rows = queues[one.topic, one.queue_id].rows
+    at = next(number for number, row in enumerate(rows) if row[1] == one.position)
+    offset = rows[at][0]
+    return not (
+        (at > 0 and rows[at - 1][0] == offset - 1) or (at + 1 < len(rows) and rows[at + 1][0] == offset + 1)
+    )
+
+
 def dispatch(
     message: Message,
     queues: dict[tuple[str, int], Queue],
@@ -305,8 +385,11 @@ def dispatch(
     breaks: list[int],
     *,
     from_zero: bool = False,
+    written: dict[int, Message] | None = None,
+    more: dict[tuple[str, int], list[int]] | None = None,
 ) -> None:
-    """One message's units."""
+    """One message's units; ``written`` has it as it was written, ``more`` where queues miss messages."""
+    light, message = message, (written or {}).get(message.position, message)
     properties = message.properties
     tags_code = hash_code(properties["TAGS"]) if "TAGS" in properties else 0
     if message.topic == "SCHEDULE_TOPIC_XXXX" and "DELAY" in properties:
@@ -325,8 +408,13 @@ def dispatch(
         raise DamagedError("inner batch")
     if message.transaction in ("prepared", "rollback"):
         return
-    new = Queue(from_zero=from_zero)
-    _put(message, message.topic, message.queue_id, message.queue_offset, tags_code, queues, breaks, new)
+    new, more = Queue(from_zero=from_zero), more or {}
+    name = message.topic, message.queue_id
+    places = sorted([*breaks, *more.get(name, [])])
+    _put(message, *name, message.queue_offset, tags_code, queues, places, new)
+    if light.transaction in ("prepared", "rollback"):
+        return
+    message = light
     if not settings.multi_dispatch or _no_lmq(message.topic, settings):
         return
     names = properties.get("INNER_MULTI_DISPATCH", "")

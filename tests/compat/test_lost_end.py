@@ -13,6 +13,7 @@ from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
 from reput.errors import Finding
 from reput.format import names
+from reput.format.consumequeue import unit
 from reput.job import RebuildOptions, rebuild, undo
 from reput.mending.run import mend
 from reput.recovery.plan import Plan, plan
@@ -117,3 +118,29 @@ def test_a_queue_of_which_blanks_are_left_goes_on(release: str, tmp_path: Path, 
             assert int(java.store.getMaxOffsetInQueue("Orders", 1)) == places
             if root == alone:
                 java.kill()  # 4.9 keeps its abort file: it has dispatched a message to no queue
+
+
+@pytest.mark.parametrize("release", ["4.9.7", "5.5.0"])
+def test_no_new_message_gets_the_place_of_a_lost_one(release: str, tmp_path: Path) -> None:
+    store = unpack(f"{release}-lost-head", tmp_path / "store")
+    start, size = store.manifest["log"]["start"], int(str(store.config["mappedFileSizeConsumeQueue"]))
+    file = names.queue_file(store.root, "Lost", 0, 0)
+    file.parent.mkdir(parents=True)
+    file.write_bytes((unit(start - 200, 100, 7) + unit(start + 7, 100, 7) * 3).ljust(size, b"\0"))
+    options = RebuildOptions(
+        store.root, broker_conf=store.write_broker_conf(tmp_path / "broker.conf"), rocketmq_version=release
+    )
+    mended = mend(options, apply=True)
+    assert mended.rebuilt is not None
+    assert mended.rebuilt.doubtful_queues == ["Lost:0"]
+    assert not mend(options, apply=True).applied
+    with JavaStore(release, store.root, store.config) as java:
+        assert java.load()
+        java.start()
+        assert java.put(Message("Lost", 0, b"new")).queue_offset == 4
+        java.wait_dispatched()
+        # A consumer in between is sent on to the new message.
+        behind = int(java.store.getMessage("group", "Lost", 0, 2, 32, None).getNextBeginOffset())
+        found = java.store.getMessage("group", "Lost", 0, min(behind, 4), 32, None)
+        assert (str(found.getStatus().toString()), int(found.getMessageCount())) == ("FOUND", 1)
+        assert int(found.getNextBeginOffset()) == 5

@@ -94,6 +94,8 @@ def test_odd_queue_offsets_are_placed_by_the_rules(log: list[Spec], gap: bool, r
     if gap and len(segments) > 2:
         segments = [segments[0], *segments[2:]]
     slow = slow_rebuild.rebuild(segments, slow_rebuild.Settings())
+    if slow.altered:  # what a later batch shows of a message changes nothing that is committed
+        run = replace(run, ends=())
     with scratch() as place:
         store = store_of(place / "store", replace(laid, segments=segments), "5.5.0")
         state = rebuild_locally(

@@ -52,6 +52,20 @@ class Oddity:
     after: int = 0
 
 
+class Gap(NamedTuple):
+    """QueueOffsets that a queue misses, though nothing is missing from the log.
+
+    Attributes:
+        first, stop: the queueOffsets, half open.
+        after, before: physical offsets: after the message before them, and of the one behind.
+    """
+
+    first: int
+    stop: int
+    after: int
+    before: int
+
+
 @dataclass(slots=True)
 class Placement:
     """Where a queue's units go.
@@ -65,6 +79,7 @@ class Placement:
         shift: how far the last row's queueOffset is above its place, 0 if it got none; see
             :func:`last_is_lone_zero`.
         oddities: what was odd.
+        gaps: queueOffsets that are missing, and no damage tells why.
     """
 
     runs: list[tuple[int, int, int]] = field(default_factory=list)
@@ -74,6 +89,7 @@ class Placement:
     restarted: bool = False
     shift: int = 0
     oddities: list[Oddity] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
 
 
 def is_unproven(position: NDArray[np.int64], breaks: Breaks) -> NDArray[np.bool_]:
@@ -172,7 +188,7 @@ def place(
     starts = [0, *(np.flatnonzero(~consecutive) + 1).tolist()]
     bounds = [*starts, len(offset)]
     carried = last_is_lone_zero(committed_next, committed_shift)
-    placed_end = committed_end
+    placed_end, own = committed_end, committed_next + committed_shift
     known_end = int(position[0]) if carried else committed_end
     for number, start in enumerate(starts):
         row, stop = start, bounds[number + 1]
@@ -190,6 +206,8 @@ def place(
                 result.first = 0
                 result.oddities.append(Oddity("missing-queue-offsets", row, 0, 0, queue_offset))
                 result.fills.append((0, queue_offset, row))
+            elif from_zero and queue_offset:
+                result.gaps.append(Gap(0, queue_offset, 0, here))
         elif queue_offset == 0 and due > 0 and stop - row == 1:
             if carried and row == 0:
                 continue  # it has its place
@@ -220,10 +238,12 @@ def place(
                 result.fills.append((due, queue_offset, row))
             else:
                 result.oddities.append(Oddity("queue-offset-jump", row, queue_offset, due, stop - row))
+                if own < queue_offset and not goes_on:
+                    result.gaps.append(Gap(own, queue_offset, max(placed_end, 0), here))
                 queue_offset = due
         result.runs.append((queue_offset, row, stop))
         result.next = queue_offset + stop - row
-        placed_end = known_end
+        placed_end, own = known_end, int(offset[stop - 1]) + 1
         if stop == len(offset):
             result.shift = int(offset[-1]) + 1 - result.next
     return result

@@ -30,6 +30,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 from reput.log.rivals import MISTAKEN
 from reput.recovery.plan import Plan
+from reput.verify.explain import TAGS_LOST
 from reput.verify.report import CHECKPOINT, INDEX, LOG, QUEUE, Difference, Report
 
 #: The cause of what isn't as the release that was given writes it, and as another does.
@@ -222,7 +223,9 @@ def _of_difference(
         elif healing.keeps(one):
             effect, outcome = Effect.LACKS, "a start takes it for a message"
             remedy, step = mending(settings, one.path)
-    if healing.heals(one):
+    if one.cause == TAGS_LOST:
+        effect, remedy, step = Effect.GONE, Remedy.NONE, ""
+    elif healing.heals(one):
         effect, remedy, step = Effect.HEALS, Remedy.START, ""
         outcome = "the start puts it right"
     elif one.area == QUEUE and (one.kind == "missing-unit" or _is_lost(one)):

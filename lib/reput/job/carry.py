@@ -63,7 +63,7 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
     """
     if not plan.selection.is_all:
         return
-    start = plan.log.start
+    log = plan.log.start, plan.journal.state.cursor
     for is_batch, root in ((False, names.CONSUME_QUEUE), (True, names.BATCH_CONSUME_QUEUE)):
         for topic, queue_id, directory in _queues(store / root):
             if (topic, queue_id) in plan.journal.state.queues or plan.selection.is_batch(topic) != is_batch:
@@ -71,9 +71,9 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
             wanted = plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
             if wanted and any(directory.iterdir()):
                 last = (
-                    last_batch_file(directory, plan.settings.recovery.batch_queue_file_size, start)
+                    last_batch_file(directory, plan.settings.recovery.batch_queue_file_size, *log)
                     if is_batch
-                    else last_file(directory, plan.settings.consume_queue_file_size, start)
+                    else last_file(directory, plan.settings.consume_queue_file_size, *log)
                 )
                 yield Gone(topic, queue_id, last, is_batch)
 

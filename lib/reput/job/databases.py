@@ -231,11 +231,14 @@ def _last_units(plan: Plan, store: Path, known: Set[tuple[bytes, int]]) -> dict[
                 at_zero.append((str(queue), "a last file that begins with units", last))
             continue
         if 0 <= last.left_out < plan.journal.state.cursor and key not in known and not maybe_light:
-            unit = f"one at {last.left_out}, queueOffset {last.next_offset}"
-            doubtful.append((str(queue), f"a last unit before {start}, where the log begins", unit))
+            where = f"a last unit before {start}, where the log begins"
+            doubtful.append((str(queue), where, f"one at {last.left_out}"))
         position = last.last_position if last.last_position >= 0 else start - 1
         found[key] = QueueEnd(position, last.next_offset - 1)
-    for odd, outcome in ((at_zero, "they begin at 0 again"), (doubtful, "they go on before that unit")):
+    for odd, outcome in (
+        (at_zero, "they begin at 0 again"),
+        (doubtful, "they go on behind what their files hold"),
+    ):
         for named, expected, what in odd[:1]:
             others = f", and {len(odd) - 1:,} more queues" if len(odd) > 1 else ""
             outcome = f"without a message in the log, {outcome}"

@@ -15,6 +15,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
 from reput.broker.files import Listing
 from reput.broker.problem import Problem
@@ -27,6 +29,7 @@ from reput.diagnosis.start import LOG_CUTS, of_start, unique
 from reput.diagnosis.verdict import EXIT_CODES, WORDS, Sort, Verdict
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
+from reput.format.consumequeue import FIELDS, UNIT_LENGTH
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import prepare
@@ -42,8 +45,10 @@ from reput.store import files
 from reput.store.ignored_features import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
+from reput.store.reading import read_file
 from reput.store.space import check_free
 from reput.store.swap import Swap, SwapOvertakenError, abandon, check_movable, is_pending, new_stamp
+from reput.verify.explain import TAGS_LOST
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import LEGAL, LOG, Difference, Note, Report
 from reput.words import counted
@@ -333,6 +338,7 @@ class _Mending:
             staging, owner = rebuilding.root, rebuilding.owner or Owner.default()
             snapshot = take(rebuilding.settings)
             staged, removed = self._making.staged(rebuilding)
+            _keep_tags(result.before, staging)
             summary = summarize(rebuilding, before, 0.0, None, {})
             try:
                 found = [Difference.of_log(one) for one in summary.findings]
@@ -418,6 +424,7 @@ class _Mending:
         view = _staged_view(snapshot, staging, staged, removed)
         log = mend_log(view, copies, closable(found, snapshot.segment_size), without, torn_end(found))
         result.after = _afterwards(log, found, snapshot.settings)
+        result.after.findings += [one for one in result.before.findings if one.cause == TAGS_LOST]
         strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
         copies.flush()
         remove = [*strays, *removed]
@@ -427,6 +434,28 @@ class _Mending:
         result.kept = str(Swap(root, staging, order, stamp, remove=remove, owner=owner).run())
         result.changes = [*(Change("moved-away", name, 0, 0) for name in strays), *log.changes]
         result.made = [*staged, *removed]
+
+
+def _keep_tags(before: Diagnosis, staging: Path) -> None:
+    """Give units that were made anew the tags that their messages have lost, and the old units have."""
+    settings = before.settings
+    size = settings.consume_queue_file_size
+    for one in before.findings:
+        if one.cause != TAGS_LOST or one.queue is None:
+            continue
+        start, end = one.first * UNIT_LENGTH, one.end * UNIT_LENGTH
+        for base in range(start - start % size, end, size):
+            old, new = (names.queue_file(root, *one.queue, base) for root in (settings.root, staging))
+            if not new.is_file():
+                continue
+            was, now = (np.frombuffer(read_file(path), FIELDS).copy() for path in (old, new))
+            place = np.arange(base, base + size, UNIT_LENGTH)
+            lost = (place >= start) & (place < end) & (now["tags"] == 0)
+            lost &= (was["position"] == now["position"]) & (was["size"] == now["size"])
+            now["tags"][lost] = was["tags"][lost]
+            with files.opened(new, size, None) as fd:
+                files.pwrite_all(fd, now.tobytes(), 0)
+                files.fsync_file(fd)
 
 
 def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSettings) -> Diagnosis:

@@ -16,6 +16,7 @@ from reput.output.index import index_task
 from reput.output.queues import appended_queues, irregular_queues, whole_files
 from reput.output.scan_task import Floors
 from reput.output.task_results import Sent, sent
+from reput.replay.altered import Altered
 from reput.replay.part_result import PartResult, witnessed
 from reput.replay.placing import QueueOutcome
 from reput.replay.queues import Regular
@@ -84,6 +85,7 @@ class BatchTasks:
         parts: list[Part],
         committed: dict[tuple[str, int], QueueState | None],
         breaks: Breaks,
+        altered: Altered,
         *,
         from_zero: bool,
     ) -> list[QueueOutcome]:
@@ -92,7 +94,13 @@ class BatchTasks:
         Raises:
             ReputError: it could not be done.
         """
-        task = partial(irregular_queues.place_again, committed=committed, breaks=breaks, from_zero=from_zero)
+        task = partial(
+            irregular_queues.place_again,
+            committed=committed,
+            breaks=breaks,
+            altered=altered,
+            from_zero=from_zero,
+        )
         done: list[QueueOutcome] = self._where_files_change._run(task, [parts])[0]
         return done
 

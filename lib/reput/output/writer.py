@@ -42,10 +42,11 @@ from reput.output.rollback import roll_back
 from reput.output.salvage import bounded, keep_ranges
 from reput.output.step_back import record_mark, stands
 from reput.remote import with_urls
+from reput.replay.altered import Altered, in_rounds
 from reput.replay.part_result import PartResult
 from reput.replay.placing import QueueOutcome
 from reput.replay.runner import InlineRunner, Runner
-from reput.replay.state import Batch, State, collector_paused
+from reput.replay.state import Batch, QueueState, State, collector_paused
 from reput.replay.target import Target
 from reput.replay.unit_spill import Queue
 from reput.scan.rules import Part
@@ -491,7 +492,7 @@ class BatchWriter:
             return
         breaks = self._breaks(scan)
         if self._from_zero:
-            scan.queues.doubt_heads(breaks.places)
+            scan.queues.doubt_heads()
         scan.queues.doubt(breaks, self._target.settings.largest_record)
         if any(result.placed is not None for result in scan.accepted):
             scan.tasks.write_files(scan.accepted, scan.queues.regular())
@@ -514,15 +515,14 @@ class BatchWriter:
 
     def _place_again(self, scan: BatchScan, breaks: Breaks) -> list[QueueOutcome]:
         """Place irregular queues by the rules."""
-        irregular = scan.queues.irregular()
-        if not irregular:
+        if not scan.queues.irregular():
             return []
-        outcomes = scan.tasks.place_again(
-            [result.part for result in scan.accepted], irregular, breaks, from_zero=self._from_zero
-        )
-        for outcome in outcomes:
-            scan.queues.replace(outcome)
-        return outcomes
+        parts = [result.part for result in scan.accepted]
+
+        def place(queues: dict[Queue, QueueState | None], altered: Altered) -> list[QueueOutcome]:
+            return scan.tasks.place_again(parts, queues, breaks, altered, from_zero=self._from_zero)
+
+        return list(in_rounds(self._target, self._log, parts, scan.queues, place).values())
 
     def _append(self, scan: BatchScan, breaks: Breaks) -> list[QueueOutcome]:
         """Write queues in log order from their spills."""

@@ -196,9 +196,11 @@ class QueueRows(NamedTuple):
 
     def only(self, chosen: NDArray[np.bool_]) -> QueueRows:
         """Some of the rows, bool[rows]."""
-        if chosen.all():
-            return self
-        return QueueRows(*(column[chosen] for column in self))  # type: ignore[arg-type]
+        return self if chosen.all() else self.only_at(np.flatnonzero(chosen))
+
+    def only_at(self, rows: NDArray[np.int64]) -> QueueRows:
+        """These rows, int64[rows], in this order."""
+        return QueueRows(*(column[rows] for column in self))  # type: ignore[arg-type]
 
 
 def collect(

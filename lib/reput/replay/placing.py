@@ -8,7 +8,16 @@ from typing import NamedTuple
 
 import numpy as np
 
-from reput.build.placement import Breaks, Oddity, Placement, giving_way, is_unproven, last_is_lone_zero, place
+from reput.build.placement import (
+    Breaks,
+    Gap,
+    Oddity,
+    Placement,
+    giving_way,
+    is_unproven,
+    last_is_lone_zero,
+    place,
+)
 from reput.errors import Finding
 from reput.format.consumequeue import FIELDS, unit
 from reput.replay.part_result import QueueRows
@@ -41,6 +50,7 @@ class QueueOutcome:
         restarted: it was created again in this batch.
         findings: what was odd.
         salvaged: holes that were filled, and messages that the queue can't show.
+        gaps: queueOffsets that it misses without damage.
     """
 
     topic: str
@@ -49,6 +59,12 @@ class QueueOutcome:
     restarted: bool
     findings: list[Finding]
     salvaged: list[Salvaged] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)
+
+    @property
+    def outcome(self) -> QueueOutcome:
+        """Itself, as :func:`reput.replay.altered.in_rounds` takes it."""
+        return self
 
 
 class Placed(NamedTuple):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from itertools import islice
 from typing import NamedTuple
@@ -110,15 +110,10 @@ class BatchQueues:
         if result.in_files:
             self._irregular.update(queue for queue in result.queues.queues() if queue not in result.waiting)
 
-    def doubt_heads(self, breaks: Sequence[int]) -> None:
-        """Place new queues again that lack messages before their first one, and may have lost them.
-
-        Args:
-            breaks: physical offsets where messages may be missing from a log that begins at 0, ascending.
-        """
-        for queue, state in self._now.items() if breaks else ():
-            is_new = state.first and queue not in self._committed and queue not in self._ordered
-            if is_new and breaks[0] <= state.end:
+    def doubt_heads(self) -> None:
+        """Place new queues again that lack messages before their first one, of a log that begins at 0."""
+        for queue, state in self._now.items():
+            if state.first and queue not in self._committed and queue not in self._ordered:
                 self._irregular.add(queue)
 
     def doubt(self, breaks: Breaks, largest_record: int) -> None:
@@ -148,7 +143,11 @@ class BatchQueues:
 
     def irregular(self) -> dict[Queue, QueueState | None]:
         """The queues to place again, with their states before the batch."""
-        return {queue: self._committed.get(queue) for queue in sorted(self._irregular)}
+        return self.before(self._irregular)
+
+    def before(self, queues: Iterable[Queue]) -> dict[Queue, QueueState | None]:
+        """These queues, with their states before the batch."""
+        return {queue: self._committed.get(queue) for queue in sorted(queues)}
 
     def replace(self, outcome: QueueOutcome) -> None:
         """Take the result of placing a queue again."""

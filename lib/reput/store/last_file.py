@@ -51,18 +51,21 @@ class LastFile:
     modified: int
 
 
-def last_file(directory: Path, file_size: int, log_start: int) -> LastFile | str:
+def last_file(directory: Path, file_size: int, log_start: int, log_end: int) -> LastFile | str:
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
     A broker's crash may leave an empty file behind it, which says nothing more. Units from the first one on
-    that leads to the log's beginning or behind it don't count: the log has no such message, or has lost it. A
-    start cuts off those behind its end, and leaves the blanks before them
-    (``ConsumeQueue.truncateDirtyLogicFiles``). Behind a blank a broker puts no unit of a message that ends
-    below 2 GiB (``putMessagePositionInfo``), so the last blank becomes a unit of one byte.
+    that leads to the log's end or behind it don't count: a start cuts them off, and leaves the blanks before
+    them (``ConsumeQueue.truncateDirtyLogicFiles``). Behind a blank a broker puts no unit of a message that
+    ends below 2 GiB (``putMessagePositionInfo``), so the last blank becomes a unit of one byte.
+
+    Units that lead into the log are of messages that it has lost. Their places are kept, so that no new
+    message gets the queueOffset of an old one: units before the log stand there, as of expired messages. In a
+    log that begins at 0 no unit leads before it, and they don't count either.
 
     Args:
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
-        log_start: physical offset where the log begins, which has no message of the queue.
+        log_start, log_end: physical offsets of the log, which has no message of the queue, half open.
 
     Raises:
         OutputError: the directory or a file can't be read.
@@ -72,34 +75,38 @@ def last_file(directory: Path, file_size: int, log_start: int) -> LastFile | str
         if isinstance(found, str):
             return found
         path, data, modified = found
-        units = np.frombuffer(data, _UNIT)
+        units = np.frombuffer(data, _UNIT).copy()
         # What ConsumeQueue.recover takes for a unit; the blanks before a queue's first unit count, too.
         is_unit = (units["position"] >= 0) & (units["size"] > 0)
         blanks = 0
         while data.startswith(PRE_BLANK, blanks * UNIT_LENGTH):
             blanks += 1
-        count = _count(data, units, is_unit, log_start, blanks)
-        if isinstance(count, str):
-            return count
-        behind = units["position"][count:][is_unit[count:]]
+        counts = _counts(data, units, is_unit, log_start, log_end, blanks)
+        if isinstance(counts, str):
+            return counts
+        before, count = counts
+        behind = units["position"][before:][is_unit[before:]]
         left_out = int(behind[0]) if behind.size else left_out
         if count:
+            if before > blanks:
+                units[before:count] = units[before - 1]
+            else:
+                units[blanks:count] = units[max(count - 1, 0)] = np.frombuffer(AFTER_BLANKS, _UNIT)[0]
             length = count * UNIT_LENGTH
             after = (int(path.name) + length) // UNIT_LENGTH
             last = int(units[count - 1]["position"]) if count > blanks else -1
-            kept = data[:length] if count > blanks else data[: length - UNIT_LENGTH] + AFTER_BLANKS
-            return LastFile(path, kept, after, last, left_out, modified)
+            return LastFile(path, units[:count].tobytes(), after, last, left_out, modified)
         lost += int(is_unit.sum()) - blanks
         reason = _IN_LOG.format(lost, log_start)
     return reason
 
 
-def last_batch_file(directory: Path, file_size: int, log_start: int) -> LastFile | str:
+def last_batch_file(directory: Path, file_size: int, log_start: int, log_end: int) -> LastFile | str:
     """The same of a batch queue.
 
     Args:
         file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
-        log_start: physical offset where the log begins, which has no message of the queue.
+        log_start, log_end: physical offsets of the log, which has no message of the queue, half open.
 
     Raises:
         OutputError: the directory or a file can't be read.
@@ -109,26 +116,23 @@ def last_batch_file(directory: Path, file_size: int, log_start: int) -> LastFile
         if isinstance(found, str):
             return found
         path, data, modified = found
-        units = np.frombuffer(data, _BATCH_UNIT, len(data) // _BATCH_UNIT.itemsize)
+        units = np.frombuffer(data, _BATCH_UNIT, len(data) // _BATCH_UNIT.itemsize).copy()
         # What BatchConsumeQueue.recover takes for a unit.
         is_unit = (units["position"] >= 0) & (units["size"] > 0)
         is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
-        count = _count(data, units, is_unit, log_start)
-        if isinstance(count, str):
-            return count
-        behind = units["position"][count:][is_unit[count:]]
+        counts = _counts(data, units, is_unit, log_start, log_end)
+        if isinstance(counts, str):
+            return counts
+        before, count = counts
+        behind = units["position"][before:][is_unit[before:]]
         left_out = int(behind[0]) if behind.size else left_out
         if count:
+            for name, least in (("position", 0), ("size", 1)):
+                units[name][before:count] = units[name][before - 1] if before else least
             last = units[count - 1]
             after = int(last["base_offset"]) + int(last["batch_size"])
-            return LastFile(
-                path,
-                data[: count * _BATCH_UNIT.itemsize],
-                after,
-                int(last["position"]),
-                left_out,
-                modified,
-            )
+            kept = units[:count].tobytes()
+            return LastFile(path, kept, after, int(last["position"]), left_out, modified)
         lost += int(is_unit.sum())
         reason = _IN_LOG.format(lost, log_start)
     return reason
@@ -164,12 +168,17 @@ def _newest_first(directory: Path, file_size: int) -> Iterator[tuple[Path, bytes
                 yield path, data, facts.st_mtime_ns
 
 
-def _count(
-    data: bytes, units: NDArray[np.void], is_unit: NDArray[np.bool_], log_start: int, blanks: int = 0
-) -> int | str:
-    """How many units a file begins with that lead before the log; else what is wrong with them.
+def _counts(
+    data: bytes,
+    units: NDArray[np.void],
+    is_unit: NDArray[np.bool_],
+    log_start: int,
+    log_end: int,
+    blanks: int = 0,
+) -> tuple[int, int] | str:
+    """How many units a file begins with that lead before the log, and whose places are kept.
 
-    ``blanks`` of them, at its beginning, count, too, and lead nowhere.
+    ``blanks`` of them, at its beginning, count, too, and lead nowhere. Or what is wrong with them.
     """
     count = len(units) if is_unit.all() else int(is_unit.argmin())
     length = count * units.itemsize
@@ -177,7 +186,8 @@ def _count(
         return "its last file doesn't begin with units"
     if data.count(0, length) != len(data) - length:
         return "its last file goes on behind its last unit"
-    if (np.diff(units["position"][blanks:count].astype(np.int64)) < 0).any():
+    position = units["position"][blanks:count].astype(np.int64)
+    if (np.diff(position) < 0).any():
         return "the units of its last file aren't in the log's order"
-    leads_in = units["position"][blanks:count] >= log_start
-    return blanks + int(leads_in.argmax()) if leads_in.any() else count
+    before, kept = (blanks + int(np.searchsorted(position, end)) for end in (log_start, log_end))
+    return before, kept if log_start else before

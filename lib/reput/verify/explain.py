@@ -40,6 +40,8 @@ from reput.verify.units import (
 
 _LMQ_PREFIX = "%LMQ%"
 
+#: The cause where a unit knows more of a message than the log.
+TAGS_LOST = "tags-lost"
 #: What each cause means; docs/findings.md has more about some.
 REMARKS = {
     "queue-lost": "the queue has no file at all",
@@ -51,6 +53,7 @@ REMARKS = {
     "before-first": "places before the queue's first message in the log; no rebuild brings them back",
     "delay-tags-hashed": "tags' hashes in place of deliver times, as a 4.9 broker's recovery leaves them: "
     "delayed messages come at once",
+    TAGS_LOST: "the message in the log has no tags any more: the unit, which has their hash, is kept",
     "delay-levels": "another deliver time: broker.conf has other delay levels than the broker had",
     "queue-ext": "an address in consumequeue_ext, which isn't there, or which queues of this kind don't use",
     "queue-ext-lost": "the queue has no file in consumequeue_ext",
@@ -271,7 +274,7 @@ class Explainer:
                 return "queue-ext"
             if topic == SCHEDULE_TOPIC.decode() and one.field == "tagsCode":
                 return "delay-tags-hashed" if one.is_hash() else "delay-levels"
-            return None
+            return TAGS_LOST if one.field == "tagsCode" and one.has_lost_tags() else None
         if topic.startswith(_LMQ_PREFIX) and not self.plan.settings.enable_multi_dispatch:
             return "multi-dispatch-off"
         target = self._target(one.found)[0]

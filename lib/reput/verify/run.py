@@ -20,6 +20,7 @@ from reput.build.placement import Breaks
 from reput.errors import Finding
 from reput.format import names
 from reput.log.parts import cut
+from reput.replay.altered import Altered, in_rounds
 from reput.replay.chain import Chain
 from reput.replay.part_result import PartResult, witnessed
 from reput.replay.processes import on_this_host
@@ -51,7 +52,7 @@ from reput.verify.report import (
 )
 from reput.verify.rocksdb_check import QueueDatabaseCheck
 from reput.verify.rocksdb_index import IndexDatabaseCheck
-from reput.verify.tasks import IrregularTask, PartChecked, PartTask, done, in_waves, of_each
+from reput.verify.tasks import IrregularTask, PartChecked, PartTask, QueueChecked, done, in_waves, of_each
 from reput.verify.units import Compared, UnitRange, add_ranges
 
 if TYPE_CHECKING:
@@ -498,20 +499,20 @@ class _Verification:
         self, queues: BatchQueues, parts: list[Part], found: dict[_Queue, Compared]
     ) -> Set[_Queue]:
         breaks = self._all_breaks()
-        places = breaks.places
         from_zero = self._plan.log.start == 0
         if from_zero:
-            queues.doubt_heads(places)
+            queues.doubt_heads()
         queues.doubt(breaks, self._plan.settings.largest_record)
-        irregular = queues.irregular()
-        if not irregular:
-            return irregular.keys()
-        task = IrregularTask(self._target, tuple(parts), irregular, breaks, self._plan.queue_ext, from_zero)
-        ((checked),) = done(self._runner, [task])
-        for each in checked:
+
+        def place(some: dict[_Queue, QueueState | None], altered: Altered) -> list[QueueChecked]:
+            of_files = self._plan.queue_ext, from_zero
+            task = IrregularTask(self._target, tuple(parts), some, breaks, altered, *of_files)
+            ((checked),) = done(self._runner, [task])
+            return checked
+
+        irregular = in_rounds(self._target, self._plan.log, parts, queues, place)
+        for queue, each in irregular.items():
             outcome = each.outcome
-            queue = (outcome.topic, outcome.queue_id)
-            queues.replace(outcome)
             known = found.get(queue, Compared())
             # Its ranges were by places that it hasn't got.
             found[queue] = Compared(

@@ -23,6 +23,7 @@ from reput.log.segments import map_segment
 from reput.remote import is_elsewhere, tally
 from reput.remote.tally import Spent
 from reput.replay import runner as runners
+from reput.replay.altered import Altered
 from reput.replay.key_runs import KeyRunWriter
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, collect, pass_over
@@ -374,6 +375,7 @@ class IrregularTask:
         parts: of the batch, in log order.
         committed: the queues, each with its state before the batch, None if it had none.
         breaks: where the log isn't whole.
+        altered: messages that belong to other queues than they say.
         queue_ext: a tagsCode may be an address in consumequeue_ext.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
     """
@@ -382,13 +384,14 @@ class IrregularTask:
     parts: tuple[Part, ...]
     committed: dict[_Queue, QueueState | None]
     breaks: Breaks
+    altered: Altered
     queue_ext: bool
     from_zero: bool
 
     def __call__(self) -> list[QueueChecked]:
         """Place and compare; OSError where a file can't be read."""
         settings = self.target.settings
-        rows = collect(self.target, list(self.parts), set(self.committed))
+        rows = self.altered.put_right(collect(self.target, list(self.parts), set(self.committed)))
         done = []
         with Readers(settings) as readers:
             for queue, state in self.committed.items():
@@ -397,7 +400,7 @@ class IrregularTask:
                     done.append(QueueChecked(QueueOutcome(*queue, state, False, [])))
                     continue
                 mine, placement, after, hidden = placed_anew(
-                    mine, state, self.breaks, from_zero=self.from_zero
+                    mine, state, self.altered.breaks_of(queue, self.breaks), from_zero=self.from_zero
                 )
                 messages = records_of(self.parts, queue, mine) if self.queue_ext else None
                 compared = Compared()
@@ -413,7 +416,7 @@ class IrregularTask:
                 at = (
                     int(mine.position[placement.runs[0][1]]) if placement.restarted and placement.runs else -1
                 )
-                outcome = QueueOutcome(*queue, after, placement.restarted, odd)
+                outcome = QueueOutcome(*queue, after, placement.restarted, odd, gaps=placement.gaps)
                 done.append(QueueChecked(outcome, compared, at))
         return done
 

@@ -118,13 +118,19 @@ class UnitRange(QueueRange):
     def goes_on(self, other: Self) -> bool:
         """Whether ``other`` continues this one in the same way."""
         return QueueRange.goes_on(self, other) and (
-            (self.shift, self.is_hash(), self.found.is_pre_blank)
-            == (other.shift, other.is_hash(), other.found.is_pre_blank)
+            (self.shift, self.is_hash(), self.found.is_pre_blank, self.has_lost_tags())
+            == (other.shift, other.is_hash(), other.found.is_pre_blank, other.has_lost_tags())
         )
 
     def is_hash(self) -> bool:
         """Whether the tagsCode that was found could be a tag's hash."""
         return -0x80000000 <= self.found.tags <= 0x7FFFFFFF
+
+    def has_lost_tags(self) -> bool:
+        """Whether the message in the log has no tags, and its unit a hash, in more than one byte."""
+        lost = self.field == "tagsCode" and self.expected is not None and self.expected.tags == 0
+        tags = self.found.tags & 0xFFFFFFFF
+        return lost and self.is_hash() and sum(tags >> bits & 0xFF > 0 for bits in (0, 8, 16, 24)) > 1
 
 
 _Range = TypeVar("_Range", bound=QueueRange)

@@ -23,7 +23,7 @@ def write(directory: Path, base: int, *parts: bytes, size: int = SIZE) -> None:
 
 
 def found(directory: Path) -> tuple[str, bytes, int, int]:
-    last = last_file(directory, SIZE, END)
+    last = last_file(directory, SIZE, END, END)
     assert isinstance(last, LastFile), last
     return last.path.name, last.units, last.next_offset, last.last_position
 
@@ -51,7 +51,7 @@ def test_blanks_before_the_first_unit(tmp_path: Path) -> None:
 def test_units_past_the_logs_end_are_left_out(tmp_path: Path, end: int) -> None:
     write(tmp_path, 0, *[ONE] * 5)
     write(tmp_path, 100, TWO, THREE)
-    last = last_file(tmp_path, SIZE, end)
+    last = last_file(tmp_path, SIZE, end, end)
     assert isinstance(last, LastFile)
     kept = {3001: (100, TWO + THREE, 7), 3000: (100, TWO, 6)}
     kept[2001], kept[2000], kept[1001] = kept[3000], (0, ONE * 5, 5), (0, ONE * 5, 5)
@@ -62,17 +62,52 @@ def test_a_queue_that_leads_past_the_logs_end_alone(tmp_path: Path) -> None:
     write(tmp_path, 0, *[ONE] * 5)
     write(tmp_path, 100, unit((1 << 63) - 1, 200, 7))
     assert (
-        last_file(tmp_path, SIZE, 1000)
+        last_file(tmp_path, SIZE, 1000, 1000)
         == "all its units (6) lead behind 1000, where the log begins, and the log has no message of it"
     )
 
 
 def test_blanks_before_units_past_the_logs_end_stay(tmp_path: Path) -> None:
     write(tmp_path, 0, PRE_BLANK * 3, ONE)
-    last = last_file(tmp_path, SIZE, 1000)
+    last = last_file(tmp_path, SIZE, 1000, 1000)
     assert isinstance(last, LastFile)
     # A broker that ends with a blank puts no unit behind it: tests/compat/test_lost_end.py.
     assert (last.units, last.next_offset, last.last_position) == (PRE_BLANK * 2 + unit(0, 1, 0), 3, -1)
+
+
+@pytest.mark.parametrize(
+    ("start", "units"),
+    [
+        (2500, ONE + TWO + TWO + TWO),  # the third leads into the log
+        (1500, ONE * 4),
+        (500, unit(0, 1, 0) * 4),
+        (0, b""),  # nothing leads before such a log, and consumers would get what stands at 0
+    ],
+)
+def test_places_of_units_that_lead_into_the_log_are_kept(tmp_path: Path, start: int, units: bytes) -> None:
+    write(tmp_path, 0, ONE, TWO, THREE, THREE, unit(9000, 200, 7))
+    last = last_file(tmp_path, SIZE, start, 9000)
+    if not units:
+        assert isinstance(last, str)
+        return
+    assert isinstance(last, LastFile)
+    assert (last.units, last.next_offset) == (units, 4)
+    assert last.left_out == {2500: 3000, 1500: 2000, 500: 1000}[start]
+
+
+def test_places_behind_blanks_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, 0, PRE_BLANK, ONE, TWO)
+    last = last_file(tmp_path, SIZE, 500, END)
+    assert isinstance(last, LastFile)
+    assert (last.units, last.next_offset) == (PRE_BLANK + unit(0, 1, 0) * 2, 3)
+
+
+def test_places_of_a_batch_queue_are_kept(tmp_path: Path) -> None:
+    write(tmp_path, 0, B_ONE, B_TWO, size=92)
+    last = last_batch_file(tmp_path, 92, 1100, END)
+    assert isinstance(last, LastFile)
+    assert (last.next_offset, last.last_position, last.left_out) == (40, 1000, 1200)
+    assert last.units == B_ONE + batchconsumequeue.unit(1000, 200, 7, 2, base_offset=34, batch_size=6)
 
 
 @pytest.mark.parametrize(
@@ -90,19 +125,19 @@ def test_blanks_before_units_past_the_logs_end_stay(tmp_path: Path) -> None:
 def test_what_is_no_sane_file(tmp_path: Path, parts: list[bytes], reason: str) -> None:
     write(tmp_path, 0, ONE)
     write(tmp_path, 100, *parts)
-    problem = last_file(tmp_path, SIZE, END)
+    problem = last_file(tmp_path, SIZE, END, END)
     assert isinstance(problem, str)
     assert reason in problem
 
 
 def test_what_is_no_file_of_this_queue(tmp_path: Path) -> None:
-    assert last_file(tmp_path, SIZE, END) == "it has no file with a unit"
+    assert last_file(tmp_path, SIZE, END, END) == "it has no file with a unit"
     write(tmp_path, 0, ONE, size=80)
-    assert last_file(tmp_path, SIZE, END) == "its last file has 80 bytes, not 100"
+    assert last_file(tmp_path, SIZE, END, END) == "its last file has 80 bytes, not 100"
     write(tmp_path, 120, ONE)
-    assert last_file(tmp_path, SIZE, END) == "its last file's name is no multiple of 100"
+    assert last_file(tmp_path, SIZE, END, END) == "its last file's name is no multiple of 100"
     with pytest.raises(OutputError, match="the queue's last file can't be read"):
-        last_file(tmp_path / "gone", SIZE, END)
+        last_file(tmp_path / "gone", SIZE, END, END)
 
 
 B_ONE = batchconsumequeue.unit(1000, 200, 7, 1, base_offset=30, batch_size=4)
@@ -113,7 +148,7 @@ def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:
     write(tmp_path, 0, B_ONE, B_ONE, size=92)
     write(tmp_path, 92, B_ONE, B_TWO, size=92)
     write(tmp_path, 184, size=92)
-    last = last_batch_file(tmp_path, 92, END)
+    last = last_batch_file(tmp_path, 92, END, END)
     assert isinstance(last, LastFile)
     assert (last.path.name, last.units) == (offset_name(92), B_ONE + B_TWO)
     assert (last.next_offset, last.last_position) == (40, 1200)
@@ -121,11 +156,11 @@ def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:
 
 def test_units_of_a_batch_queue_past_the_logs_end_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, 0, B_ONE, B_TWO, size=92)
-    last = last_batch_file(tmp_path, 92, 1200)
+    last = last_batch_file(tmp_path, 92, 1200, 1200)
     assert isinstance(last, LastFile)
     assert (last.units, last.next_offset) == (B_ONE, 34)
     assert (
-        last_batch_file(tmp_path, 92, 1000)
+        last_batch_file(tmp_path, 92, 1000, 1000)
         == "all its units (2) lead behind 1000, where the log begins, and the log has no message of it"
     )
 
@@ -140,7 +175,7 @@ def test_units_of_a_batch_queue_past_the_logs_end_are_left_out(tmp_path: Path) -
 )
 def test_what_is_no_sane_file_of_a_batch_queue(tmp_path: Path, parts: list[bytes], reason: str) -> None:
     write(tmp_path, 0, *parts, size=92)
-    assert reason in str(last_batch_file(tmp_path, 92, END))
+    assert reason in str(last_batch_file(tmp_path, 92, END, END))
 
 
 def test_the_last_file_in_consumequeue_ext(tmp_path: Path) -> None:

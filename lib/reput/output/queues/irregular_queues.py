@@ -8,6 +8,7 @@ from reput.build.placement import Breaks
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.output.queues.queue_files import QueueFiles, series
+from reput.replay.altered import Altered
 from reput.replay.part_result import QueueRows, collect
 from reput.replay.placing import (
     QueueOutcome,
@@ -30,6 +31,7 @@ def place_again(
     parts: list[Part],
     committed: dict[tuple[str, int], QueueState | None],
     breaks: Breaks,
+    altered: Altered,
     *,
     from_zero: bool,
 ) -> list[QueueOutcome]:
@@ -39,17 +41,25 @@ def place_again(
         parts: the batch's parts in log order.
         committed: the queues, each with its state before the batch, None if it had none.
         breaks: where the log isn't whole.
+        altered: messages that belong to other queues than they say.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
 
     Raises:
         ReputError, OSError: a segment can't be read, or the output can't be written.
     """
-    rows = collect(target, parts, set(committed))
+    rows = altered.put_right(collect(target, parts, set(committed)))
     file_size = target.settings.consume_queue_file_size
     with QueueFiles(target.root, file_size, target.owner, whole=target.file_system()) as queue_files:
         result = [
             _place_queue(
-                target, parts, queue_files, queue, state, rows.get(queue), breaks, from_zero=from_zero
+                target,
+                parts,
+                queue_files,
+                queue,
+                state,
+                rows.get(queue),
+                altered.breaks_of(queue, breaks),
+                from_zero=from_zero,
             )
             for queue, state in committed.items()
         ]
@@ -127,4 +137,4 @@ def _place_queue(
         queue_files.put(topic, queue_id, queue_offset, data)
     findings = [*findings_of(parts, queue, rows, placement), *unproven_of(parts, queue, hidden)]
     salvaged = [*salvaged_of(queue, rows, placement), *hidden_of(queue, hidden)]
-    return QueueOutcome(topic, queue_id, state, placement.restarted, findings, salvaged)
+    return QueueOutcome(topic, queue_id, state, placement.restarted, findings, salvaged, placement.gaps)

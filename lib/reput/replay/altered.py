@@ -1,0 +1,345 @@
+"""Messages whose record names another queue, or another place in it, than it was written with.
+
+No checksum covers topic, queue and queueOffset, so a record with a changed byte there is whole. If a queue
+misses a queueOffset in a log that misses nothing, its message is looked for between its neighbours: the one
+record there that would be it but for one byte, and that doesn't fit where it says it belongs; else what the
+queue's own files lead to. Without either, the queue was written so: see :mod:`reput.build.placement`.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple, Protocol, TypeVar
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from reput.build.placement import Breaks, Gap
+from reput.caches import CACHED
+from reput.config.settings import StoreSettings
+from reput.errors import Finding
+from reput.format import commitlog, consumequeue, javastring, names
+from reput.format.commitlog import (
+    QUEUE_ID,
+    QUEUE_OFFSET,
+    SYS_FLAG,
+    TRANSACTION_MASK,
+    TRANSACTION_PREPARED,
+    TRANSACTION_ROLLBACK,
+)
+from reput.log.segments import CommitLog, map_segment
+from reput.replay.part_result import QueueRows, _output, collect
+from reput.replay.placing import QueueOutcome
+from reput.replay.queues import BatchQueues
+from reput.replay.selection import Selection
+from reput.replay.state import QueueState
+from reput.replay.target import Target
+from reput.replay.unit_spill import Queue
+from reput.scan import kernel, output
+from reput.scan.kernel import _GOOD, _frame
+from reput.scan.load import i32, i64, u8
+from reput.scan.reference import Frame, frame
+from reput.scan.rules import Part
+from reput.store.reading import open_file
+
+#: More messages than this aren't looked for in one gap; nor more gaps, nor in more bytes of log.
+_MOST_MISSING, _MOST_GAPS, _MOST_BYTES = 64, 1024, 1 << 32
+
+
+class _Row(NamedTuple):
+    """A unit of a queue: queueOffset, physicalOffset, size in bytes and tagsCode."""
+
+    offset: int
+    position: int
+    size: int
+    tags: int
+
+
+@dataclass(slots=True)
+class Altered:
+    """What of a batch's queues is to be placed otherwise than its records say.
+
+    Attributes:
+        added, taken: units of queues that they get, and physical offsets of those that they lose.
+        breaks: physical offsets at which queues miss messages, though the log isn't damaged there.
+        findings: the messages.
+    """
+
+    added: dict[Queue, list[_Row]] = field(default_factory=dict)
+    taken: dict[Queue, set[int]] = field(default_factory=dict)
+    breaks: dict[Queue, set[int]] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)
+
+    @property
+    def queues(self) -> set[Queue]:
+        """Those that are placed again."""
+        return {*self.added, *self.taken, *self.breaks}
+
+    def breaks_of(self, queue: Queue, breaks: Breaks) -> Breaks:
+        """Where the log isn't whole for a queue."""
+        return breaks._replace(places=sorted([*breaks.places, *self.breaks.get(queue, ())]))
+
+    def put_right(self, rows: Mapping[Queue, QueueRows]) -> dict[Queue, QueueRows]:
+        """The queues' units, in log order, as they were written."""
+        found = dict(rows)
+        for queue, gone in self.taken.items():
+            if queue in found:
+                left = found[queue].only(~np.isin(found[queue].position, [*gone]))
+                found[queue] = left
+        for queue, more in self.added.items():
+            columns = zip(*sorted(more, key=lambda row: row.position), strict=True)
+            new = QueueRows(*(np.array(column, np.int64) for column in columns))  # type: ignore[arg-type]
+            new = new._replace(size=new.size.astype(np.int32))
+            if queue in found:
+                both = QueueRows(*map(np.concatenate, zip(*[found[queue], new], strict=True)))
+                new = both.only_at(np.argsort(both.position, kind="stable"))
+            found[queue] = new
+        return {queue: units for queue, units in found.items() if len(units.offset)}
+
+
+class _Result(Protocol):
+    """What comes of placing a queue."""
+
+    @property
+    def outcome(self) -> QueueOutcome: ...
+
+
+Result = TypeVar("Result", bound=_Result)
+
+
+def in_rounds(
+    target: Target,
+    log: CommitLog,
+    parts: list[Part],
+    queues: BatchQueues,
+    place: Callable[[dict[Queue, QueueState | None], Altered], list[Result]],
+) -> dict[Queue, Result]:
+    """Place a batch's irregular queues, and once more those with altered messages.
+
+    Args:
+        place: places some queues, given with their states before the batch.
+
+    Raises:
+        StoreError: a segment can't be read.
+    """
+    placed: dict[Queue, Result] = {}
+    altered, again = Altered(), queues.irregular()
+    while again:
+        for result in place(again, altered):
+            outcome = result.outcome
+            queues.replace(outcome)
+            placed[outcome.topic, outcome.queue_id] = result
+        if altered.queues:
+            next(iter(placed.values())).outcome.findings.extend(altered.findings)
+            break
+        gaps = [(queue, gap) for queue, result in placed.items() for gap in result.outcome.gaps]
+        altered = find(target, log, parts, gaps, queues.changed())
+        again = queues.before(queue for queue in altered.queues if target.selection.wants_queue(*queue))
+    return placed
+
+
+class _Candidate(NamedTuple):
+    """A record that may be the one which a queue misses: its unit there, the queue that it names."""
+
+    row: _Row
+    named: Queue | None
+    said: str
+
+
+def find(
+    target: Target,
+    log: CommitLog,
+    parts: list[Part],
+    gaps: Iterable[tuple[Queue, Gap]],
+    states: Mapping[Queue, QueueState],
+) -> Altered:
+    """Look for the messages that queues miss in a log that isn't damaged there.
+
+    Args:
+        parts: the batch's, in log order.
+        gaps: where they miss some.
+        states: the queues after the batch.
+
+    Raises:
+        StoreError: a segment can't be read.
+    """
+    result, settings = Altered(), target.settings
+    if settings.entries or settings.remote is not None:
+        return result
+    left, missing = _MOST_BYTES, dict[tuple[Queue, int, Gap], list[_Candidate]]()
+    for queue, gap in [*gaps][:_MOST_GAPS]:
+        left -= gap.before - gap.after
+        if gap.stop - gap.first > _MOST_MISSING or left < 0:
+            continue
+        places = {offset: list[_Candidate]() for offset in range(gap.first, gap.stop)}
+        for one in _candidates(target, log, queue, gap):
+            places[one.row.offset].append(one)
+        missing |= {(queue, offset, gap): found for offset, found in places.items()}
+    named = {one.named for found in missing.values() for one in found if one.named is not None}
+    everything = replace(target, selection=Selection(batch=target.selection.batch))
+    rows = collect(everything, parts, named) if named else {}
+    # What a queue lacks at its beginning may be all but one message of another one, which that misses.
+    for (queue, offset, gap), found in sorted(missing.items(), key=lambda one: one[0][2].first == 0):
+        if queue in result.taken:
+            continue
+        strays = [one for one in found if one.named not in result.added and _is_stray(one, rows, states)]
+        there = _unit_there(settings, log, queue, offset, gap)
+        if len(strays) != 1 and there is not None:
+            strays = [one for one in found if one.row.position == there.row.position] or [there]
+        if len(strays) == 1:
+            result.added.setdefault(queue, []).append(strays[0].row)
+            if strays[0].named is not None:
+                result.taken.setdefault(strays[0].named, set()).add(strays[0].row.position)
+            result.findings.append(_finding(log, queue, strays[0]))
+        if found or there is not None:
+            result.breaks.setdefault(queue, set()).add(gap.before)
+    return result
+
+
+def _candidates(target: Target, log: CommitLog, queue: Queue, gap: Gap) -> Iterator[_Candidate]:
+    topic = np.frombuffer(queue[0].encode("utf-8", "surrogateescape"), np.uint8)
+    v2 = target.settings.dialect.topic_length_v2
+    for segment in log.segments:
+        start, end = max(gap.after, segment.base), min(gap.before, segment.base + segment.length)
+        if start >= end:
+            continue
+        data, found = map_segment(segment.path, segment.length), np.empty(_MOST_MISSING, np.int64)
+        begin, stop = start - segment.base, end - segment.base
+        count = _records(data, segment.base, begin, stop, v2, topic, queue[1], gap.first, gap.stop, found)
+        for at in found[:count].tolist():
+            one = _candidate(target, data, segment.base, at, queue, gap)
+            if one is not None:
+                yield one
+
+
+def _candidate(
+    target: Target, data: NDArray[np.uint8], base: int, at: int, queue: Queue, gap: Gap
+) -> _Candidate | None:
+    """The unit of a record as it was written; None if it had none."""
+    found = frame(data.data, base, at, target.settings.dialect.topic_length_v2)
+    if not isinstance(found, Frame):
+        return None
+    record = bytearray(data[at : at + found.size])
+    queue_id, _flag, offset, _place, sys_flag = struct.unpack_from(">iiqqi", record, QUEUE_ID)
+    topic = bytes(data[slice(*found.topic)])
+    own = offset if gap.first <= offset < gap.stop else gap.first
+    record[found.topic[0] - at : found.topic[1] - at] = queue[0].encode("utf-8", "surrogateescape")
+    struct.pack_into(">i", record, QUEUE_ID, queue[1])
+    struct.pack_into(">q", record, QUEUE_OFFSET, own)
+    struct.pack_into(">i", record, SYS_FLAG, sys_flag & ~TRANSACTION_PREPARED)
+    out, table = _output(), target.table()
+    out.counts.fill(0)
+    rules = target.rules()._replace(index_keys=False, index_tags=False)
+    kernel.scan(np.frombuffer(bytes(record), np.uint8), base + at, 0, 1, rules, table, out)
+    if not out.counts[output.UNITS] or int(out.unit_offset[0]) != own:
+        return None
+    row = _Row(own, base + at, found.size, int(out.unit_tags[0]))
+    name = javastring.utf8(topic)
+    has_unit = not sys_flag & TRANSACTION_PREPARED and target.topic_problem(name) is None
+    named = (name.decode(), queue_id) if has_unit else None
+    said = f"{name.decode()!r}:{queue_id} queueOffset {offset}"
+    return _Candidate(row, named, said if has_unit else f"{said}, type {sys_flag & TRANSACTION_MASK}")
+
+
+def _is_stray(one: _Candidate, rows: Mapping[Queue, QueueRows], states: Mapping[Queue, QueueState]) -> bool:
+    """Whether a record goes on with neither of its neighbours in the queue that it names."""
+    if one.named is None:
+        return True
+    mine = rows.get(one.named)
+    at = [] if mine is None else np.flatnonzero(mine.position == one.row.position).tolist()
+    if mine is None or not at:  # of an earlier batch
+        state = states.get(one.named)
+        return state is not None and state.units == 1 and state.end == one.row.position + one.row.size
+    offset, row = mine.offset, at[0]
+    return not (
+        (row > 0 and offset[row] == offset[row - 1] + 1)
+        or (row + 1 < len(offset) and offset[row + 1] == offset[row] + 1)
+    )
+
+
+def _unit_there(
+    settings: StoreSettings, log: CommitLog, queue: Queue, offset: int, gap: Gap
+) -> _Candidate | None:
+    """The unit in the queue's own file, if it leads to a whole record in the gap."""
+    size = settings.consume_queue_file_size
+    at = offset * consumequeue.UNIT_LENGTH
+    try:
+        fd = open_file(names.queue_file(settings.root, *queue, at - at % size))
+    except OSError:
+        return None
+    try:
+        data = os.pread(fd, consumequeue.UNIT_LENGTH, at % size)
+    finally:
+        os.close(fd)
+    if len(data) < consumequeue.UNIT_LENGTH:
+        return None
+    position, length, tags = struct.unpack(">qiq", data)
+    segment = log.segment_at(position) if gap.after <= position < gap.before else None
+    if segment is None:
+        return None
+    log_data = map_segment(segment.path, segment.length).data
+    found = frame(log_data, segment.base, position - segment.base, settings.dialect.topic_length_v2)
+    if not isinstance(found, Frame) or found.size != length:
+        return None
+    record = commitlog.decode(log_data, position - segment.base)
+    name = javastring.utf8(record.topic).decode()
+    named = (name, record.queue_id)
+    said = f"{name!r}:{record.queue_id} queueOffset {record.queue_offset}"
+    return _Candidate(_Row(offset, position, length, tags), named, said)
+
+
+def _finding(log: CommitLog, queue: Queue, one: _Candidate) -> Finding:
+    segment = log.segment_at(one.row.position) or log.segments[-1]
+    return Finding(
+        kind="altered-message",
+        path=str(segment.path),
+        offset=one.row.position,
+        end=one.row.position + one.row.size,
+        expected=f"{queue[0]}:{queue[1]} queueOffset {one.row.offset}, which that queue misses here",
+        found=one.said,
+        outcome="its unit stands in the queue that misses it",
+        topic=None if one.named is None else one.named[0],
+        queue_id=None if one.named is None else one.named[1],
+        queue_offset=one.row.offset,
+    )
+
+
+@njit(cache=CACHED, nogil=True)
+def _records(data, base, start, end, v2, topic, queue_id, first, stop, found):  # type: ignore[no-untyped-def]
+    """Where records begin that would be of a queue and in [first, stop), but for one byte; how many."""
+    position, count = np.int64(start), 0
+    while position < end and count < len(found):
+        status, size, _h, _b, _bl, name, length, _p, _pl = _frame(data, base, position, len(data), v2, None)
+        if status != _GOOD:
+            break
+        if length == len(topic):
+            transaction = i32(data, position + SYS_FLAG) & TRANSACTION_MASK
+            differ = np.int64(transaction in (TRANSACTION_PREPARED, TRANSACTION_ROLLBACK))
+            differ += _bytes(np.int64(i32(data, position + QUEUE_ID) ^ queue_id) & 0xFFFFFFFF)
+            offset = i64(data, position + QUEUE_OFFSET)
+            if not first <= offset < stop:
+                differ += _bytes(offset ^ first) if stop - first == 1 else 2
+            for at in range(length):
+                if differ > 1:
+                    break
+                if u8(data, name + at) != topic[at]:
+                    differ += 1
+            if differ == 1:
+                found[count] = position
+                count += 1
+        position += size
+    return count
+
+
+@njit(inline="always")
+def _bytes(number):  # type: ignore[no-untyped-def]
+    """How many bytes of a number aren't 0."""
+    count = 0
+    for byte in range(8):
+        if (number >> (8 * byte)) & 0xFF:
+            count += 1
+    return count

@@ -1,0 +1,140 @@
+"""A message whose topic, queue or queueOffset isn't what it was: no unit of another one changes its place."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+from pathlib import Path
+
+import pytest
+
+from reput.diagnosis.check import check
+from reput.diagnosis.finding import COUNTS
+from reput.diagnosis.verdict import Sort
+from reput.format import commitlog, names
+from reput.job.options import RebuildOptions
+from reput.mending.run import Mended, mend
+from reput.verify.plan import VerifyOptions
+from tests.golden.store import GoldenStore
+from tests.rebuilds import broker_conf, golden, overwrite, tree
+
+SEGMENT = 65536
+
+
+class Changed:
+    """A golden store with one changed byte in a message of a queue."""
+
+    def __init__(self, store: GoldenStore, topic: str, queue_id: int, queue_offset: int) -> None:
+        self.store, self.queue_offset = store, queue_offset
+        self.queue = store.root / names.CONSUME_QUEUE / topic / str(queue_id)
+        units = b"".join(path.read_bytes() for path in sorted(self.queue.iterdir()))
+        unit = units[queue_offset * 20 :]
+        self.position, self.size, self.tags = struct.unpack_from(">qiq", unit)
+        segment = store.root / names.COMMIT_LOG / names.offset_name(self.position // SEGMENT * SEGMENT)
+        at = self.position % SEGMENT
+        self.record = segment.read_bytes()[at : at + self.size]
+        self.topic = self.size - 2 - len(commitlog.decode(self.record).properties) - len(topic)
+        self.sound = tree(store.root / names.CONSUME_QUEUE)
+
+    def flip(self, at: int, bits: int) -> None:
+        overwrite(self.store.root, SEGMENT, self.position + at, bytes([self.record[at] ^ bits]))
+
+    @property
+    def options(self) -> RebuildOptions:
+        return RebuildOptions(
+            self.store.root, broker_conf=broker_conf(self.store), rocketmq_version=self.store.version
+        )
+
+    def mended(self) -> Mended:
+        mended = mend(self.options, apply=True)
+        again = check(VerifyOptions(self.store.root, None, broker_conf(self.store), self.store.version))
+        assert again.verdict.sort == mended.now.verdict.sort
+        assert not mend(self.options, apply=True).applied
+        return mended
+
+
+@pytest.fixture
+def changed(tmp_path: Path) -> Changed:
+    return Changed(golden("5.3.3-mixed", tmp_path), "Orders", 0, 124)
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("field", ["topic", "no-utf8", "no-name", "queue", "offset", "prepared"])
+def test_the_queue_is_what_it_was(changed: Changed, field: str, lost: bool) -> None:
+    at, bits = {
+        "topic": (changed.topic + 3, 1),
+        "no-utf8": (changed.topic + 3, 0x80),
+        "no-name": (changed.topic, ord("O") ^ ord("/")),
+        "queue": (commitlog.QUEUE_ID + 1, 4),
+        "offset": (commitlog.QUEUE_OFFSET + 7, 64),
+        "prepared": (commitlog.SYS_FLAG + 3, 4),
+    }[field]
+    changed.flip(at, bits)
+    if lost:
+        shutil.rmtree(changed.store.root / names.CONSUME_QUEUE)
+    mended = changed.mended()
+    assert mended.now.verdict.sort == Sort.START_WITH_LOSS
+    (found,) = [one for one in mended.now.findings if one.kind == "altered-message"]
+    assert (found.effect in COUNTS, found.first) == (True, changed.position)
+    assert found.expected.startswith("Orders:0 queueOffset 124")
+    assert tree(changed.store.root / names.CONSUME_QUEUE) == changed.sound
+
+
+@pytest.fixture
+def twin(tmp_path: Path) -> Changed:
+    """A message that says it is of another queue, and of a place there that the log has two messages for."""
+    store = golden("5.3.3-mixed", tmp_path)
+    queues = store.root / names.CONSUME_QUEUE / "Payments"
+    units = {one: b"".join(path.read_bytes() for path in sorted((queues / one).iterdir())) for one in "12"}
+    mine, other = ([place for place, *_ in struct.iter_unpack(">qiq", units[one]) if place] for one in "12")
+    offset = next(n for n in range(3, 20) if other[n - 1] < mine[n] < other[n + 1])
+    changed = Changed(store, "Payments", 1, offset)
+    changed.flip(commitlog.QUEUE_ID + 3, 1 ^ 2)
+    return changed
+
+
+def test_which_of_two_it_is_is_told_by_the_files(twin: Changed) -> None:
+    mended = twin.mended()
+    assert mended.now.verdict.sort == Sort.START_WITH_LOSS
+    assert tree(twin.store.root / names.CONSUME_QUEUE) == twin.sound
+
+
+def test_without_the_files_the_others_keep_their_places(twin: Changed) -> None:
+    files = sorted(twin.queue.iterdir())
+    before = b"".join(path.read_bytes() for path in files)
+    shutil.rmtree(twin.store.root / names.CONSUME_QUEUE)
+    mended = twin.mended()
+    assert mended.rebuilt is not None
+    assert {"missing-queue-offsets", "repeated-queue-offset"} <= {one.kind for one in mended.rebuilt.findings}
+    now = b"".join(path.read_bytes() for path in files)
+    at = twin.queue_offset * 20
+    assert now[:at] + now[at + 20 :] == before[:at] + before[at + 20 :]
+    assert now[at : at + 20] == before[at + 20 : at + 40], "the next unit stands there, too"
+
+
+def test_what_the_queue_has_stays_where_more_than_a_byte_changed(changed: Changed) -> None:
+    for at in range(6):
+        changed.flip(changed.topic + at, 0x15)
+    mended = changed.mended()
+    assert mended.now.verdict.sort == Sort.START_WITH_LOSS
+    assert tree(changed.store.root / names.CONSUME_QUEUE) == changed.sound
+
+
+@pytest.mark.parametrize("why", ["alone", "with-another", "all"])
+def test_the_tags_of_a_unit_are_kept_where_the_message_has_lost_them(tmp_path: Path, why: str) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    all_of_them = (Changed(store, "Orders", 0, offset) for offset in range(100, 200))
+    changed = next(one for one in all_of_them if b"TAGS\x01" in one.record)
+    changed.flip(changed.record.rindex(b"TAGS\x01") + 3, 1)
+    root = changed.store.root / names.CONSUME_QUEUE
+    if why == "with-another":  # of the same queue, so that it is made anew
+        path = sorted(changed.queue.iterdir())[0]
+        path.write_bytes(path.read_bytes()[:3] + b"\1" + path.read_bytes()[4:])
+    elif why == "all":
+        (root / "Payments").rename(changed.store.root / "away")
+    before = check(VerifyOptions(changed.store.root, None, broker_conf(changed.store), "5.3.3"))
+    (found,) = [one for one in before.findings if one.cause == "tags-lost"]
+    assert (found.kind, found.first) == ("wrong-unit", changed.queue_offset)
+    mended = changed.mended()
+    assert mended.now.verdict.sort == Sort.START_WITH_LOSS
+    assert tree(root) == changed.sound
