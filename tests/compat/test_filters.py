@@ -16,14 +16,15 @@ import pytest
 from reput.config.dialect import dialect
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.bitmaps import TopicFilters, bit_map
+from reput.filter.bitmaps import TopicFilters
 from reput.filter.bloom import BloomFilter
 from reput.filter.consumers import load
-from reput.filter.expression import EvaluationError, evaluate
+from reput.filter.expression import EvaluationError
 from reput.filter.grammar import NotAnExpressionError, parse
 from reput.format import javastring, properties
 from tests.compat.filters import JavaFilters
 from tests.compat.jvm import Jvm
+from tests.slow_filter import bit_map, evaluate
 
 pytestmark = pytest.mark.compat
 

@@ -16,14 +16,15 @@ import pytest
 from reput.config.dialect import dialect
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.bitmaps import TopicFilters, bit_map
+from reput.filter.bitmaps import TopicFilters
 from reput.filter.bloom import BloomFilter
 from reput.filter.consumers import ConsumerFilters, load
-from reput.filter.expression import EvaluationError, Value, evaluate
+from reput.filter.expression import EvaluationError, Value
 from reput.filter.grammar import MOST_NESTED, NotAnExpressionError, TooDeepError, parse
 from reput.filter.javavalue import NumberFormatError, compare_doubles, double, integer, units_of
 from reput.format import commitlog, properties
 from tests.golden.store import FILTERED, unpack
+from tests.slow_filter import bit_map, evaluate
 
 BLOOM = BloomFilter.create(FilterSettings())
 
