@@ -174,7 +174,7 @@ def _take(
             return Status.BAD_INNER_BATCH
 
     message = _Message(
-        base + position, record.record_size, queue_id, queue_offset, timestamp, tags_code, values
+        base + position, record.size - record.header, queue_id, queue_offset, timestamp, tags_code, values
     )
     transaction = sys_flag & commitlog.TRANSACTION_MASK
     if transaction in (commitlog.TRANSACTION_NONE, commitlog.TRANSACTION_COMMIT):
@@ -185,7 +185,7 @@ def _take(
         _put_keys(message, topic_name, rules, out)
     counts = out.counts
     counts[output.MESSAGES] += 1
-    counts[output.BYTES] += record.record_size
+    counts[output.BYTES] += record.size - record.header
     counts[output.LAST_TIMESTAMP] = timestamp
     counts[output.LAST_POSITION] = message.position
     return None

@@ -205,7 +205,7 @@ def _records_of(base: int, data: np.ndarray) -> list[tuple[int, int, int]]:
             behind = reference.frame(view, base, position + here.size, True, True)
             if isinstance(behind, Frame) or behind is Status.BLANK or has_stored_crc(view, here.record):
                 record = commitlog.decode(view, here.record)
-                found.append((here.record, here.record_size, record.store_timestamp))
+                found.append((here.record, here.size - here.header, record.store_timestamp))
                 position += here.size
                 continue
             here = Status.BAD_CRC

@@ -35,11 +35,6 @@ class Frame:
         """Position of the record's first byte."""
         return self.position + self.header
 
-    @property
-    def record_size(self) -> int:
-        """Bytes of the record."""
-        return self.size - self.header
-
 
 def frame(
     data: memoryview, base: int, position: int, topic_length_v2: bool, entries: bool = False
