@@ -90,7 +90,7 @@ matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start o
 
 .PHONY: notebooks
 notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outputs and the pictures of docs/images
-	$(VENV)/bin/python -m reput.explore.execute --pictures docs/images notebooks/*.ipynb
+	PYTHONPATH=. $(VENV)/bin/python -m tests.execute_notebooks --pictures docs/images notebooks/*.ipynb
 
 .PHONY: cluster
 cluster: install ## broker, producer, Spark master, two workers and a tail, on this machine (STORE=DIR: a rebuild)

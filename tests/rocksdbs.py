@@ -11,6 +11,7 @@ from rocksdict import BlockBasedOptions, Options, Rdict
 
 from reput.format import rocksdbconfig
 from reput.format.rocksdbconfig import DataVersion, QueueOf, Table
+from tests import encoders
 
 Entries = Mapping[bytes, bytes]
 
@@ -93,17 +94,17 @@ def settings(
     else:
         found: dict[bytes, bytes] = {}
         for table in Table:
-            found[rocksdbconfig.version_key(table)] = rocksdbconfig.encode_version(
+            found[rocksdbconfig.version_key(table)] = encoders.encode_version(
                 DataVersion(counter or 0, timestamp)
             )
         for kind, table in (("topics", Table.TOPICS), ("groups", Table.GROUPS)):
             for name, one in values[kind].items():
-                found[rocksdbconfig.encode_name(table, name.encode())] = rocksdbconfig.encode_json(one)
+                found[encoders.encode_name(table, name.encode())] = encoders.encode_json(one)
         for key, queues in (offsets or {}).items():
             topic, _, group = key.partition("@")
             for queue, offset in queues.items():
                 of = QueueOf(group.encode(), topic.encode(), queue)
-                found[rocksdbconfig.encode_queue(Table.OFFSETS, of)] = rocksdbconfig.encode_offset(offset)
+                found[encoders.encode_queue(Table.OFFSETS, of)] = encoders.encode_offset(offset)
         write(config / rocksdbconfig.V2, {"default": found}, flush=False)
     return config
 

@@ -1,6 +1,6 @@
 """What a commit log, a queue and an index file hold, one record after the other: slow, to compare with.
 
-The commit log is gone over by :mod:`reput.scan.reference`, and around damage by :mod:`reput.scan.extent`;
+The commit log is gone over by :mod:`tests.slow_scan`, and around damage by :mod:`reput.scan.extent`;
 queues and index files by their formats alone.
 """
 
@@ -20,6 +20,7 @@ from reput.scan.reference import Frame
 from reput.scan.rules import Rules
 from reput.scan.status import Remark, Status
 from reput.scan.table import QueueTable
+from tests import slow_scan
 
 #: ("row", physicalOffset, end), ("damage", kind, offset, end, taken), ("blank" or "unwritten", offset)
 Event = tuple[object, ...]
@@ -127,7 +128,7 @@ def _scan(
     array: np.ndarray, base: int, at: int, rules: Rules, accept: int = -1
 ) -> tuple[Status, list[Remark]]:
     out = output.output(units=1, keys=1)
-    status = reference.scan(array, base, at, at + 1, rules, QueueTable(), out, accept=accept).status
+    status = slow_scan.scan(array, base, at, at + 1, rules, QueueTable(), out, accept=accept).status
     return status, [Remark(int(kind)) for kind in out.remark_kind[: int(out.counts[output.REMARKS])]]
 
 

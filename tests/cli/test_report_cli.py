@@ -113,7 +113,7 @@ def test_hostile_names_steer_no_terminal(reput: Command, tmp_path: Path) -> None
         ([], "where the page goes is not clear"),
         (["-o", "store/report.html"], "a report isn't written into the store"),
         (["-o", "other.txt"], "there is a file already, and it is no report"),
-        (["-o", "gone/report.html"], "the directory of the report isn't there"),
+        (["-o", "gone/report.html"], "the directory isn't there"),
     ],
 )
 def test_refusals(

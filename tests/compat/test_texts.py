@@ -29,6 +29,7 @@ from tests.compat.jvm import Jvm
 from tests.compat.message import Message
 from tests.compat.workloads import SMALL_FILES
 from tests.local import Store, kinds, rebuild_locally, tree
+from tests.slow_scan import is_blank
 from tests.stores import LogWriter
 
 pytestmark = pytest.mark.compat
@@ -48,7 +49,7 @@ def test_each_char_is_a_digit_or_white_space_where_java_says_so() -> None:
         if 0xD800 <= unit < 0xE000:
             continue  # no bytes become this
         text = chr(unit).encode()
-        assert (javastring.parse_integer(text, 32), javastring.is_blank(text)) == (digit, blank), hex(unit)
+        assert (javastring.parse_integer(text, 32), is_blank(text)) == (digit, blank), hex(unit)
         array = np.frombuffer(text, np.uint8)
         number, value = kernel._integer(array, 0, len(text), 64)
         assert (int(value) if number else None) == digit, hex(unit)

@@ -12,11 +12,12 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.log import walk, walk_kernel
-from reput.scan import kernel, output, reference
+from reput.scan import kernel, output
 from reput.scan.frames import FrameWalk, frames, has_stored_crc
 from reput.scan.rules import Rules, rules
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
+from tests import slow_scan
 from tests.fuzz.guarded import guarded
 from tests.property.test_scan import columns, queues, topics
 
@@ -43,10 +44,10 @@ def scan_alike(settings: StoreSettings, base: int, data: bytes) -> list[str]:
     stops: list[str] = []
     plain = np.frombuffer(data, np.uint8)
     find = lru_cache(None)(
-        lambda start: reference.find_record(plain, base, start, len(data), usual.topic_length_v2)
+        lambda start: slow_scan.find_record(plain, base, start, len(data), usual.topic_length_v2)
     )
     for switches in (usual, usual._replace(check_crc=False)):
-        slow = scan(reference, settings, base, plain, switches, find)
+        slow = scan(slow_scan, settings, base, plain, switches, find)
         for at_end in (True, False):
             fast = scan(kernel, settings, base, guarded(data, at_end=at_end), switches)
             if fast != slow:
@@ -97,7 +98,7 @@ def _walk_alike(
     v2, view = settings.dialect.topic_length_v2, memoryview(data)
     plain = np.frombuffer(data, np.uint8)
     for start in starts:
-        _same("walk", kernel.walk, reference.walk, memory, plain, base, start, len(data), v2)
+        _same("walk", kernel.walk, slow_scan.walk, memory, plain, base, start, len(data), v2)
         fast = walk_kernel.walk(memory, base, start, 0, v2, 0, _MANY)
         if fast != walk.walk(view, base, start, 0, v2, 0, _MANY):
             raise DisagreementError(f"walk of the log's tail from {start}")
@@ -124,7 +125,7 @@ def _starts(base: int, data: NDArray[np.uint8], v2: bool, find: Callable[[int], 
     start = 0
     while 0 <= start < len(data):
         yield start
-        stop = reference.walk(data, base, start, len(data), v2)
+        stop = slow_scan.walk(data, base, start, len(data), v2)
         start = find(stop.position + 1)
 
 

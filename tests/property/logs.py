@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from reput.format import commitlog, dledger, properties
 from reput.format.commitlog import Record
+from tests import encoders
 
 # Lone and cut UTF-8 sequences, surrogates, characters beyond the BMP: what Java replaces and how.
 _ODD_BYTES = [
@@ -122,9 +123,9 @@ def lay_out_entries(log: list[tuple[Record, bool]], base: int, blank: bool, zero
             data += commitlog.encode(replace(record, physical_offset=place))
         else:
             body = commitlog.encode(replace(record, physical_offset=place + dledger.HEADER_LENGTH))
-            data += dledger.encode_header(body, index, 7, place) + body
+            data += encoders.entry_header(body, index, 7, place) + body
     if blank:
-        data += dledger.encode_blank(40)
+        data += encoders.entry_blank(40)
     return bytes(data) + bytes(zeros)
 
 

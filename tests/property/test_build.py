@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from reput.build import index, units
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader, file_length
 from reput.scan import output
+from tests import slow_build
 from tests.quick import examples
 
 _int64 = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -23,7 +24,7 @@ def test_units_pack_alike(rows: list[tuple[int, int, int, int, int]]) -> None:
         for column, value in zip(columns, row, strict=True):
             column[at] = value
     out.counts[output.UNITS] = len(rows)
-    fast, slow = units.pack(out, 5), units.pack_slowly(out, 5)
+    fast, slow = units.pack(out, 5), slow_build.pack_units(out, 5)
     assert fast.data.tobytes() == slow.data.tobytes()
     assert [(q, o, bytes(d)) for q, o, d in fast.runs()] == [(q, o, bytes(d)) for q, o, d in slow.runs()]
 
@@ -90,7 +91,7 @@ def _all_files_slowly(rows: index.KeyRows, slots: int, entries: int) -> list[byt
     file[:HEADER_LENGTH] = IndexHeader().encode()
     skip = 0
     while len(rows.position):
-        put = index.put_slowly(file, rows, skip, slots, entries)
+        put = slow_build.put_keys(file, rows, skip, slots, entries)
         rows, skip = _rest(rows, put.rows, put.keys + skip)
         if len(rows.position):
             files.append(bytes(file))

@@ -12,16 +12,18 @@ from hypothesis import strategies as st
 
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.bitmaps import TopicFilters, bit_map
+from reput.filter.bitmaps import TopicFilters
 from reput.filter.blocks import ERROR, FALSE, TRUE, UNKNOWN, BlockEvaluator
 from reput.filter.bloom import BloomFilter
-from reput.filter.columns import columns, reference
+from reput.filter.columns import columns
 from reput.filter.consumers import ConsumerFilter, load
-from reput.filter.expression import EvaluationError, Node, evaluate
+from reput.filter.expression import EvaluationError, Node
 from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
 from reput.format import javastring, properties
+from tests import slow_filter
 from tests.property.test_parsers import any_of
 from tests.quick import examples
+from tests.slow_filter import bit_map, evaluate, positions
 
 BLOOM = BloomFilter.create(FilterSettings())
 NAMES = ("a", "b", "TAGS")
@@ -114,7 +116,7 @@ def test_a_block_has_the_bit_maps_of_its_messages(
     conditions: list[Node | None], records: list[bytes]
 ) -> None:
     filters = [
-        ConsumerFilter(f"g{number}", None, condition, None, BLOOM.positions(f"g{number}", "t"))
+        ConsumerFilter(f"g{number}", None, condition, None, positions(BLOOM, f"g{number}", "t"))
         for number, condition in enumerate(conditions)
     ]
     maps = TopicFilters(filters, BLOOM).of_records(*block(records))
@@ -127,7 +129,7 @@ def test_a_block_has_the_bit_maps_of_its_messages(
 @settings(max_examples=examples(100))
 @given(st.lists(RECORDS, max_size=40))
 def test_columns_hold_what_the_records_say(records: list[bytes]) -> None:
-    expected = reference(records, NAMES)
+    expected = slow_filter.columns(records, NAMES)
     found = columns(*block(records), NAMES)
     for name in NAMES:
         assert found[name].values == expected[name].values

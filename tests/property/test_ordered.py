@@ -14,6 +14,7 @@ from reput.scan import kernel, output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
+from tests import slow_build
 from tests.property.logs import segments
 from tests.quick import examples
 
@@ -80,13 +81,13 @@ def test_units_of_consumequeue_ext(
     start: int, count: int, width: int, file_size: int, random: object
 ) -> None:
     fast = ext.lay_out(start, count, 20 + width, file_size)
-    slow = ext.lay_out_slowly(start, count, 20 + width, file_size)
+    slow = slow_build.lay_out_ext(start, count, 20 + width, file_size)
     tags = np.arange(count, dtype=np.int64) - 5
     assert (fast.end, fast.marks) == (slow.end, slow.marks)
     assert fast.addresses(tags).tolist() == slow.addresses(tags).tolist()
     bit_maps = np.arange(count * width).astype(np.uint8).reshape(count, width)
     images = []
-    for layout, pack in ((fast, ext.pack), (slow, ext.pack_slowly)):
+    for layout, pack in ((fast, ext.pack), (slow, slow_build.pack_ext)):
         image = bytearray(layout.end + file_size)
         for place, data in pack(layout, tags, tags + 7, bit_maps):
             image[place : place + len(data)] = data
@@ -95,7 +96,7 @@ def test_units_of_consumequeue_ext(
 
 
 def test_a_unit_that_is_too_long_is_not_stored() -> None:
-    for lay_out in (ext.lay_out, ext.lay_out_slowly):
+    for lay_out in (ext.lay_out, slow_build.lay_out_ext):
         layout = lay_out(40, 3, 0x8000, 1 << 20)
         assert (layout.end, layout.runs, layout.marks) == (40, [], [])
         assert layout.addresses(np.array([7, 8, 9])).tolist() == [7, 8, 9]
@@ -121,7 +122,7 @@ def test_units_of_a_batch_queue(rows: list[tuple[int, ...]]) -> None:
     kinds = (np.int64, np.int32, np.int64, np.int64, np.int64, np.int16)
     columns = [np.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
     given_rows = BatchRows(*columns)
-    assert batch.pack(given_rows) == batch.pack_slowly(given_rows)
+    assert batch.pack(given_rows) == slow_build.pack_batch(given_rows)
     left = list(zip(*given_rows.dispatched(), strict=True))
     assert left == [row for row in rows if row[4] >= 0 and row[5] >= 0]
 

@@ -56,7 +56,7 @@ from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
 from reput.watch.note import RunNote, TableNote
-from tests import rocksdbs
+from tests import encoders, rocksdbs
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike
 from tests.golden.store import unpack
@@ -134,7 +134,7 @@ def test_batches_are_messages_or_none(data: bytes) -> None:
     answered(lambda: innerbatch.decode(data), ValueError)
 
 
-ENTRY = dledger.encode_header(RECORD, 3, 1, 500) + RECORD
+ENTRY = encoders.entry_header(RECORD, 3, 1, 500) + RECORD
 
 
 @settings(max_examples=examples(200))
@@ -157,7 +157,7 @@ def test_what_is_committed_is_known_or_refused(place: Path, checkpoint: bytes, l
     answered(lambda: committed.end_of([(str(place / "entries"), 500, len(log))], 2))
 
 
-SETTING = rocksdbconfig.encode_queue(rocksdbconfig.Table.OFFSETS, rocksdbconfig.QueueOf(b"g", b"t", 3))
+SETTING = encoders.encode_queue(rocksdbconfig.Table.OFFSETS, rocksdbconfig.QueueOf(b"g", b"t", 3))
 
 
 @settings(max_examples=examples(300))
@@ -174,9 +174,9 @@ def test_settings_in_rocksdb_are_known_or_refused(data: bytes) -> None:
 
 
 @settings(max_examples=examples(15))
-@given(any_of(SETTING), any_of(rocksdbconfig.encode_json(b'{"counter":3}')))
+@given(any_of(SETTING), any_of(encoders.encode_json(b'{"counter":3}')))
 @example(rocksdbconfig.version_key(rocksdbconfig.Table.TOPICS), b"1")
-@example(rocksdbconfig.encode_name(rocksdbconfig.Table.TOPICS, b"t"), b"\x01[]")
+@example(encoders.encode_name(rocksdbconfig.Table.TOPICS, b"t"), b"\x01[]")
 def test_a_database_of_settings_is_read_or_refused(place: Path, key: bytes, value: bytes) -> None:
     shutil.rmtree(config := place / "config", ignore_errors=True)
     for name, families in (("rdb", {"default": {key: value}}), ("topics", {"default": {key: value}})):

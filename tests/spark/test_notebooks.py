@@ -16,8 +16,8 @@ from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
 from reput.errors import ReputError
-from reput.explore.execute import Kernel, cleaned, digest, is_stale, picture
 from tests.conftest import LIB
+from tests.execute_notebooks import Kernel, cleaned, digest, is_stale, picture
 
 DIRECTORY = LIB.parent / "notebooks"
 NOTEBOOKS = ("fleet", "incident", "latency", "offsets")

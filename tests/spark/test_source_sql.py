@@ -14,8 +14,8 @@ import pytest
 from reput.errors import SettingsError
 from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.source import INDEX, NAME, QUEUES, read, register
-from reput.source.read_statistics import total
 from tests.golden.store import GoldenStore, unpack
+from tests.sources import total
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

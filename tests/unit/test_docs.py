@@ -26,7 +26,7 @@ from reput.format import (
     javastring,
     properties,
 )
-from tests import pages
+from tests import encoders, pages
 from tests.golden.store import GoldenStore, read_dump, unpack
 
 ROOT = Path(__file__).parents[2]
@@ -267,10 +267,10 @@ def test_dledger_example_by_decoder(reader: Reader) -> None:
     assert at == start + dledger.HEADER_LENGTH
     assert record.physical_offset == base + at == int(values["pos"]) + dledger.HEADER_LENGTH
     body = commitlog.encode(record)
-    header = dledger.encode_header(body, int(values["index"]), int(values["term"]), base + start)
+    header = encoders.entry_header(body, int(values["index"]), int(values["term"]), base + start)
     assert header + body == data[start : start + size]
     left = int(blank[1].value)
-    assert dledger.encode_blank(left)[:8] == data[blank[0].offset : blank[0].offset + 8]
+    assert encoders.entry_blank(left)[:8] == data[blank[0].offset : blank[0].offset + 8]
     assert blank[0].offset + left == len(data)
 
 
@@ -311,7 +311,7 @@ def test_consumequeueext_example_by_decoder(reader: Reader) -> None:
         size, tags, timestamp, _width = fields[at : at + 4]
         number = int(size.name.split()[1])
         assert size.offset == number * length
-        unit = consumequeueext.unit(int(tags.value), int(timestamp.value))
+        unit = encoders.ext_unit(int(tags.value), int(timestamp.value))
         assert unit == data[size.offset : size.offset + length]
         queue = (reader.root(example) / example.file.replace("consumequeue_ext", "consumequeue")).read_bytes()
         found = consumequeue.UNIT.unpack_from(queue, number * consumequeue.UNIT_LENGTH)
@@ -328,7 +328,7 @@ def test_batchconsumequeue_example_by_decoder(reader: Reader) -> None:
     for number in range(len(example.fields) // 8):
         values = [int(one.value) for one in example.fields[8 * number : 8 * number + 8]]
         assert values[-2:] == [batchconsumequeue.NOT_COMPACTED, 0]
-        assert batchconsumequeue.unit(*values[:-2]) == data[number * length : (number + 1) * length]
+        assert encoders.batch_unit(*values[:-2]) == data[number * length : (number + 1) * length]
 
 
 def test_indexfile_example_by_decoder(reader: Reader) -> None:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH, unit
+from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
 
 _UNIT = np.dtype(FIELDS)
 
@@ -48,11 +48,6 @@ def pack(rows: BatchRows) -> bytes:
     packed["compacted"] = NOT_COMPACTED
     packed["reserved"] = 0
     return packed.tobytes()
-
-
-def pack_slowly(rows: BatchRows) -> bytes:
-    """What :func:`pack` does, one unit at a time."""
-    return b"".join(unit(*(int(column[row]) for column in rows)) for row in range(len(rows.position)))
 
 
 def units_fit(file_size: int) -> bool:

@@ -20,7 +20,6 @@ from reput.format.consumequeueext import (
     MAX_UNIT_LENGTH,
     TRIES,
     address,
-    unit,
 )
 
 
@@ -87,25 +86,6 @@ def lay_out(start: int, count: int, unit_length: int, file_size: int) -> ExtLayo
     return layout
 
 
-def lay_out_slowly(start: int, count: int, unit_length: int, file_size: int) -> ExtLayout:
-    """What :func:`lay_out` does, one unit at a time; its runs hold one unit each."""
-    layout = ExtLayout(start, unit_length)
-    for number in range(count):
-        if unit_length > MAX_UNIT_LENGTH or layout.end + unit_length > MAX_PLACE:
-            continue
-        for _ in range(TRIES):
-            wrote = layout.end % file_size
-            if unit_length <= file_size - wrote - END_BLANK:
-                layout.runs.append((layout.end, number, number + 1))
-                layout.end += unit_length
-                break
-            if file_size - wrote < len(END_MARK):
-                break
-            layout.marks.append(layout.end)
-            layout.end += file_size - wrote
-    return layout
-
-
 def pack(
     layout: ExtLayout,
     tags: NDArray[np.int64],
@@ -128,21 +108,5 @@ def pack(
         packed["width"] = width
         packed["bit_map"] = bit_maps[first:stop]
         yield place, packed.tobytes()
-    for place in layout.marks:
-        yield place, END_MARK
-
-
-def pack_slowly(
-    layout: ExtLayout,
-    tags: NDArray[np.int64],
-    timestamps: NDArray[np.int64],
-    bit_maps: NDArray[np.uint8],
-) -> Iterator[tuple[int, bytes]]:
-    """What :func:`pack` does, one unit at a time."""
-    for place, first, stop in layout.runs:
-        units = (
-            unit(int(tags[row]), int(timestamps[row]), bit_maps[row].tobytes()) for row in range(first, stop)
-        )
-        yield place, b"".join(units)
     for place in layout.marks:
         yield place, END_MARK

@@ -5,7 +5,6 @@ Source: ``IndexFile.putKey``, ``IndexService.buildIndex`` (rocketmq-all-4.9.7, 5
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,12 +13,8 @@ from numpy.typing import NDArray
 
 from reput.caches import CACHED
 from reput.format.indexfile import (
-    ENTRY_LENGTH,
-    HEADER_LENGTH,
     MAX_TIME_DIFF,
-    SLOT_LENGTH,
     IndexHeader,
-    time_diff,
 )
 from reput.scan.load import swapped_u32
 
@@ -85,54 +80,6 @@ def put_keys(
     return Put(IndexHeader(*state.tolist()), words.view(np.uint8), int(done_rows), int(done_keys))
 
 
-def put_slowly(file: bytearray, rows: KeyRows, skip: int, max_hash_slot_num: int, max_index_num: int) -> Put:
-    """What :func:`put_keys` does, on the bytes of a whole file, one key at a time."""
-    header = IndexHeader.decode(bytes(file[:HEADER_LENGTH]))
-    first_entry = HEADER_LENGTH + max_hash_slot_num * SLOT_LENGTH
-    start = first_entry + header.index_count * ENTRY_LENGTH
-    keys = -skip
-    done_rows = 0
-    hashes = iter(rows.key_hash.tolist())
-    for position, timestamp, count in zip(
-        rows.position.tolist(), rows.timestamp.tolist(), rows.keys.tolist(), strict=True
-    ):
-        for _ in range(count):
-            if keys >= 0 and header.index_count >= max_index_num:
-                break
-            keys += 1
-            key_hash = next(hashes)
-            if keys <= 0:
-                continue
-            slot = HEADER_LENGTH + key_hash % max_hash_slot_num * SLOT_LENGTH
-            previous = int.from_bytes(file[slot : slot + SLOT_LENGTH], "big")
-            entry = first_entry + header.index_count * ENTRY_LENGTH
-            file[entry : entry + ENTRY_LENGTH] = b"".join(
-                (
-                    key_hash.to_bytes(4, "big"),
-                    position.to_bytes(8, "big"),
-                    time_diff(timestamp, header.begin_timestamp).to_bytes(4, "big"),
-                    previous.to_bytes(4, "big"),
-                )
-            )
-            file[slot : slot + SLOT_LENGTH] = header.index_count.to_bytes(4, "big")
-            if header.index_count <= 1:
-                header = replace(header, begin_timestamp=timestamp, begin_physical_offset=position)
-            header = replace(
-                header,
-                slot_count=header.slot_count + (previous == 0),
-                index_count=header.index_count + 1,
-                end_timestamp=timestamp,
-                end_physical_offset=position,
-            )
-        else:
-            done_rows += 1
-            continue
-        break
-    file[:HEADER_LENGTH] = header.encode()
-    end = first_entry + header.index_count * ENTRY_LENGTH
-    return Put(header, np.frombuffer(bytes(file[start:end]), np.uint8), done_rows, max(keys, 0))
-
-
 @njit(cache=CACHED, nogil=True, _nrt=False)
 def rebuild_slots(key_hash, slots, first_ordinal):  # type: ignore[no-untyped-def]
     """Set ``slots`` (int32[slots]) as putting ``key_hash`` (int32[keys]) from ``first_ordinal`` on does."""
@@ -161,7 +108,7 @@ def _put(state, slots, position, timestamp, keys, key_hash, skip, words, room): 
             taken = np.int64(room - put)
         skipped = np.int64(0)
         for _ in range(taken):
-            # It overflows as in Java: see reput.format.indexfile.time_diff.
+            # It overflows as in Java: a time far enough below 0 counts as one far ahead.
             difference = time - begin_time
             if begin_time <= 0 or difference < 0:
                 difference = np.int64(0)

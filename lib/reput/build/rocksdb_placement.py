@@ -102,40 +102,6 @@ def keep(
     return Kept(row_of, offset_of, last, oddities, hidden)
 
 
-def keep_slowly(
-    offset: NDArray[np.int64],
-    position: NDArray[np.int64],
-    size: NDArray[np.int32],
-    breaks: Breaks,
-    *,
-    from_zero: bool,
-) -> dict[int, int]:
-    """The row of each place that :func:`keep` gives a unit to, one message at a time."""
-    unproven = giving_way(offset, is_unproven(position, breaks))
-    rows = [row for row in range(len(offset)) if not unproven[row]]
-    for number in range(len(rows) - 1, 0, -1):
-        here = int(offset[rows[number]])
-        follows = number + 1 < len(rows) and int(offset[rows[number + 1]]) == 1
-        if here == 0 and follows and int(offset[rows[number - 1]]) >= 0:
-            restarted, rows = True, rows[number:]
-            break
-    else:
-        restarted = False
-    places = {int(offset[row]): row for row in rows}
-    before, end = -1, 0
-    is_first = True
-    for place in sorted(places, key=lambda place: place & (1 << 64) - 1):
-        row = places[place]
-        missing = place - before - 1
-        if is_first and (not from_zero or restarted):
-            missing = 0
-        room = (int(position[row]) - end) // MIN_RECORD_LENGTH
-        if 0 < missing <= room and any(end <= each <= int(position[row]) for each in breaks.places):
-            places.update(dict.fromkeys(range(before + 1, place), row))
-        before, end, is_first = place, int(position[row]) + int(size[row]), False
-    return places
-
-
 def _restarted(offset: NDArray[np.int64]) -> int:
     """The row with which the newest incarnation of a queue begins; 0 for the first."""
     begins = np.flatnonzero((offset[1:-1] == 0) & (offset[2:] == 1) & (offset[:-2] >= 0)) + 1

@@ -15,8 +15,6 @@ from numpy.typing import NDArray
 
 from reput.format import rocksdbqueue
 
-_VALUE = np.dtype(rocksdbqueue.UNIT_FIELDS)
-
 
 class UnitRows(NamedTuple):
     """Units of several queues.
@@ -53,18 +51,6 @@ def pack(prefixes: Sequence[bytes], rows: UnitRows) -> NDArray[np.uint8]:
     return packed.view(np.uint8).reshape(len(packed), row.itemsize)
 
 
-def pack_slowly(prefixes: Sequence[bytes], rows: UnitRows) -> NDArray[np.uint8]:
-    """What :func:`pack` does, one unit at a time."""
-    data = []
-    for row in range(len(rows.queue)):
-        offset = rocksdbqueue.unit_key(b"", 0, int(rows.offset[row]))[-8:]
-        data.append(prefixes[rows.queue[row]] + offset)
-        fields = (rows.position, rows.size, rows.tags, rows.timestamp)
-        data.append(rocksdbqueue.unit_value(*(int(column[row]) for column in fields)))
-    width = len(prefixes[0]) + 8 + rocksdbqueue.UNIT_LENGTH
-    return np.frombuffer(b"".join(data), np.uint8).reshape(-1, width)
-
-
 def pairs(block: NDArray[np.uint8]) -> Iterator[tuple[Any, ...]]:
     """(key, value) of each row of a block of units, as bytes."""
     key = block.shape[1] - rocksdbqueue.UNIT_LENGTH
@@ -79,8 +65,3 @@ def unpack(block: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], UnitRows]:
     fields = [(name, np.int32 if name == "size" else np.int64) for name in UnitRows._fields[1:]]
     columns: list[NDArray[Any]] = [given[name].astype(kind) for name, kind in fields]
     return given["prefix"], UnitRows(np.zeros(len(given), np.int64), *columns)
-
-
-def values(data: bytes) -> NDArray[Any]:
-    """The values of units one after the other as an array, its fields big-endian."""
-    return np.frombuffer(data, _VALUE)

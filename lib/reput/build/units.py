@@ -13,7 +13,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
-from reput.format.consumequeue import UNIT_LENGTH, unit
+from reput.format.consumequeue import UNIT_LENGTH
 from reput.scan.load import swapped_u32
 from reput.scan.output import UNITS, OutputArrays
 
@@ -81,23 +81,6 @@ def pack_columns(units: UnitColumns, queues: int) -> PackedUnits:
     """Pack units over ``queues`` queues."""
     words, starts, first = _pack(*units, queues)
     return PackedUnits(words.view(np.uint8), starts, first)
-
-
-def pack_slowly(out: OutputArrays, queues: int) -> PackedUnits:
-    """What :func:`pack` does, one unit at a time."""
-    grouped: list[list[int]] = [[] for _ in range(queues)]
-    for row in range(int(out.counts[UNITS])):
-        grouped[out.unit_queue[row]].append(row)
-    data = b"".join(
-        unit(int(out.unit_position[row]), int(out.unit_size[row]), int(out.unit_tags[row]))
-        for rows in grouped
-        for row in rows
-    )
-    return PackedUnits(
-        np.frombuffer(data, np.uint8),
-        np.cumsum([0, *map(len, grouped)], dtype=np.int64),
-        np.array([int(out.unit_offset[rows[0]]) if rows else 0 for rows in grouped], np.int64),
-    )
 
 
 def by_queue(out: OutputArrays, queues: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

@@ -279,14 +279,10 @@ def _again(store: Path, proofs: Path, *, alone: bool, everything: bool, digests:
     return Again(None, everything, digests)
 
 
-def check_lines(found: Diagnosis, *, steps: bool = True) -> Iterator[str]:
-    """A diagnosis, for people.
-
-    Args:
-        steps: with what to do next.
-    """
+def check_lines(found: Diagnosis) -> Iterator[str]:
+    """A diagnosis, for people."""
     yield found.verdict.text
-    yield from step_lines((), found.next_steps if steps else ())
+    yield from step_lines((), found.next_steps)
     yield from step_lines(found.not_read, ())
     yield from settings_lines(found.settings.basis)
     yield from _state(found)

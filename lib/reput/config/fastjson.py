@@ -9,6 +9,14 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+from reput.errors import SettingsError
+from reput.store.reading import read_file
+
+T = TypeVar("T")
 
 # A string is passed over as a whole: what looks like a key in it is none.
 _STRING_OR_KEY = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.ASCII | re.DOTALL)
@@ -30,3 +38,37 @@ def parse(data: bytes) -> object:
 
 def _quoted(found: re.Match[str]) -> str:
     return found[0] if found[2] is None else f'{found[1]}"{found[2]}"'
+
+
+def of_either(
+    path: Path,
+    what: str,
+    take: Callable[[bytes, Path], T],
+    absent: tuple[type[OSError], ...] = (FileNotFoundError,),
+) -> T | None:
+    """What a file says, or the ``.bak`` beside it (``ConfigManager.load``); None when neither holds a byte.
+
+    Args:
+        what: is in it, for people.
+        take: reads the bytes of one of them.
+        absent: by these errors there is no file.
+
+    Raises:
+        SettingsError: neither can be read, or ``take`` refuses, and at least one is there.
+    """
+    broken: SettingsError | None = None
+    for one in (path, path.with_name(path.name + ".bak")):
+        try:
+            data = read_file(one)
+            if data:
+                return take(data, one)
+        except absent:
+            continue
+        except OSError as error:
+            found = SettingsError(f"this file of {what} can't be read", path=one, found=error.strerror)
+            broken = broken or found
+        except SettingsError as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
+    return None

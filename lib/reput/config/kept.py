@@ -26,6 +26,7 @@ from typing import TypeVar
 
 from reput.config.broker_conf import BrokerConf
 from reput.config.fastjson import parse
+from reput.config.rereading import stamp_of
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import names, rocksdbconfig
 from reput.format.rocksdbconfig import DataVersion, Table
@@ -141,7 +142,7 @@ def kept(place: ConfigPlace, kind: Kind) -> Kept | None:
         UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
     stamps = tuple(stamp(place.database(kind, form)) for form in (place.form, Form.SEPARATE))
-    return _kept(place, kind, (*stamps, _stamp(place.file(kind))))
+    return _kept(place, kind, (*stamps, stamp_of(place.file(kind))))
 
 
 @lru_cache(maxsize=8)
@@ -447,11 +448,3 @@ def _counter(version: DataVersion | None) -> str:
 
 def _name(path: Path) -> str:
     return f"{names.CONFIG}/{path.name}"
-
-
-def _stamp(path: Path) -> tuple[int, int, int] | None:
-    try:
-        facts = path.stat()
-    except OSError:
-        return None
-    return facts.st_mtime_ns, facts.st_size, facts.st_ino

@@ -55,10 +55,10 @@ class Rereading(Generic[_Said]):
         return self._said
 
     def _look(self) -> _Stamp:
-        return tuple(map(_stamp, self._paths))
+        return tuple(map(stamp_of, self._paths))
 
 
-def _stamp(path: Path) -> tuple[int, int, int] | None:
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
     """By what a changed file is told; None while there is none."""
     try:
         status = path.stat()

@@ -15,10 +15,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from reput.config.fastjson import of_either
 from reput.config.kept import ConfigPlace, Form, Kept, Kind, kept
 from reput.config.rereading import Rereading
 from reput.errors import SettingsError
-from reput.store.reading import read_file
 
 #: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
 _QUEUE_TYPE = "queue.type"
@@ -138,27 +138,7 @@ def _table(topics: Path | ConfigPlace) -> Mapping[str, Mapping[str, object]] | N
     if isinstance(topics, ConfigPlace) and topics.form is not Form.FILES:
         found = kept(topics, Kind.TOPICS)
         return None if found is None else _checked(found)
-    topics_json = _file(topics)
-    broken: SettingsError | None = None
-    for path in (topics_json, topics_json.with_name(topics_json.name + ".bak")):
-        try:
-            data = _read(path)
-            if data:
-                return _parse(data, path)
-        except SettingsError as error:
-            broken = broken or error
-    if broken is not None:
-        raise broken
-    return None
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_file(path)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise SettingsError("this file of topics can't be read", path=path, found=error.strerror) from error
+    return of_either(_file(topics), "topics", _parse)
 
 
 def _parse(data: bytes, path: Path) -> Mapping[str, Mapping[str, object]]:

@@ -28,7 +28,7 @@ from reput.replay.stranded import WITHOUT_PLACE
 from reput.store import files
 from reput.store.lock import store_holder
 from reput.store.nearest import nearest_of
-from reput.store.outside import check_outside
+from reput.store.outside import check_file, check_outside
 from reput.store.temporary import beside
 
 LINES, STORE = "lines", "store"
@@ -236,13 +236,15 @@ def _check_out(options: ExportOptions, place: LogPlace) -> None:
     what = "an export" if options.form == LINES else "a new store"
     target = check_outside(what, out, place.settings.directories, "Name another place with --out.")
     with files.reporting("the place can't be looked at", out):
-        if not target.parent.is_dir():
-            raise OutputError(
-                "the directory isn't there",
-                path=target.parent,
-                next_step="Make it, or name another place with --out.",
-            )
-        if options.form == STORE:
+        if options.form == LINES:
+            check_file(target, "lines are written to", force=options.force)
+        else:
+            if not target.parent.is_dir():
+                raise OutputError(
+                    "the directory isn't there",
+                    path=target.parent,
+                    next_step="Make it, or name another place with --out.",
+                )
             if target.exists() and not (target.is_dir() and not any(target.iterdir())):
                 raise OutputError(
                     "something is there already",
@@ -251,20 +253,6 @@ def _check_out(options: ExportOptions, place: LogPlace) -> None:
                     found="a directory with files" if target.is_dir() else "a file",
                     next_step="Name another place with --out.",
                 )
-        elif target.exists() and not target.is_file():
-            raise OutputError(
-                "lines can only be written to a file",
-                path=out,
-                found="a directory" if target.is_dir() else "no regular file",
-                next_step="Name a file with --out.",
-            )
-        elif target.exists() and not options.force:
-            raise OutputError(
-                "there is a file already",
-                path=out,
-                expected="no such file",
-                next_step="Name another file with --out, or give --force to replace it.",
-            )
 
 
 @contextmanager

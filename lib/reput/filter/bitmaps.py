@@ -15,7 +15,6 @@ from reput.filter.blocks import BlockEvaluator
 from reput.filter.bloom import BloomFilter
 from reput.filter.columns import Column, columns
 from reput.filter.consumers import ConsumerFilter
-from reput.filter.expression import EvaluationError, evaluate
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,25 +76,3 @@ class TopicFilters:
                 bits[matches] |= mask
         bits[~stored] = 0
         return BitMaps(bits, stored)
-
-
-def bit_map(
-    filters: Sequence[ConsumerFilter], bloom: BloomFilter, properties: Mapping[str, str]
-) -> bytes | None:
-    """One message's bit map, the slow way; None when its unit has none."""
-    if not filters:
-        return None
-    bits = np.zeros(bloom.size, np.uint8)
-    for each in filters:
-        if each.condition is None:
-            continue
-        try:
-            matches = evaluate(each.condition, properties) is True
-        except EvaluationError:
-            matches = False
-        if matches:
-            mask = bloom.mask(each.positions)
-            if mask is None:
-                return None
-            bits |= mask
-    return bits.tobytes()

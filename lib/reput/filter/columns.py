@@ -15,7 +15,6 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
-from reput.format import properties
 from reput.format.commitlog import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 
 # mypy: disable-error-code="untyped-decorator, no-untyped-call"
@@ -73,20 +72,6 @@ def columns(
             firsts = np.flatnonzero(codes == 0)[:1]
         places = zip(value_starts[at][firsts].tolist(), value_lengths[at][firsts].tolist(), strict=True)
         found[name] = Column(codes, tuple(data[start : start + size].tobytes() for start, size in places))
-    return found
-
-
-def reference(records: Sequence[bytes], names: Sequence[str]) -> dict[str, Column]:
-    """The same from each record's property bytes, message by message."""
-    parsed = [properties.parse(record) for record in records]
-    found = {}
-    for name in names:
-        values: dict[bytes, int] = {}
-        codes = [
-            -1 if value is None else values.setdefault(value, len(values))
-            for value in (record.get(name.encode("ascii")) for record in parsed)
-        ]
-        found[name] = Column(np.array(codes, np.int32), tuple(values))
     return found
 
 

@@ -21,11 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reput.config.fastjson import of_either
 from reput.errors import SettingsError
 from reput.filter.bloom import BloomFilter
 from reput.filter.expression import Node
 from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
-from reput.store.reading import read_file
 
 _SQL92 = "SQL92"  # ExpressionType.SQL92, the one type that FilterFactory knows
 _INT_MIN, _INT_MAX = -(2**31), 2**31 - 1
@@ -81,41 +81,20 @@ def load(consumer_filter_json: Path, bloom: BloomFilter, *, parts: bool) -> Cons
         SettingsError: neither file can be read and at least one is there, or an expression is nested so
             deeply that what a broker does with it can't be told.
     """
-    broken: SettingsError | None = None
-    for path in (consumer_filter_json, consumer_filter_json.with_name(consumer_filter_json.name + ".bak")):
-        try:
-            data = _read(path)
-            if data:
-                return _filters(data, path, bloom, parts)
-        except _BrokenFileError as error:
-            broken = broken or error
-    if broken is not None:
-        raise SettingsError(broken.problem, **broken.facts())  # type: ignore[arg-type]  # facts are of any type
-    return NO_FILTERS
+    found = of_either(consumer_filter_json, "consumers' filters", _entries_of)
+    return NO_FILTERS if found is None else _filters(*found, bloom, parts)
 
 
-class _BrokenFileError(SettingsError):
-    """A broker can't load this file: it goes on to the ``.bak``."""
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_file(path)
-    except FileNotFoundError:
-        return b""
-    except OSError as error:
-        raise _BrokenFileError(
-            "this file of consumers' filters can't be read", path=path, found=error.strerror
-        ) from error
-
-
-def _filters(data: bytes, path: Path, bloom: BloomFilter, parts: bool) -> ConsumerFilters:
+def _entries_of(data: bytes, path: Path) -> tuple[list[_Entry], Path]:
     try:
         # fastjson takes control characters inside strings, and Java replaces what isn't UTF-8.
         document = json.loads(data.decode("utf-8", "replace"), strict=False)
     except (ValueError, RecursionError) as error:
         raise _broken(path, "JSON", str(error)) from error
-    entries = list(_entries(document, path))
+    return list(_entries(document, path)), path
+
+
+def _filters(entries: list[_Entry], path: Path, bloom: BloomFilter, parts: bool) -> ConsumerFilters:
     for entry in entries:
         found = None if entry.positions is None else len(entry.positions)
         if (entry.bits, found) != (bloom.bits, bloom.hashes):
@@ -213,8 +192,8 @@ def _is_int(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and _INT_MIN <= value <= _INT_MAX
 
 
-def _broken(path: Path, expected: str, found: str) -> _BrokenFileError:
-    return _BrokenFileError(
+def _broken(path: Path, expected: str, found: str) -> SettingsError:
+    return SettingsError(
         "this file of consumers' filters is broken",
         path=path,
         expected=expected,

@@ -20,7 +20,6 @@ from reput.filter.javavalue import (
     compare_doubles,
     double,
     integer,
-    units_of,
 )
 
 if TYPE_CHECKING:
@@ -32,22 +31,6 @@ Value = bool | int | float | str | None
 
 class EvaluationError(ValueError):
     """The evaluation throws in Java: the broker logs it and takes the result for null."""
-
-
-def evaluate(expression: Node, properties: Mapping[str, str]) -> Value:
-    """What an expression says of a message.
-
-    Args:
-        expression: as :func:`reput.filter.grammar.parse` gives it.
-        properties: all properties of the message.
-
-    Returns:
-        True, False or None. Only True sets bits.
-
-    Raises:
-        EvaluationError: a text that has to be a number isn't one, or what is compared can't be.
-    """
-    return expression.value({name: units_of(value) for name, value in properties.items()})
 
 
 class Node(ABC):

@@ -26,12 +26,3 @@ FIELDS = [
     ("compacted", ">i4"),
     ("reserved", ">i4"),
 ]
-
-
-def unit(
-    physical_offset: int, size: int, tags_code: int, store_timestamp: int, base_offset: int, batch_size: int
-) -> bytes:
-    """The 46 bytes of one unit."""
-    return UNIT.pack(
-        physical_offset, size, tags_code, store_timestamp, base_offset, batch_size, NOT_COMPACTED, 0
-    )

@@ -34,11 +34,6 @@ HEAD = struct.Struct(">hqqh")
 HEAD_FIELDS = [("size", ">i2"), ("tags", ">i8"), ("timestamp", ">i8"), ("width", ">i2")]
 
 
-def unit(tags_code: int, store_timestamp: int, bit_map: bytes = b"") -> bytes:
-    """The bytes of one unit: length, tagsCode, storeTimestamp in ms, length of the bit map, bit map."""
-    return HEAD.pack(HEAD_LENGTH + len(bit_map), tags_code, store_timestamp, len(bit_map)) + bit_map
-
-
 def address(place: int) -> int:
     """What a consume queue unit holds for the unit at a byte offset: ``ConsumeQueueExt.decorate``."""
     return FIRST_ADDRESS + place

@@ -33,17 +33,6 @@ RECORD_MAGICS = frozenset({MAGIC_V1, MAGIC_V2, MAGIC_BLANK})
 _HEADER = struct.Struct(">iiqqqiiii")
 
 
-def encode_header(record: bytes, index: int, term: int, position: int) -> bytes:
-    """The 48 bytes that stand before ``record`` when its entry begins at ``position``, a physical offset."""
-    size = HEADER_LENGTH + len(record)
-    return _HEADER.pack(ENTRY_MAGIC, size, index, term, position, 0, 0, 0, len(record))
-
-
-def encode_blank(length: int) -> bytes:
-    """What closes a segment with ``length`` bytes left (at least 8), zero-filled."""
-    return struct.pack(">ii", BLANK_MAGIC, length) + bytes(length - BLANK_LENGTH)
-
-
 def record_at(data: bytes | memoryview, position: int) -> int:
     """Where the record of the whole frame at ``position`` begins: there, or behind an entry's header."""
     magic = int.from_bytes(data[position + 4 : position + 8], "big")

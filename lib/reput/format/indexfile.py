@@ -78,16 +78,3 @@ def file_length(slots: int, entries: int) -> int:
 def key_hash(hash_code: int) -> int:
     """``IndexFile.indexKeyHashMethod``: the absolute value, 0 where int32 has none."""
     return 0 if hash_code == -0x8000_0000 else abs(hash_code)
-
-
-def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """Seconds that an entry stores, as ``IndexFile.putKey`` computes and clamps them.
-
-    The difference is a Java long, which overflows: a time far enough below 0 counts as one far ahead.
-    """
-    difference = store_timestamp - begin_timestamp
-    if difference < -(1 << 63):
-        difference += 1 << 64
-    if begin_timestamp <= 0 or difference <= 0:
-        return 0
-    return min(difference // 1000, MAX_TIME_DIFF)

@@ -120,11 +120,6 @@ def digit(unit: int) -> int | None:
     return None
 
 
-def is_blank(data: bytes) -> bool:
-    """``StringUtils.isBlank`` of the decoded bytes."""
-    return all(any(start <= unit < end for start, end in WHITE_SPACE) for unit in utf16_units(data))
-
-
 def parse_integer(data: bytes, bits: int) -> int | None:
     """``Integer.parseInt`` (bits 32), ``Long.parseLong`` (64), ``Short.parseShort`` (16), the bytes decoded.
 

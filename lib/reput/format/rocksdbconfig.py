@@ -89,15 +89,6 @@ def version_key(table: Table) -> bytes:
     return _HEAD.pack(_TABLE, table, _VERSION) + _VERSION_NAME
 
 
-def encode_name(table: Table, name: bytes) -> bytes:
-    """The key of a topic or a group in v2.
-
-    Raises:
-        ValueError: the name is too long.
-    """
-    return table_range(table)[0] + _text(name)
-
-
 def parse_name(key: bytes) -> bytes:
     """The name in a key of a topic or a group in v2.
 
@@ -108,16 +99,6 @@ def parse_name(key: bytes) -> bytes:
     if rest != len(key):
         raise ValueError(f"{len(key) - rest} bytes after the name")
     return name
-
-
-def encode_queue(table: Table, of: QueueOf) -> bytes:
-    """The key of an offset in v2.
-
-    Raises:
-        ValueError: a name is too long.
-    """
-    parts = (table_range(table)[0], _text(of.group), _SEPARATOR, _text(of.topic), _SEPARATOR)
-    return b"".join(parts) + _QUEUE.pack(of.queue_id)
 
 
 def parse_queue(key: bytes) -> QueueOf:
@@ -134,11 +115,6 @@ def parse_queue(key: bytes) -> QueueOf:
     return QueueOf(group, topic, _QUEUE.unpack_from(key, at)[0])
 
 
-def encode_offset(offset: int) -> bytes:
-    """An offset's value in v2."""
-    return _OFFSET.pack(offset)
-
-
 def parse_offset(value: bytes) -> int:
     """The offset in a value of v2.
 
@@ -151,11 +127,6 @@ def parse_offset(value: bytes) -> int:
     return offset
 
 
-def encode_version(version: DataVersion) -> bytes:
-    """A version's value in v2."""
-    return _THREE.pack(version.state_version, version.timestamp, version.counter)
-
-
 def parse_version(value: bytes) -> DataVersion:
     """The version in a value of v2.
 
@@ -166,11 +137,6 @@ def parse_version(value: bytes) -> DataVersion:
         raise ValueError(f"{len(value)} bytes for a version, not {_THREE.size}")
     state, timestamp, counter = _THREE.unpack(value)
     return DataVersion(counter, timestamp, state)
-
-
-def encode_json(text: bytes) -> bytes:
-    """The value of a topic or a group in v2."""
-    return bytes([_JSON]) + text
 
 
 def parse_json(value: bytes) -> bytes:
@@ -194,12 +160,6 @@ def _separated(key: bytes, at: int) -> int:
     if key[at : at + 1] != _SEPARATOR:
         raise ValueError(f"{key[at : at + 1].hex() or 'nothing'} at byte {at}, not 01")
     return at + 1
-
-
-def _text(text: bytes) -> bytes:
-    if len(text) > _MOST:
-        raise ValueError(f"a name of {len(text)} bytes, more than {_MOST}")
-    return _LENGTH.pack(len(text)) + text
 
 
 def _parse_text(key: bytes, at: int) -> tuple[bytes, int]:

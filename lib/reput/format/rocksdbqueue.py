@@ -2,7 +2,8 @@
 
 Two column families: ``default`` has a unit for each message, ``offset`` the ends of each queue and the
 checkpoint. Keys compare byte by byte, so that queues come by the length of their topic's name, then by that
-name, then by queueId as an unsigned number; see :func:`order`.
+name, then by queueId as an unsigned number: a negative one comes after all others, and so does a negative
+queueOffset within its queue.
 
 Source: ``RocksDBConsumeQueueTable``, ``RocksDBConsumeQueueOffsetTable``, ``RocksDBConsumeQueueStore``
 (rocketmq-all-5.2.0, 5.3.3, 5.5.0).
@@ -102,15 +103,6 @@ def unit_key(topic: bytes, queue_id: int, queue_offset: int) -> bytes:
     return prefix(topic, queue_id) + _LONG.pack(queue_offset)
 
 
-def unit_value(position: int, size: int, tags: int, timestamp: int) -> bytes:
-    """A unit's value: physicalOffset, bytes, tagsCode, storeTimestamp in ms.
-
-    >>> unit_value(0x1E8AE, 0x172, 0x27A811, 0x1A20360284C).hex()
-    '000000000001e8ae00000172000000000027a811000001a20360284c'
-    """
-    return _UNIT.pack(position, size, tags, timestamp)
-
-
 def parse_unit_key(key: bytes) -> UnitKey | None:
     """Where a key puts its unit; None for what no broker writes.
 
@@ -172,19 +164,6 @@ def checkpoint_value(end: int) -> bytes:
 def parse_checkpoint(value: bytes) -> int | None:
     """The checkpoint's physical offset; None for a value of another length."""
     return int(_LONG.unpack(value)[0]) if len(value) == CHECKPOINT_LENGTH else None
-
-
-def order(topic: bytes, queue_id: int) -> tuple[int, bytes, int]:
-    """What sorts queues as their keys compare.
-
-    A negative queueId comes after all others, and so does a negative queueOffset within its queue.
-    """
-    return len(topic), topic, queue_id & 0xFFFFFFFF
-
-
-def offset_order(topic: bytes, queue_id: int, which: bytes) -> tuple[int, bytes, bytes, int]:
-    """What sorts the keys of queues' ends: the last messages of a topic's queues, then the first ones."""
-    return len(topic), topic, which, queue_id & 0xFFFFFFFF
 
 
 def topic_problem(topic: bytes) -> str | None:

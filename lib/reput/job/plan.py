@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reput.config.kept import Kind
 from reput.config.settings import RocksDBSettings, StoreSettings
 from reput.config.topics import TopicsNow, batch_queue_topics, known_topics
-from reput.errors import JournalError, SettingsError, StoreError
+from reput.errors import JournalError, SettingsError
 from reput.format import names
 from reput.job import databases
 from reput.job.continuing import check_continues, check_same_log, deciding, fingerprint
@@ -21,11 +21,12 @@ from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.estimate import Estimate, estimate
 from reput.replay.selection import LiveSelection, Selection, check_batch_file_size
 from reput.store import files
-from reput.store.lock import OutputLock, StoreLock, is_broker_running
+from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import check_store
 from reput.store.space import check_free
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
+from reput.verify.plan import may_be_running
 
 if TYPE_CHECKING:
     from reput.output.journal.journal import Journal
@@ -250,7 +251,7 @@ def prepare(
             if not follows:
                 check_same_log(journal.state, log, root)
         # What a broker is still writing isn't damage: a half-written end is left for the next run.
-        live = options.out is not None and _may_be_running(settings.root)
+        live = options.out is not None and may_be_running(settings.root)
         yield Plan(
             options=options,
             settings=settings,
@@ -320,10 +321,3 @@ def _opening_fingerprint(journal: Path) -> str | None:
         return read(journal)[0].fingerprint
     except JournalError:
         return None
-
-
-def _may_be_running(store: Path) -> bool:
-    try:
-        return is_broker_running(store)
-    except StoreError:
-        return True

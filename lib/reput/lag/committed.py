@@ -19,12 +19,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.config.fastjson import parse
+from reput.config.fastjson import of_either, parse
 from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import commitlog, names
-from reput.store.reading import read_file
 
 LMQ_PREFIX = commitlog.LMQ_PREFIX.decode()
 FILE, LMQ_FILE = "consumerOffset.json", "lmqConsumerOffset.json"
@@ -83,16 +82,9 @@ def committed_offsets(settings: StoreSettings, file: Path | None = None) -> Offs
     if file is None and settings.config_form is not Form.FILES:
         return _in_rocksdb(settings.config)
     path = config / (LMQ_FILE if settings.enable_lmq else FILE) if file is None else file
-    broken: SettingsError | None = None
-    for candidate in (path, path.with_name(path.name + ".bak")):
-        try:
-            data = _read(candidate)
-            if data:
-                return _offsets(data, candidate)
-        except SettingsError as error:
-            broken = broken or error
-    if broken is not None:
-        raise broken
+    found = of_either(path, "committed offsets", _offsets, (FileNotFoundError, NotADirectoryError))
+    if found is not None:
+        return found
     other = config / (FILE if settings.enable_lmq else LMQ_FILE)
     there = file is None and other.exists()
     switch = "enableLmq=false" if settings.enable_lmq else "enableLmq=true"
@@ -137,17 +129,6 @@ def _in_rocksdb(place: ConfigPlace) -> Offsets:
             next_step="Copy config/ together with the rest of the store, or name a file with --offsets.",
         )
     return _entries({"offsetTable": found.entries, "pullOffsetTable": found.pulled}, found.path)
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return read_file(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return b""
-    except OSError as error:
-        raise SettingsError(
-            "this file of committed offsets can't be read", path=path, found=error.strerror
-        ) from error
 
 
 def _offsets(data: bytes, path: Path) -> Offsets:

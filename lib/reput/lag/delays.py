@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from reput.config.fastjson import parse
+from reput.config.fastjson import of_either, parse
 from reput.errors import SettingsError
 from reput.format import commitlog, names
 from reput.query import QueryStore
-from reput.store.reading import read_file
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -90,31 +89,21 @@ def _rows(settings: StoreSettings, offsets: dict[int, int]) -> Iterator[DelayLag
 
 def _offsets(path: Path) -> dict[int, int]:
     """The file's offsets by level, or its backup's; empty without either."""
-    broken: SettingsError | None = None
-    for candidate in (path, path.with_name(path.name + ".bak")):
-        try:
-            data = read_file(candidate)
-        except (FileNotFoundError, NotADirectoryError):
-            continue
-        except OSError as error:
-            broken = broken or _broken(candidate, "a file that can be read", error.strerror or "an error")
-            continue
-        if not data:
-            continue
-        try:
-            document = parse(data)
-            table = document.get("offsetTable", {}) if isinstance(document, dict) else None
-            if not isinstance(table, dict):
-                raise ValueError("no offsetTable")
-            found = {int(level): int(offset) for level, offset in table.items()}
-            if not all(-_LONG_MAX <= offset <= _LONG_MAX for offset in found.values()):
-                raise ValueError("an offset beyond 64 bits")
-            return found
-        except (ValueError, TypeError, RecursionError) as error:
-            broken = broken or _broken(candidate, "offsets by level", str(error))
-    if broken is not None:
-        raise broken
-    return {}
+    return of_either(path, "delay offsets", _levels, (FileNotFoundError, NotADirectoryError)) or {}
+
+
+def _levels(data: bytes, path: Path) -> dict[int, int]:
+    try:
+        document = parse(data)
+        table = document.get("offsetTable", {}) if isinstance(document, dict) else None
+        if not isinstance(table, dict):
+            raise ValueError("no offsetTable")
+        found = {int(level): int(offset) for level, offset in table.items()}
+        if not all(-_LONG_MAX <= offset <= _LONG_MAX for offset in found.values()):
+            raise ValueError("an offset beyond 64 bits")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _broken(path, "offsets by level", str(error)) from error
+    return found
 
 
 def _broken(path: Path, expected: str, found: str) -> SettingsError:

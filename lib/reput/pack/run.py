@@ -16,12 +16,13 @@ from importlib.metadata import Distribution
 from pathlib import Path
 
 import reput
-from reput.errors import OutputError, PackError
+from reput.errors import PackError
 from reput.pack.check import check
 from reput.pack.distributions import files_of, required
 from reput.pack.interpreter import interpreter
 from reput.pack.libraries import take_along
 from reput.store import files
+from reput.store.outside import check_file
 from reput.store.space import check_free
 from reput.store.system_errors import shortage_in
 from reput.store.temporary import beside
@@ -241,26 +242,7 @@ def pack(
 
 def _target(options: PackOptions) -> Path:
     target = Path(os.path.realpath(options.out))
-    if not target.parent.is_dir():
-        raise OutputError(
-            "the directory isn't there",
-            path=target.parent,
-            next_step="Make it, or name another place with --out.",
-        )
-    if target.exists() and not target.is_file():
-        raise OutputError(
-            "an archive is a file",
-            path=target,
-            found="a directory" if target.is_dir() else "no regular file",
-            next_step="Name a file with --out.",
-        )
-    if target.exists() and not options.force:
-        raise OutputError(
-            "there is a file already",
-            path=target,
-            expected="no such file",
-            next_step="Name another file with --out, or give --force to replace it.",
-        )
+    check_file(target, "an archive is", force=options.force)
     return target
 
 

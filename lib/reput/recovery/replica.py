@@ -23,7 +23,6 @@ from reput.config.settings import StoreSettings
 from reput.errors import Fact, StoreError, StoreInUseError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.log.segments import CommitLog, Segment, discover, map_segment, without_unwritten_end
-from reput.next_command import next_command
 from reput.scan import kernel
 from reput.scan.output import clear, output
 from reput.scan.part import PartOutcome, scan_part, torn_properties
@@ -120,7 +119,7 @@ class Left(Fact):
 
 @dataclass(slots=True)
 class Comparison:
-    """A log and its replica; ``to_dict`` is what ``--json`` prints.
+    """A log and its replica.
 
     Attributes:
         settings: the store's.
@@ -152,53 +151,9 @@ class Comparison:
         """Whether one of the replica's files isn't what it was when it was read."""
         return self.seen.get(path) != _facts(path)
 
-    @property
-    def sort(self) -> str:
-        """What it comes to, for programs."""
-        if self.taken:
-            return "mends-in-part" if self.left else "mends"
-        return "damage-left" if self.left else "nothing-found"
-
-    @property
-    def text(self) -> str:
-        """The same for people."""
-        root, stays = self.settings.root, ""
-        if self.left:
-            size = human(sum(one.end - one.offset for one in self.left))
-            stays = f"{size} in {counted(len(self.left), 'range')} would stay damaged or missing"
-        if self.taken:
-            size = human(sum(one.end - one.offset for one in self.taken))
-            messages = counted(sum(one.count for one in self.taken), "message")
-            what = f"{counted(len(self.taken), 'range')} with {messages}, {size},"
-            text = f"{self.replica} would mend {what} of the log of {root}"
-            return f"{text}; {stays}" if stays else f"{text}; nothing would stay damaged"
-        if self.left:
-            return f"{self.replica} has nothing that the log of {root} lacks; {stays}"
-        return f"The log of {root} isn't damaged, and {self.replica} has nothing more"
-
-    @property
-    def not_read(self) -> list[str]:
-        """What wasn't looked at, and which command does."""
-        return ["the replica's queues and index"]
-
-    @property
-    def next_steps(self) -> list[str]:
-        """What to do."""
-        if not self.taken:
-            return []
-        apply = self.settings.command("mend", "--from", str(self.replica), "--apply")
-        undo = next_command("undo", self.settings.root)
-        text = f"With the broker stopped: `{apply}` takes this over, and derives queues and index anew; "
-        return [f"{text}`{undo}` takes it back."]
-
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
         return {
-            "verdict": self.sort,
-            "summary": self.text,
-            "store": str(self.settings.root),
-            "rocketmq_version": self.settings.basis.rocketmq_version,
-            "settings": self.settings.basis.to_dict(),
             "replica": str(self.replica),
             "segment_size": self.segment_size,
             "common_start": self.start,
@@ -206,8 +161,6 @@ class Comparison:
             "same_bytes": self.same,
             "taken": [one.to_dict() for one in self.taken],
             "left": [one.to_dict() for one in self.left],
-            "not_read": self.not_read,
-            "next_steps": self.next_steps,
         }
 
 

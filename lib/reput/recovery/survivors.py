@@ -44,14 +44,6 @@ def first_cut(prediction: Prediction) -> Cut | None:
     return Cut(segment, position, found, written, timestamp)
 
 
-def is_followed(snapshot: Snapshot, cut: Cut) -> bool:
-    """Whether a whole message is behind it."""
-    written = cut.written
-    return cut.found >= 0 or any(
-        first_whole(snapshot, one, 0, cut.timestamp if one is written[-1] else 0) >= 0 for one in written
-    )
-
-
 def first_whole(snapshot: Snapshot, segment: StoreFile, start: int, not_before: int) -> int:
     """The position of the first whole message from ``start`` on, -1 if missing.
 

@@ -120,8 +120,8 @@ def crc32_of_each(data, starts, stops):  # type: ignore[no-untyped-def]
     return found
 
 
-class QueueSpillReader:
-    """Reads runs; each file is opened once. A context manager, for several threads."""
+class OpenedOnce:
+    """Scratch files, each opened once. A context manager, for several threads."""
 
     def __init__(self) -> None:
         self._open: dict[str, int] = {}
@@ -135,19 +135,40 @@ class QueueSpillReader:
             os.close(descriptor)
         self._open.clear()
 
+    def pread(self, path: str, at: int, length: int) -> bytes:
+        """What a file has there, which may be less.
+
+        Raises:
+            OutputError: it can't be read.
+        """
+        descriptor = self._open.get(path)
+        if descriptor is None:
+            descriptor = self._opened(path)
+        try:
+            return os.pread(descriptor, length, at)
+        except OSError as error:
+            raise output_error("units can't be read back", Path(path), error, at) from error
+
+    def _opened(self, path: str) -> int:
+        with self._lock:
+            descriptor = self._open.get(path)
+            if descriptor is None:
+                with files.reporting("units can't be read back", Path(path)):
+                    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+                self._open[path] = descriptor
+            return descriptor
+
+
+class QueueSpillReader(OpenedOnce):
+    """Reads runs."""
+
     def read(self, path: str, at: int, length: int, crc: int) -> bytes:
         """The bytes of a run.
 
         Raises:
             OutputError: they aren't what was written.
         """
-        descriptor = self._open.get(path)
-        if descriptor is None:
-            descriptor = self._opened(path)
-        try:
-            data = os.pread(descriptor, length, at)
-        except OSError as error:
-            raise output_error("units can't be read back", Path(path), error, at) from error
+        data = self.pread(path, at, length)
         if zlib.crc32(data) != crc:
             raise OutputError(
                 "units that another task has written can't be read back",
@@ -158,12 +179,3 @@ class QueueSpillReader:
                 next_step="Check the file system that the hosts share, then run the same command again",
             )
         return data
-
-    def _opened(self, path: str) -> int:
-        with self._lock:
-            descriptor = self._open.get(path)
-            if descriptor is None:
-                with files.reporting("units can't be read back", Path(path)):
-                    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-                self._open[path] = descriptor
-            return descriptor

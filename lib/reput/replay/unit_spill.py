@@ -14,13 +14,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, NamedTuple, Self
+from typing import BinaryIO, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.errors import OutputError
-from reput.store import files
+from reput.replay.queue_spill import OpenedOnce
 
 #: One unit: queueOffset, physicalOffset, tagsCode, storeTimestamp (ms), base offset and size of a batch, size
 #: in bytes; whether the message was sent to this queue, so that it has a unit in consumequeue_ext, and
@@ -70,19 +70,8 @@ class Stretch:
     crc: int | None = None
 
 
-class SpillFiles:
-    """Reads what waits; each scratch file is opened once. A context manager."""
-
-    def __init__(self) -> None:
-        self._open: dict[str, int] = {}
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *of: object) -> None:
-        for descriptor in self._open.values():
-            os.close(descriptor)
-        self._open.clear()
+class SpillFiles(OpenedOnce):
+    """Reads what waits."""
 
     def blocks(self, stretches: Sequence[Stretch]) -> list[tuple[Rows, BitMaps]]:
         """The rows of one queue, and their bit maps as uint8[rows, width]: a block for each width in turn.
@@ -116,13 +105,7 @@ class SpillFiles:
     def _read(self, stretch: Stretch, at: int, length: int) -> bytes:
         if not stretch.path or not length:
             return stretch.data[at : at + length]
-        descriptor = self._open.get(stretch.path)
-        if descriptor is None:
-            with files.reporting("units can't be read back", Path(stretch.path)):
-                descriptor = os.open(stretch.path, os.O_RDONLY | os.O_CLOEXEC)
-            self._open[stretch.path] = descriptor
-        with files.reporting("units can't be read back", Path(stretch.path), at):
-            data = os.pread(descriptor, length, at)
+        data = self.pread(stretch.path, at, length)
         if len(data) < length:
             raise OutputError(
                 "units can't be read back", path=stretch.path, expected=f"{length} bytes", found=len(data)

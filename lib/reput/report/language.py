@@ -73,11 +73,6 @@ def gettext(message: str) -> str:
     return text.replace("%", "%%").format(*(f"%({name})s" for name in _NAMED.findall(message)))
 
 
-def plain(text: str) -> str:
-    """A text of a catalogue with all that stands for something else as ``{}``."""
-    return _HOLE.sub("{}", text)
-
-
 class _Pattern(NamedTuple):
     """A text with holes: what it looks like, their kinds, and what to say instead."""
 

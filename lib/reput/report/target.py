@@ -6,10 +6,9 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError
 from reput.report.page import GENERATOR
 from reput.store import files
-from reput.store.outside import check_outside
+from reput.store.outside import check_file, check_outside
 
 #: A page names its maker within so many bytes.
 _HEAD = 512
@@ -40,26 +39,13 @@ def check_page(path: Path, directories: Iterable[Path], *, force: bool) -> Path:
         OutputError: it is refused.
     """
     target = check_outside("a report", path, directories, "Name another file with --out.")
-    if not target.parent.is_dir():
-        raise OutputError(
-            "the directory of the report isn't there",
-            path=target.parent,
-            next_step="Make it, or name another file with --out.",
-        )
-    if target.exists() and not target.is_file():
-        raise OutputError(
-            "a report can only be written to a file",
-            path=path,
-            found="a directory" if target.is_dir() else "no regular file",
-            next_step="Name a file with --out.",
-        )
-    if target.exists() and not force and not is_report(target):
-        raise OutputError(
-            "there is a file already, and it is no report",
-            path=path,
-            expected="no file, or a page that reput report made",
-            next_step="Name another file with --out, or give --force to replace it.",
-        )
+    check_file(
+        target,
+        "a report is",
+        force=force or (target.is_file() and is_report(target)),
+        other=", and it is no report",
+        expected="no file, or a page that reput report made",
+    )
     return target
 
 

@@ -1,5 +1,4 @@
 """The commit-log scan: from bytes to consume-queue units and index keys.
 
-:mod:`reput.scan.reference` is slow and obvious; :mod:`reput.scan.kernel` does the same in numba. Both take
-and fill the same arrays, so that one test body checks both.
+:mod:`reput.scan.kernel` has a slow twin that takes and fills the same arrays, ``tests/slow_scan.py``.
 """

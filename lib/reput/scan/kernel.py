@@ -1,4 +1,4 @@
-"""The scan in numba: the same as :mod:`reput.scan.reference`, some hundred times as fast.
+"""The scan in numba: the same as ``tests/slow_scan.py``, some hundred times as fast.
 
 Source: as the reference. Positions are relative to ``data``; ``base`` is the physical offset of ``data[0]``.
 """
@@ -575,7 +575,7 @@ def _is_white(unit):  # type: ignore[no-untyped-def]
 
 @_kernel
 def _is_blank_text(data, start, end):  # type: ignore[no-untyped-def]
-    """See reput.format.javastring.is_blank."""
+    """``StringUtils.isBlank`` of the decoded bytes."""
     at = start
     while at < end:
         unit, length = np.int64(u8(data, at)), 1
@@ -799,7 +799,7 @@ def scan(
     *,
     accept: int = -1,
 ) -> Stop:
-    """Scan the records that begin in ``data[start:end)``; see :func:`reput.scan.reference.scan`."""
+    """Scan the records that begin in ``data[start:end)``; the arguments are those of its slow twin."""
     while True:
         topics: TopicArrays = table.topics
         queues: QueueArrays = table.queues

@@ -76,17 +76,6 @@ def clear(out: OutputArrays) -> None:
     out.counts[: REMARKS + 1] = 0
 
 
-def has_room(out: OutputArrays) -> bool:
-    """Whether the largest possible record still fits."""
-    counts = out.counts
-    return bool(
-        counts[UNITS] + MOST_PER_RECORD < len(out.unit_queue)
-        and counts[ROWS] < len(out.row_position)
-        and counts[KEYS] + MOST_PER_RECORD < len(out.key_hash)
-        and counts[REMARKS] + 8 < len(out.remark_kind)
-    )
-
-
 class Stop(NamedTuple):
     """Where a scan stopped and why; ``position`` is relative to the scanned data."""
 

@@ -87,3 +87,29 @@ def check_outside(what: str, path: Path, places: Iterable[Path], next_step: str)
                 next_step=next_step,
             )
     return target
+
+
+def check_file(
+    target: Path, what: str, *, force: bool, other: str = "", expected: str = "no such file"
+) -> None:
+    """Refuse what a file must not be written to.
+
+    Args:
+        target: with links followed.
+        what: is to be written, e.g. ``"a report is"``.
+        force: a file that is there may be replaced.
+        other: what keeps a file that is there from being replaced, if not that it is there.
+
+    Raises:
+        OutputError: there is no directory for it, or something that it doesn't replace.
+    """
+    if not target.parent.is_dir():
+        problem, path = "the directory isn't there", target.parent
+        raise OutputError(problem, path=path, next_step="Make it, or name another file with --out.")
+    if target.exists() and not target.is_file():
+        found = "a directory" if target.is_dir() else "no regular file"
+        raise OutputError(f"{what} a file", path=target, found=found, next_step="Name a file with --out.")
+    if target.exists() and not force:
+        problem = f"there is a file already{other}"
+        step = "Name another file with --out, or give --force to replace it."
+        raise OutputError(problem, path=target, expected=expected, next_step=step)

@@ -12,7 +12,7 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,9 +24,6 @@ from reput.store.listing import entries_in
 from reput.store.reading import extents, looked_at, pread, reading, what_is
 from reput.verify.report import QUEUE, Difference
 from reput.verify.units import UnitRange, extra_ranges, missing_ranges, units_of
-
-if TYPE_CHECKING:
-    pass
 
 _UNITS_AT_ONCE = 1 << 18
 #: Less than any position: no unit but pre-blank ones so far. One more: units, but none of an expired message.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,13 +18,6 @@ from reput.words import counted
 LOG, QUEUE, INDEX, CHECKPOINT = "log", "queue", "index", "checkpoint"
 #: What is odd about a queue's messages and just as a live broker left it.
 LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted", "unproven-message"})
-#: How a summary says that something is wrong there.
-_WRONG = {
-    LOG: "the log is damaged",
-    QUEUE: "queues are wrong",
-    INDEX: "the index is wrong",
-    CHECKPOINT: "the checkpoint is wrong",
-}
 _NOT_ALL = ", but for what wasn't read"
 #: Notes on what no verification can look at, or has nothing to look at.
 NOT_IN_LOG, SWITCHED_OFF = "not-in-log", "switched-off"
@@ -84,11 +76,6 @@ class Difference(Fact):
     def is_stand_in(self) -> bool:
         """Whether damage was there, and reput has put a record in its place that brokers pass over."""
         return self.area == LOG and self.found.endswith(STAND_IN)
-
-    @property
-    def in_database(self) -> bool:
-        """Whether it is in a RocksDB."""
-        return self.offset is None
 
     @property
     def said(self) -> str:
@@ -233,7 +220,7 @@ def key_of(one: Any) -> str:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a verification; ``to_dict`` is what ``--json`` prints.
+    """What came of a verification, or of a comparison of two stores, whose ``--json`` is ``to_dict``.
 
     Attributes:
         store: the directory.
@@ -248,7 +235,7 @@ class Report:
         findings: what is wrong.
         notes: what is odd and legal.
         not_checked: what wasn't looked at.
-        next: commands to run next, or advice where there is no command.
+        next: commands to run next, of two stores.
         basis: what the settings rest on.
         remembered: what wasn't read again; None where nothing is remembered.
     """
@@ -280,35 +267,18 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """For programs: sound, nothing-found where not all was read, broken; of two stores differs."""
+        """Of two stores, for programs: differs, sound, or nothing-found where not all was read."""
         if self.findings:
-            return "broken" if self.against is None else "differs"
+            return "differs"
         left = any(note.kind not in (NOT_IN_LOG, SWITCHED_OFF) for note in self.not_checked)
         return "nothing-found" if left else "sound"
 
     @property
     def summary(self) -> str:
-        """What it comes to, in a sentence."""
-        done = f"Verified {self.store} as RocketMQ {self.rocketmq_version} writes it"
-        well = "sound"
-        if self.against is not None:
-            done, well = f"Compared {self.store} with {self.against}", "the same"
-        if not self.findings:
-            return f"{done}: {well}{'' if self.verdict == 'sound' else _NOT_ALL}"
-        return f"{done}: {'; '.join(self._wrong())}"
-
-    def _wrong(self) -> Iterator[str]:
-        """What is wrong, the worst first, in few words."""
-        if self.against is not None:
-            yield f"not the same: {counted(len(self.findings), 'finding')}"
-            return
-        unreached = sum(one.count for one in self.findings if one.kind == "missing-unit")
-        if unreached:
-            yield f"no queue leads to {counted(unreached, 'message')}"
-        for area, said in _WRONG.items():
-            kinds = [one.kind for one in self.findings if one.area == area and one.kind != "missing-unit"]
-            if kinds:
-                yield f"{said} ({', '.join(dict.fromkeys(kinds))})"
+        """What a comparison of two stores comes to, in a sentence."""
+        well = "the same" if self.verdict == "sound" else f"the same{_NOT_ALL}"
+        said = f"not the same: {counted(len(self.findings), 'finding')}" if self.findings else well
+        return f"Compared {self.store} with {self.against}: {said}"
 
     def facts(self) -> dict[str, object]:
         """How much was compared, JSON-ready."""
@@ -317,7 +287,7 @@ class Report:
         return {**facts, "remembered": remembered}
 
     def to_dict(self) -> dict[str, object]:
-        """The report as a JSON-ready mapping."""
+        """A comparison of two stores as a JSON-ready mapping."""
         return {
             "verdict": self.verdict,
             "summary": self.summary,

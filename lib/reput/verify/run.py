@@ -135,7 +135,6 @@ def of_other_settings(plan: Plan) -> Report:
         basis=basis,
         findings=findings,
         not_checked=[Note(OTHER_SETTINGS, text)],
-        next=list(dict.fromkeys(one.next_step for one in basis.hiding)),
     )
 
 

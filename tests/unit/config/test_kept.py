@@ -17,7 +17,7 @@ from reput.config.topics import TopicsNow, batch_queue_topics, known_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import rocksdbconfig
 from reput.format.rocksdbconfig import Table
-from tests import rocksdbs
+from tests import encoders, rocksdbs
 from tests.rocksdbs import version, write, writing
 
 TOPICS = {
@@ -175,8 +175,8 @@ def test_a_change_is_seen_at_once_by_who_follows(store: Path) -> None:
     assert now.known is None
     with writing(path) as db:
         for number in range(3):
-            key = rocksdbconfig.encode_name(Table.TOPICS, f"t{number}".encode())
-            db[key] = rocksdbconfig.encode_json(b'{"attributes": {"queue.type": "BatchCQ"}}')
+            key = encoders.encode_name(Table.TOPICS, f"t{number}".encode())
+            db[key] = encoders.encode_json(b'{"attributes": {"queue.type": "BatchCQ"}}')
             db.flush_wal()
             expected = {f"t{one}" for one in range(number + 1)}
             assert now.known == now.batch == expected
@@ -201,9 +201,9 @@ def test_a_torn_database_is_named_and_keeps_the_broker_from_starting(store: Path
     ("key", "value", "said"),
     [
         (b"\x01\x00\x03\x02\x00\x09a", b"\x01{}", "a name of 9 bytes"),
-        (rocksdbconfig.encode_name(Table.TOPICS, b"a"), b"\x02{}", "serialization 2, not 1"),
-        (rocksdbconfig.encode_name(Table.TOPICS, b"a"), b"\x01{", "expected JSON"),
-        (rocksdbconfig.encode_name(Table.TOPICS, b"a"), b"\x017", "topic a to be an object"),
+        (encoders.encode_name(Table.TOPICS, b"a"), b"\x02{}", "serialization 2, not 1"),
+        (encoders.encode_name(Table.TOPICS, b"a"), b"\x01{", "expected JSON"),
+        (encoders.encode_name(Table.TOPICS, b"a"), b"\x017", "topic a to be an object"),
         (rocksdbconfig.version_key(Table.TOPICS), b"7", "1 bytes for a version"),
     ],
 )

@@ -23,13 +23,14 @@ from reput.dump.index import Chain, Entry, FileHead
 from reput.dump.queueevents import Event, QueueUnit, Run
 from reput.dump.wanted import Wanted
 from reput.errors import ReputError, StoreError, UnsupportedError
-from reput.format import batchconsumequeue, consumequeueext, indexfile, javastring, names
+from reput.format import consumequeueext, indexfile, javastring, names
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.scan.rules import rules
 from reput.statistics.count import total_of
 from reput.statistics.report import By
 from reput.statistics.tally import Tally
 from reput.words import snake_case
+from tests import encoders
 from tests.golden.store import FILTERED, NAMES, unpack
 from tests.quick import examples
 from tests.slow_dump import batch_units, index_entries, queue_units, segment_events
@@ -200,7 +201,7 @@ def test_a_path_is_a_store_a_kind_a_topic_a_queue_or_a_file(tmp_path: Path) -> N
 
 
 def test_a_unit_is_shown_with_its_record_in_consumequeue_ext(tmp_path: Path) -> None:
-    records = [consumequeueext.unit(11, 1000), consumequeueext.unit(12, 2000, b"\x01\xff")]
+    records = [encoders.ext_unit(11, 1000), encoders.ext_unit(12, 2000, b"\x01\xff")]
     addresses = [consumequeueext.address(place) for place in (0, len(records[0]), 90, 200)]
     queue_of(tmp_path, b"".join(unit(10 * at, 5, code) for at, code in enumerate(addresses)))
     queue_of(tmp_path, b"".join(records).ljust(100, b"\0"), kind="consumequeue_ext")
@@ -224,7 +225,7 @@ def test_where_queues_begin_and_end_is_said_in_place_of_nothing(tmp_path: Path) 
     (first / names.offset_name(0)).unlink()
     batches = queue_of(
         tmp_path,
-        batchconsumequeue.unit(0, 50, 7, 1000, 4, 5) + bytes(46),
+        encoders.batch_unit(0, 50, 7, 1000, 4, 5) + bytes(46),
         topic="b",
         kind="batchconsumequeue",
     )
@@ -257,7 +258,7 @@ def test_a_queue_begins_and_ends_with_units_that_lead_somewhere(files: list[list
 
 @pytest.mark.parametrize("first", [0, 1 << 62, (1 << 63) - 1])
 def test_batches_are_shown_wherever_they_say_they_are(tmp_path: Path, first: int) -> None:
-    data = batchconsumequeue.unit(7, 50, 7, 1000, first, 5)
+    data = encoders.batch_unit(7, 50, 7, 1000, first, 5)
     queue = queue_of(tmp_path, data, kind="batchconsumequeue")
     (place,) = places.queue_places(queue)
     for start in (0, first, first + 4):
@@ -269,7 +270,7 @@ def test_batches_are_shown_wherever_they_say_they_are(tmp_path: Path, first: int
 def test_holes_of_a_queue_are_not_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, batches: bool
 ) -> None:
-    one = batchconsumequeue.unit(7, 50, 7, 1000, 4, 5) if batches else unit(7, 50, 7)
+    one = encoders.batch_unit(7, 50, 7, 1000, 4, 5) if batches else unit(7, 50, 7)
     count = 30_000
     queue = queue_of(tmp_path, b"", kind="batchconsumequeue" if batches else "consumequeue")
     with (queue / names.offset_name(0)).open("wb") as file:
@@ -291,7 +292,7 @@ def test_holes_of_a_queue_are_not_read(
 
 
 def test_batch_units_are_known_by_their_place_and_by_their_bytes(tmp_path: Path) -> None:
-    one = batchconsumequeue.unit
+    one = encoders.batch_unit
     data = (
         one(0, 50, 7, 1000, 0, 5)
         + bytes(46)

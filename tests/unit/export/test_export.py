@@ -247,7 +247,7 @@ def test_places_that_are_not_written_to(store: GoldenStore, tmp_path: Path) -> N
     refused(store.root / "x.jsonl", "isn't written into the store")
     refused(store.root / "small", "isn't written into the store", form=STORE)
     refused(tmp_path / "no" / "x.jsonl", "the directory isn't there")
-    refused(tmp_path, "only be written to a file")
+    refused(tmp_path, "lines are written to a file")
     refused(tmp_path.parent, "something is there", form=STORE)
     there = tmp_path / "there"
     there.write_text("mine")

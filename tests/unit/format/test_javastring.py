@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from reput.format.javastring import decode, hash_code, is_blank, parse_integer, utf8, utf16_units
+from reput.format.javastring import decode, hash_code, parse_integer, utf8, utf16_units
+from tests.slow_scan import is_blank
 
 # bytes, new String(bytes, UTF_8).hashCode(), its UTF-16 code units
 JAVA = [

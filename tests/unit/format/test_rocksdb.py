@@ -7,6 +7,7 @@ import doctest
 import pytest
 
 from reput.format import rocksdbindex, rocksdbqueue
+from tests import encoders
 
 UNIT_KEY = [
     "00000007",  # bytes of the topic's name
@@ -60,7 +61,7 @@ def test_a_unit() -> None:
     key, value = data(UNIT_KEY), data(UNIT)
     assert rocksdbqueue.unit_key(b"%LMQ%a0", 0, 0) == key
     assert rocksdbqueue.parse_unit_key(key) == (b"%LMQ%a0", 0, 0)
-    assert rocksdbqueue.unit_value(0x1E8AE, 0x172, 0x27A811, 0x1A20360284C) == value
+    assert encoders.unit_value(0x1E8AE, 0x172, 0x27A811, 0x1A20360284C) == value
     assert rocksdbqueue.parse_unit(value) == (0x1E8AE, 0x172, 0x27A811, 0x1A20360284C)
 
 

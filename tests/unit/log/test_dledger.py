@@ -21,6 +21,7 @@ from reput.log.segments import CommitLog, discover
 from reput.query.ask import by_key, by_offset, by_queue
 from reput.query.store import QueryStore
 from reput.source import messages
+from tests import encoders
 from tests.compat.conf import conf_text
 from tests.local import Store, rebuild_locally, units
 
@@ -53,11 +54,11 @@ class Log:
     def append(self, count: int) -> None:
         for _ in range(count):
             left = SEGMENT - self._end % SEGMENT
-            if 233 + dledger.BLANK_LENGTH > left:
-                self._write(self.home / "data", dledger.encode_blank(left))
+            if 233 + 8 > left:
+                self._write(self.home / "data", encoders.entry_blank(left))
             place = self._end
             body = self._record(place + dledger.HEADER_LENGTH)
-            self._write(self.home / "data", dledger.encode_header(body, self._index, 3, place) + body)
+            self._write(self.home / "data", encoders.entry_header(body, self._index, 3, place) + body)
             self.places.append((place + dledger.HEADER_LENGTH, len(body)))
             self._index += 1
 
@@ -368,7 +369,7 @@ def test_a_segment_that_was_made_ahead_of_time_is_passed_over_fast(
 ) -> None:
     """Before anything is committed the entry of index 0 is looked for: eight zeros, among a GiB of them."""
     size, read = 1 << 30, []
-    entry = dledger.encode_header(b"record", 0, 1, size - 4096) + b"record"
+    entry = encoders.entry_header(b"record", 0, 1, size - 4096) + b"record"
     path = tmp_path / names.offset_name(0)
     with path.open("wb") as file:
         file.truncate(size)
@@ -396,7 +397,7 @@ def test_the_first_entry_after_an_index_is_found_as_by_looking_at_every_byte(
         data = bytearray(random.choices([0, 0, 0, 1], k=random.randrange(40, 600)))
         for index in range(3):
             at = random.randrange(len(data))
-            head = dledger.encode_header(b"", index, 1, base + at + random.choice([0, 0, 1]))
+            head = encoders.entry_header(b"", index, 1, base + at + random.choice([0, 0, 1]))
             data[at : at + len(head)] = head[: len(data) - at]
         path.write_bytes(data)
         for index in range(3):
@@ -417,7 +418,7 @@ def test_a_missing_log_is_named(log: Log) -> None:
 
 def test_an_entry_is_known_by_its_own_place() -> None:
     body = commitlog.encode(Record(b"T"))
-    header = dledger.encode_header(body, 4711, 2, 5000)
+    header = encoders.entry_header(body, 4711, 2, 5000)
     assert len(header) == dledger.HEADER_LENGTH
     assert dledger.entry_index(header, 0, 5000) == 4711
     assert dledger.entry_index(header, 0, 5001) is None

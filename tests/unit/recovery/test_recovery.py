@@ -42,9 +42,9 @@ from reput.format.indexfile import IndexHeader
 from reput.query import QueryStore
 from reput.recovery.losses import messages_in
 from reput.recovery.plan import Plan, plan
-from reput.scan import reference
 from reput.scan.reference import Frame, frame
 from reput.verify.plan import VerifyOptions
+from tests import slow_scan
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage
 from tests.golden.store import GoldenStore, unpack
@@ -1045,7 +1045,7 @@ def test_messages_behind_a_cut_are_counted_as_one_by_one(
 def _slowly_counted(data: np.ndarray, base: int, start: int, not_before: int, v2: bool) -> tuple[int, int]:
     count, position, end = 0, start, start
     while position < len(data):
-        found = reference.find_record(data, base, position, len(data), v2)
+        found = slow_scan.find_record(data, base, position, len(data), v2)
         if found < 0:
             break
         record = frame(data.data, base, found, v2)

@@ -635,9 +635,9 @@ def test_what_is_no_report_stays(tmp_path: Path) -> None:
     empty = tmp_path / "empty.html"
     empty.touch()
     assert check_target(empty, settings, force=False) == empty
-    with pytest.raises(OutputError, match="can only be written to a file"):
+    with pytest.raises(OutputError, match="a report is a file"):
         check_target(tmp_path, settings, force=True)
-    with pytest.raises(OutputError, match="directory of the report isn't there"):
+    with pytest.raises(OutputError, match="the directory isn't there"):
         check_target(tmp_path / "no" / "x.html", settings, force=True)
 
 

@@ -41,9 +41,10 @@ from reput.format import consumequeue, names
 from reput.format.commitlog import Record
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
 from reput.source.filters import Wanted
-from reput.source.read_statistics import ReadStatistics, total
+from reput.source.read_statistics import ReadStatistics
 from reput.source.where import text_of
 from tests.golden.store import unpack
+from tests.sources import total
 from tests.stores import LogWriter
 from tests.unit.source.test_tables import EPOCH, reader_of, rows_of
 

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from reput.errors import OutputError
-from reput.format import batchconsumequeue
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.format.names import offset_name
 from reput.store.last_file import LastFile, last_batch_file, last_ext_file, last_file
+from tests import encoders
 
 SIZE = 100
 #: Where the log ends.
@@ -140,8 +140,8 @@ def test_what_is_no_file_of_this_queue(tmp_path: Path) -> None:
         last_file(tmp_path / "gone", SIZE, END, END)
 
 
-B_ONE = batchconsumequeue.unit(1000, 200, 7, 1, base_offset=30, batch_size=4)
-B_TWO = batchconsumequeue.unit(1200, 200, 7, 2, base_offset=34, batch_size=6)
+B_ONE = encoders.batch_unit(1000, 200, 7, 1, base_offset=30, batch_size=4)
+B_TWO = encoders.batch_unit(1200, 200, 7, 2, base_offset=34, batch_size=6)
 
 
 def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:

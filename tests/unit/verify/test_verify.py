@@ -72,8 +72,6 @@ def test_what_a_broker_wrote_is_sound(name: str, tmp_path: Path) -> None:
     unchecked = {"queue-ext": ["queue-ext"], "no-index": ["switched-off"]}
     expected = unchecked.get(str(golden.manifest["workload"]), [])
     assert [note.kind for note in report.not_checked] == expected
-    assert report.verdict == ("nothing-found" if "queue-ext" in expected else "sound")
-    assert report.summary.endswith(": sound" + ", but for what wasn't read" * ("queue-ext" in expected))
 
 
 def test_a_queue_that_was_deleted_with_its_topic_is_no_loss(tmp_path: Path) -> None:
@@ -451,7 +449,8 @@ def test_settings_that_no_file_fits_are_no_reason_to_rebuild(store: GoldenStore)
     assert second.found == "index files of 100 slots and 400 entries: 6 of 6"
     assert report.exit_code == 1
     assert [note.kind for note in report.not_checked] == ["other-settings"]
-    assert report.next == ["Give the broker.conf that this store was written with: -c FILE"]
+    steps = {one.next_step for one in report.basis.hiding}
+    assert steps == {"Give the broker.conf that this store was written with: -c FILE"}
 
 
 def test_without_settings_the_store_is_verified_by_what_it_shows(store: GoldenStore) -> None:

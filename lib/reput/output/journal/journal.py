@@ -134,14 +134,6 @@ class Journal:
             return self._last
         return self._read(number)
 
-    def committed_at(self, number: int) -> float:
-        """When a batch that is kept was committed, s by the wall clock; 0 if an earlier version did.
-
-        Raises:
-            IndexError: it isn't kept, or not there yet.
-        """
-        return self._kept[self._place(number)].committed / 1000
-
     def append(self, batch: Batch) -> None:
         """Commit a batch: on return the record is on disk.
 

@@ -1,4 +1,4 @@
-"""Runs notebooks from their first cell to their last: ``python -m reput.explore.execute NOTEBOOK...``.
+"""Runs notebooks from their first cell to their last: ``python -m tests.execute_notebooks NOTEBOOK...``.
 
 Each is written back with its outputs, without the place and time of the run, and with a digest of its code,
 by which :func:`is_stale` recognizes outputs of other code. A notebook may name one cell in its metadata
@@ -117,7 +117,7 @@ def _nbclient() -> Any:
 
 def main(words: list[str]) -> None:
     """Run notebooks and write them back."""
-    parser = argparse.ArgumentParser(prog="python -m reput.explore.execute", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m tests.execute_notebooks", description=__doc__)
     parser.add_argument("notebooks", type=Path, nargs="+", metavar="NOTEBOOK")
     parser.add_argument("--pictures", type=Path, metavar="DIR")
     options = parser.parse_args(words)
