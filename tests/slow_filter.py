@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-import mmh3
 import numpy as np
 
 from reput.filter.bloom import BloomFilter
@@ -63,20 +62,3 @@ def columns(records: Sequence[bytes], names: Sequence[str]) -> dict[str, Column]
         ]
         found[name] = Column(np.array(codes, np.int32), tuple(values))
     return found
-
-
-def positions(bloom: BloomFilter, group: str, topic: str) -> tuple[int, ...]:
-    """The bits that a new consumer of this group gets for this topic: ``calcBitPositions``.
-
-    A broker keeps them in ``consumerFilter.json`` and goes by what stands there.
-    """
-    # Pairs of surrogates are whole after the way through UTF-16; half of one becomes a question mark.
-    text = f"{group}#{topic}".encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
-    first = mmh3.hash64(text.encode("utf-8", "replace"), 0, True, signed=False)[0] & 0xFFFFFFFFFFFFFFFF
-    low, high = first & 0xFFFFFFFF, first >> 32
-    found = []
-    for i in range(1, bloom.hashes + 1):
-        combined = (low + i * high) & 0xFFFFFFFF
-        # As an int it would be negative, and is turned over.
-        found.append((combined ^ 0xFFFFFFFF if combined >> 31 else combined) % bloom.bits)
-    return tuple(found)

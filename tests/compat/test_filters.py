@@ -24,7 +24,7 @@ from reput.filter.grammar import NotAnExpressionError, parse
 from reput.format import javastring, properties
 from tests.compat.filters import JavaFilters
 from tests.compat.jvm import Jvm
-from tests.slow_filter import bit_map, evaluate, positions
+from tests.slow_filter import bit_map, evaluate
 
 pytestmark = pytest.mark.compat
 
@@ -241,12 +241,12 @@ def test_positions_in_the_bloom_filter(java: JavaFilters) -> None:
     bloom = BloomFilter.create(FilterSettings())
     hashes, bits, found = java.positions(20, 32, [f"{group}#{topic}" for group, topic in names])
     assert (bloom.hashes, bloom.bits) == (hashes, bits)
-    assert [list(positions(bloom, group, topic)) for group, topic in names] == found
+    assert [list(bloom.positions(group, topic)) for group, topic in names] == found
     for error_rate in range(1, 100):
         for consumers in (1, 32, 333):
             bloom = BloomFilter.create(FilterSettings(error_rate=error_rate, consumers=consumers))
             hashes, bits, found = java.positions(error_rate, consumers, ["g#t"])
-            assert (bloom.hashes, bloom.bits, [list(positions(bloom, "g", "t"))]) == (hashes, bits, found)
+            assert (bloom.hashes, bloom.bits, [list(bloom.positions("g", "t"))]) == (hashes, bits, found)
 
 
 def entry(expression: object = "a = 1", **more: object) -> dict[str, object]:

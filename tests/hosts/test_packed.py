@@ -32,7 +32,7 @@ _ENVIRONMENT = OWN / "environment"
 #: Modules with libraries that a bare host lacks, and packages with compiled modules.
 _MODULES = (
     *("bz2", "ctypes", "hashlib", "lzma", "sqlite3", "ssl", "zlib"),
-    *("deltalake", "numba", "numpy", "pandas", "pyarrow.dataset", "pyarrow.parquet", "pyspark.sql"),
+    *("deltalake", "mmh3", "numba", "numpy", "pandas", "pyarrow.dataset", "pyarrow.parquet", "pyspark.sql"),
     *("prometheus_client", "reput.cli"),
 )
 #: Prints how many kernels numba compiled.

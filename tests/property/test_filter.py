@@ -23,7 +23,7 @@ from reput.format import javastring, properties
 from tests import slow_filter
 from tests.property.test_parsers import any_of
 from tests.quick import examples
-from tests.slow_filter import bit_map, evaluate, positions
+from tests.slow_filter import bit_map, evaluate
 
 BLOOM = BloomFilter.create(FilterSettings())
 NAMES = ("a", "b", "TAGS")
@@ -116,7 +116,7 @@ def test_a_block_has_the_bit_maps_of_its_messages(
     conditions: list[Node | None], records: list[bytes]
 ) -> None:
     filters = [
-        ConsumerFilter(f"g{number}", None, condition, None, positions(BLOOM, f"g{number}", "t"))
+        ConsumerFilter(f"g{number}", None, condition, None, BLOOM.positions(f"g{number}", "t"))
         for number, condition in enumerate(conditions)
     ]
     maps = TopicFilters(filters, BLOOM).of_records(*block(records))

@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import Self
 
+import mmh3
 import numpy as np
 from numpy.typing import NDArray
 
@@ -17,6 +18,7 @@ from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
 
 _INT_MAX = 2**31 - 1
+_LONG_BITS = (1 << 64) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +67,22 @@ class BloomFilter:
     def size(self) -> int:
         """Bytes of a bit map."""
         return self.bits // 8
+
+    def positions(self, group: str, topic: str) -> tuple[int, ...]:
+        """The bits that a new consumer of this group gets for this topic: ``calcBitPositions``.
+
+        A broker keeps them in ``consumerFilter.json`` and goes by what stands there.
+        """
+        # Pairs of surrogates are whole after the way through UTF-16; half of one becomes a question mark.
+        text = f"{group}#{topic}".encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+        first = mmh3.hash64(text.encode("utf-8", "replace"), 0, True, signed=False)[0] & _LONG_BITS
+        low, high = first & 0xFFFFFFFF, first >> 32
+        positions = []
+        for i in range(1, self.hashes + 1):
+            combined = (low + i * high) & 0xFFFFFFFF
+            # As an int it would be negative, and is turned over.
+            positions.append((combined ^ 0xFFFFFFFF if combined >> 31 else combined) % self.bits)
+        return tuple(positions)
 
     def mask(self, positions: tuple[int, ...]) -> NDArray[np.uint8] | None:
         """uint8[size] with these bits set, the lowest of a byte first (``BitsArray.setBit``).

@@ -24,7 +24,7 @@ from reput.filter.grammar import MOST_NESTED, NotAnExpressionError, TooDeepError
 from reput.filter.javavalue import NumberFormatError, compare_doubles, double, integer, units_of
 from reput.format import commitlog, properties
 from tests.golden.store import FILTERED, unpack
-from tests.slow_filter import bit_map, evaluate, positions
+from tests.slow_filter import bit_map, evaluate
 
 BLOOM = BloomFilter.create(FilterSettings())
 
@@ -213,7 +213,7 @@ def test_doubles() -> None:
 
 def test_the_bloom_filter_of_the_defaults() -> None:
     assert (BLOOM.bits, BLOOM.hashes, BLOOM.size) == (112, 3, 14)
-    assert positions(BLOOM, "g", "t") == (22, 87, 58)
+    assert BLOOM.positions("g", "t") == (22, 87, 58)
     mask = BLOOM.mask((0, 9, 111))
     assert mask is not None
     assert mask.tobytes().hex() == "0102" + "00" * 11 + "80"
@@ -235,7 +235,7 @@ def test_settings_that_a_broker_doesnt_start_with(settings: FilterSettings, matc
 
 
 def entry(expression: Any = "a = 1", kind: Any = "SQL92", **more: Any) -> dict[str, Any]:
-    bloom_data = {"bitNum": BLOOM.bits, "bitPos": list(positions(BLOOM, "g", "t"))}
+    bloom_data = {"bitNum": BLOOM.bits, "bitPos": list(BLOOM.positions("g", "t"))}
     return {"bloomFilterData": bloom_data, "expression": expression, "expressionType": kind, **more}
 
 
@@ -393,7 +393,7 @@ def test_the_bit_maps_of_a_real_broker(name: str, tmp_path: Path) -> None:
         (topic, each.group, each.text) for topic, filters in found.by_topic.items() for each in filters
     } == {(topic, group, text) for group, texts in consumers.items() for topic, text in texts.items()}
     for topic, filters in found.by_topic.items():
-        assert all(each.positions == positions(bloom, each.group, topic) for each in filters)
+        assert all(each.positions == bloom.positions(each.group, topic) for each in filters)
     queues = {
         (path.parent.parent.name, path.parent.name) for path in golden.root.glob("consumequeue_ext/*/*/*")
     }
