@@ -109,7 +109,9 @@ class Mended:
         gives = self.replica is not None and self.replica.taken and not self.applied
         if self.replica is None or not gives or found.exit_code >= EXIT_CODES[Sort.MEND]:
             return found
-        return Verdict(Sort.MEND, found.store, WORDS[Sort.MEND], self.replica.text)
+        messages = counted(sum(one.count for one in self.replica.taken), "message")
+        has = f"{self.replica.replica} has {messages} that the log lacks"
+        return Verdict(Sort.MEND, found.store, WORDS[Sort.MEND], has)
 
     @property
     def exit_code(self) -> int:

@@ -107,7 +107,7 @@ def test_places_of_a_batch_queue_are_kept(tmp_path: Path) -> None:
     last = last_batch_file(tmp_path, 92, 1100, END)
     assert isinstance(last, LastFile)
     assert (last.next_offset, last.last_position, last.left_out) == (40, 1000, 1200)
-    assert last.units == B_ONE + batchconsumequeue.unit(1000, 200, 7, 2, base_offset=34, batch_size=6)
+    assert last.units == B_ONE + encoders.batch_unit(1000, 200, 7, 2, base_offset=34, batch_size=6)
 
 
 @pytest.mark.parametrize(
