@@ -51,6 +51,7 @@ SOURCES = {
     "log/rivals.py": ("choose", "_away"),
     "scan/part.py": (),
     "scan/extent.py": (),
+    "replay/altered.py": ("_candidate", "_unit_there", "_finding"),
     "replay/placing.py": (),
     "replay/stranded.py": ("save_steps",),
     "store/lock.py": ("_process", "_lock_holder"),
