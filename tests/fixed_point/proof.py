@@ -131,7 +131,9 @@ class _Proof:
         self._is_same(mended_tree, "a second mend changes something")
         if keep and not outcome.why:
             others = shutil.ignore_patterns(f"{KEPT}*", names.REPUT)
-            shutil.copytree(root, root.with_name("mended"), symlinks=True, ignore=others)
+            shutil.copytree(
+                root, root.with_name("mended"), symlinks=True, ignore=others, copy_function=_copied
+            )
         if mended.applied and not again.applied:
             undo(root)
             self._is_same(before, "undo doesn't give back what was")
@@ -195,6 +197,13 @@ def _is_by_hand(one: Finding) -> bool:
     if one.kind == "not-compared" and Path(one.path).parent.name == names.CONFIG:
         return True
     return one.kind in BY_HAND or (one.remedy is Remedy.BY_HAND and Path(one.path).is_symlink())
+
+
+def _copied(source: str, target: str) -> None:
+    if Path(source).is_fifo():
+        os.mkfifo(target)
+    else:
+        shutil.copy2(source, target)
 
 
 _DIRECTORY = "directory"
