@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from reput.errors import ReputError
     from reput.spark.sessions import session
 
-__version__ = "1.0.0"
+__version__ = "2.0.0"
 
 __all__ = ["ReputError", "Store", "mend", "open", "rebuild", "session"]
 

@@ -14,7 +14,7 @@ _WORD_BEGINS = re.compile("(?<=[a-z0-9])(?=[A-Z])")
 
 
 #: Of all JSON documents and lines (docs/json.md): a field that goes, or means something else, raises it.
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 
 @cache

@@ -113,7 +113,7 @@ def test_a_queue_that_cannot_be_read_is_said(reput: Command, store: GoldenStore,
     [
         (lambda text: "", "found nothing"),
         (lambda text: text[: len(text) // 2], "line "),
-        (lambda text: text.replace('"schema_version": 1', '"schema_version": 2', 1), "schema_version 2"),
+        (lambda text: text.replace('"schema_version": 2', '"schema_version": 3', 1), "schema_version 3"),
         (lambda text: "[]\n", "line 1"),
         (lambda text: text.replace('"end": ', '"end": -', 2), "line 2"),
     ],

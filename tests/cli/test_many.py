@@ -196,7 +196,7 @@ def test_what_comes_from_hosts(code: int, tmp_path: Path, monkeypatch: pytest.Mo
             ran.append((host, *made.words))
             document = error if host == "b" and code == 2 else facts
             found = code if host == "b" else 0
-            whole = {"command": "check", "schema_version": 1, **document, "exit_code": found}
+            whole = {"command": "check", "schema_version": 2, **document, "exit_code": found}
             return Ended(found, json.dumps(whole), ())
 
     monkeypatch.setattr("reput.spark.on_host.HostRunner", Hosts)

@@ -105,7 +105,7 @@ def test_it_says_what_the_commands_say(reput: Command, store: GoldenStore) -> No
             name: value for name, value in facts.items() if name not in timed
         }
     lines = reput("dump", "commitlog", *words, "--topic", "t").stdout.splitlines()
-    told = [{"schema_version": 1, "type": "message", **one.to_dict()} for one in one.messages(topic="t")]
+    told = [{"schema_version": 2, "type": "message", **one.to_dict()} for one in one.messages(topic="t")]
     assert told == [json.loads(line) for line in lines]
 
 

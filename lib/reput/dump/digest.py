@@ -425,7 +425,7 @@ def _read(file: Path) -> tuple[str, set[tuple[str, int]], list[Digest]]:
         try:
             facts = json.loads(line)
             if number == 1:
-                if facts["type"] != "store" or facts["schema_version"] != SCHEMA_VERSION:
+                if facts["type"] != "store" or facts["schema_version"] not in (1, SCHEMA_VERSION):
                     raise ValueError(f"type {facts['type']}, schema_version {facts['schema_version']}")
                 store = str(facts["store"])
                 queues = {(str(topic), int(number)) for topic, number in facts["queues"]}

@@ -67,7 +67,7 @@ def test_the_same_options_come_out(
 
 
 def document(**facts: Any) -> str:
-    return json.dumps({"command": "check", "schema_version": 1, "exit_code": 0, "next_steps": [], **facts})
+    return json.dumps({"command": "check", "schema_version": 2, "exit_code": 0, "next_steps": [], **facts})
 
 
 def test_a_document_is_a_result() -> None:
@@ -92,7 +92,7 @@ def test_an_error_is_one() -> None:
         (Ended(1, document(), ()), "exit code 1"),
         (Ended(0, document(exit_code=1), ()), "exit code 0"),
         (Ended(0, document(command="rebuild"), ()), "exit code 0"),
-        (Ended(0, document(schema_version=2), ()), "exit code 0"),
+        (Ended(0, document(schema_version=3), ()), "exit code 0"),
         (Ended(0, "{}", ()), "exit code 0"),
         (Ended(6, document(exit_code=6), ()), "exit code 6"),
         (Ended(130, "", ("reput: interrupted",)), "exit code 130; reput: interrupted"),

@@ -12,11 +12,11 @@ from reput.words import SCHEMA_VERSION
 from tests.cli.test_every_command import ALL
 from tests.schemas import SCHEMAS, hold, schema_of, validator
 
-DOCUMENT = {"command": "undo", "schema_version": 1, "exit_code": 0, "next_steps": []}
+DOCUMENT = {"command": "undo", "schema_version": 2, "exit_code": 0, "next_steps": []}
 UNDONE = {**DOCUMENT, "store": "/s", "put_back": [], "taken_away": [], "kept": "/s/replaced-1"}
 FAILED = {
     "command": "undo",
-    "schema_version": 1,
+    "schema_version": 2,
     "exit_code": 2,
     "error": "it is so",
     "message": "/s: it is so",
@@ -73,7 +73,7 @@ def test_it_takes_what_is_printed(document: dict[str, object]) -> None:
     "document",
     [
         {**UNDONE, "more": 1},
-        {**UNDONE, "schema_version": 2},
+        {**UNDONE, "schema_version": 3},
         {**UNDONE, "kept": 5},
         {name: value for name, value in UNDONE.items() if name != "put_back"},
         {name: value for name, value in UNDONE.items() if name != "next_steps"},
