@@ -94,7 +94,7 @@ notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outp
 
 .PHONY: cluster
 cluster: install ## broker, producer, Spark master, two workers and a tail, on this machine (STORE=DIR: a rebuild)
-	PYTHONPATH=. $(VENV)/bin/python -m $(if $(STORE),reput.cluster '$(STORE)',tests.compat.story) $(ARGS)
+	PYTHONPATH=. $(VENV)/bin/python -m $(if $(STORE),tests.cluster '$(STORE)',tests.compat.story) $(ARGS)
 
 .PHONY: site
 site: $(VENV)/dev ## write the docs as a site into build/site

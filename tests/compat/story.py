@@ -20,7 +20,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from reput.cluster import Cluster, Job, Submitted
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SparkError
 from reput.format import names
@@ -30,6 +29,7 @@ from reput.output.journal.journal import read_state
 from reput.replay.state import State
 from reput.store.compare import compare
 from reput.watch import stop as watch_stop
+from tests.cluster import Cluster, Job, Submitted
 from tests.compat.broker import Broker
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS, JarsUnavailableError

@@ -21,14 +21,14 @@ import psutil
 import pytest
 
 from reput.caches import kernels_can_be_cached
-from reput.cluster import Cluster
-from reput.cluster.standalone import Submitted
-from reput.cluster.trial import default_store, entry_point, open_store
 from reput.errors import SparkError, StoreError
 from reput.format import names
 from reput.output.journal.journal import read_state
 from reput.replay.state import State
 from reput.store.compare import compare
+from tests.cluster import Cluster
+from tests.cluster.standalone import Submitted
+from tests.cluster.trial import JOB, default_store, open_store
 from tests.compat import story
 from tests.golden.store import GoldenStore, unpack
 from tests.live import live_store
@@ -198,7 +198,7 @@ def done(cluster: Cluster, work: Path, golden: GoldenStore, tmp_path_factory: py
         file.seek(4)
         file.write(b"\0\0\0\0")  # the first record's magic
 
-    jobs, rebuild = LIB.parent / "jobs", str(entry_point(work))
+    jobs, rebuild = LIB.parent / "jobs", str(JOB)
     asked = {
         "jobs": {
             "rebuild": [rebuild, arguments(golden, golden.root, place / "out")],
@@ -338,9 +338,7 @@ def test_a_store_is_checked_and_mended(done: Done, golden: GoldenStore) -> None:
 def test_a_refusal_is_exit_code_2_and_stdout_holds_json_alone(
     cluster: Cluster, work: Path, golden: GoldenStore
 ) -> None:
-    ended = cluster.submit(
-        entry_point(work), arguments(golden, golden.root, golden.root), stderr=subprocess.PIPE
-    )
+    ended = cluster.submit(JOB, arguments(golden, golden.root, golden.root), stderr=subprocess.PIPE)
     assert ended.exit_code == 2
     assert json.loads(ended.stdout)["exit_code"] == 2
     assert "reput: " in ended.stderr
@@ -352,7 +350,7 @@ def test_a_refusal_is_exit_code_2_and_stdout_holds_json_alone(
     ("number", "words", "until"),
     [
         (signal.SIGINT, ["tests.compat.story"], "spark-submit"),
-        (signal.SIGTERM, ["reput.cluster", str(ARCHIVE)], "is up"),
+        (signal.SIGTERM, ["tests.cluster", str(ARCHIVE)], "is up"),
     ],
 )
 def test_a_signal_stops_everything(
@@ -389,7 +387,7 @@ def test_without_java_it_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 def test_a_master_that_ends_is_told_with_its_last_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.cluster.standalone._JAVA_OPTIONS", "-XX:NoSuchOption")
+    monkeypatch.setattr("tests.cluster.standalone._JAVA_OPTIONS", "-XX:NoSuchOption")
     with pytest.raises(SparkError, match=r"(?s)master ended with 1.*NoSuchOption"), Cluster(tmp_path):
         pytest.fail("started with a JVM that can't")
     assert_nothing_runs(tmp_path)
@@ -420,20 +418,6 @@ def test_a_store_is_a_directory_or_an_archive(tmp_path: Path) -> None:
     assert plain.rocketmq_version == "4.9"
     with pytest.raises(StoreError, match="no store here"):
         open_store(tmp_path / "none", tmp_path / "elsewhere")
-
-
-def test_the_entry_point_of_a_wheel_does_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reput.cluster.trial._CHECKOUT", tmp_path / "none")
-    script = entry_point(tmp_path)
-    done = subprocess.run(
-        [sys.executable, str(script), "--help"],
-        env={**os.environ, "PYTHONPATH": str(LIB)},
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    assert "STORE" in done.stdout
-    assert "--broker-conf" in done.stdout
 
 
 def test_executors_get_a_place_for_kernels_where_there_is_none(

@@ -18,11 +18,11 @@ from typing import Any
 
 import pytest
 
-from reput.cluster import Cluster
-from reput.cluster.standalone import _WORKER_READY, _await
 from reput.format import names
 from reput.output.journal.journal import read_state
 from reput.spark import sessions as reput_spark
+from tests.cluster import Cluster
+from tests.cluster.standalone import _WORKER_READY, _await
 from tests.golden.store import GoldenStore, unpack
 from tests.live import live_store
 

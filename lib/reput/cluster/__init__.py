@@ -1,11 +1,1 @@
-"""A Spark cluster on this machine: a standalone master and its workers, on the loopback.
-
-``python -m reput.cluster`` runs a rebuild on it and compares the result with the broker's own files;
-docs/cluster.md says what a real cluster needs.
-"""
-
-from __future__ import annotations
-
-from reput.cluster.standalone import Cluster, Job, Submitted
-
-__all__ = ["Cluster", "Job", "Submitted"]
+"""What a cluster needs (``python -m reput.cluster.plan``)."""

@@ -12,9 +12,10 @@ from reput import demo
 from reput.errors import StoreError
 from reput.format import names
 
-_CHECKOUT = Path(__file__).parents[3]
+_CHECKOUT = Path(__file__).parents[2]
+#: The script for spark-submit.
+JOB = _CHECKOUT / "jobs" / "rebuild.py"
 _MANIFEST = "manifest.json"
-_GOLDEN = "tests/golden/5.5.0-mixed/store.tar.xz"
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,22 +48,8 @@ class TrialStore:
 
 
 def default_store(work: Path) -> TrialStore:
-    """The small store that comes with the package, or with a checkout, unpacked into ``work``.
-
-    Raises:
-        StoreError: neither is there.
-    """
-    archive = demo.ARCHIVE
-    if not archive.is_file():
-        archive = _CHECKOUT / _GOLDEN
-    if not archive.is_file():
-        raise StoreError(
-            "no store comes with this installation",
-            path=demo.ARCHIVE,
-            expected="a packed store",
-            next_step="Name a store as the first argument",
-        )
-    found = open_store(archive, work)
+    """The small store that comes with reput, unpacked into ``work``."""
+    found = open_store(demo.ARCHIVE, work)
     return replace(found, rocketmq_version=found.rocketmq_version or demo.VERSION)
 
 
@@ -107,18 +94,3 @@ def open_store(
 def _line(setting: tuple[str, object]) -> str:
     name, value = setting
     return f"{name}={str(value).lower() if isinstance(value, bool) else value}\n"
-
-
-def entry_point(work: Path) -> Path:
-    """The script for spark-submit: jobs/rebuild.py of the checkout, or an equal file in ``work``.
-
-    A wheel has only the package, and spark-submit needs a file, not a module.
-    """
-    job = _CHECKOUT / "jobs" / "rebuild.py"
-    if job.is_file():
-        return job
-    job = work / "rebuild.py"
-    job.write_text(
-        'import sys\n\nfrom reput.cli import main\n\nmain(["rebuild", *sys.argv[1:]])\n', encoding="utf-8"
-    )
-    return job

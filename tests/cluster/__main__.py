@@ -1,4 +1,4 @@
-"""``python -m reput.cluster``: a rebuild on a cluster, compared with the broker's own files."""
+"""``python -m tests.cluster``: a rebuild on a cluster, compared with the broker's own files."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ import typer
 
 from reput.cli.arguments import BrokerConf, WrittenAs
 from reput.cli.output import Output
-from reput.cluster import trial
-from reput.cluster.standalone import Cluster, Submitted
 from reput.errors import OutputError
 from reput.store.compare import compare
+from tests.cluster import trial
+from tests.cluster.standalone import Cluster, Submitted
 
 _REFUSED = 2
 _FINDINGS = 1
@@ -77,7 +77,7 @@ def _rebuild(store: trial.TrialStore, output: Path, work: Path, workers: int) ->
         seconds = time.perf_counter() - started
         pids = ", ".join(f"{name} {pid}" for name, pid in running.pids.items())
         typer.echo(f"reput: {running.master} is up after {seconds:.1f} s (pids: {pids})", err=True)
-        submitted = running.submit(trial.entry_point(work), store.arguments(output))
+        submitted = running.submit(trial.JOB, store.arguments(output))
     typer.echo("reput: the cluster is stopped", err=True)
     return submitted
 
