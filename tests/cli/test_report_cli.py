@@ -134,17 +134,6 @@ def test_no_store(reput: Command, tmp_path: Path) -> None:
     assert (done.code, list(tmp_path.iterdir())) == (2, [])
 
 
-@pytest.mark.parametrize(
-    ("old", "said"),
-    [("--verify", "--verify isn't needed any more"), ("--no-log", "--no-log is called --quick now")],
-)
-def test_old_options_say_what_has_become_of_them(reput: Command, tmp_path: Path, old: str, said: str) -> None:
-    LogWriter(tmp_path / "store", 1000).preallocate(0)
-    done = reput("report", tmp_path / "store", old, "--json")
-    assert said in done.stderr
-    assert json.loads(done.stdout)["quick"] is (old == "--no-log")
-
-
 @pytest.mark.spark
 def test_on_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, spark: SparkSession) -> None:
     store = golden("5.3.3-tiny", tmp_path)

@@ -178,47 +178,6 @@ def test_a_zone_with_summer_time_is_called_by_its_name() -> None:
         time.tzset()
 
 
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("query STORE --queue Orders:0 --at 0 --count 2", "query STORE --queue Orders:0 --at 0 --limit 2"),
-        ("query STORE --offset 0 --body", "query STORE --offset 0 --bodies"),
-        (
-            "query STORE --topic Orders --key k --from 0 --max 3",
-            "query STORE --topic Orders --key k --since 0 --limit 3",
-        ),
-        ("stats STORE --top=1", "stats STORE --limit 1"),
-        ("dump commitlog STORE --body --limit 1", "dump commitlog STORE --bodies --limit 1"),
-        ("dump commitlog STORE --tag TagA --limit 1", "dump commitlog STORE --tags TagA --limit 1"),
-        ("export STORE --out - --tag=TagA --limit 1", "export STORE --out - --tags TagA --limit 1"),
-    ],
-)
-def test_old_names_go_on_working_with_a_note(reput: Command, store: GoldenStore, old: str, new: str) -> None:
-    before, now = (
-        reput(*(str(store.root) if word == "STORE" else word for word in words.split(" ")))
-        for words in (old, new)
-    )
-    took = [line for line in before.stdout.splitlines() if not line.startswith("  took")]
-    assert took == [line for line in now.stdout.splitlines() if not line.startswith("  took")]
-    assert before.code == now.code
-    notes = [line for line in before.stderr.splitlines() if " is called " in line]
-    assert [f"reput: {one} is called" in " ".join(notes) for one in old.split() if one not in new.split()]
-    assert notes
-    assert " is called " not in now.stderr
-
-
-def test_an_old_name_that_is_a_value_stays_one(reput: Command, store: GoldenStore) -> None:
-    asked = reput("query", store.root, "--topic", "Orders", "--key", "--max")
-    assert (asked.code, " is called " in asked.stderr) == (1, False)
-
-
-def test_the_old_end_of_a_range_is_included(reput: Command, store: GoldenStore) -> None:
-    words = ("query", store.root, "--topic", "Orders", "--key", "none", "--since", "1795262400000")
-    assert reput(*words, "--to", "1795262400000").code == 1
-    assert reput(*words, "--until", "1795262400000").code == 2
-    assert reput(*words, "--until", "1795262400001", "--to", "1795262400000").code == 2
-
-
 def test_commands_are_listed_by_what_they_are_for(reput: Command) -> None:
     said = reput("--help").stdout
     places = [said.index(f"─ {group} ─") for group in ("Look", "Mend", "Follow", "Tables", "Set up")]

@@ -18,7 +18,6 @@ import typer.main
 import reput
 from reput.catalog import rows as messages
 from reput.cli import app as cli
-from reput.cli.commands import OLD_OPTIONS
 from reput.job import history
 from reput.output.ledger import ledger_rows
 from reput.query import QueryStore
@@ -123,8 +122,6 @@ def moved(before: dict[str, Any], now: dict[str, Any]) -> list[str]:
 
 def test_nothing_is_gone() -> None:
     before, now = json.loads(KEPT.read_text(encoding="utf-8")), interface()
-    for command, old in OLD_OPTIONS.items():  # these go on working, and say the new name
-        now["commands"][command] += old
     assert gone(before, now) == []
     assert moved(before, now) == []
 

@@ -1,4 +1,4 @@
-"""How the commands are listed, and what their options were called before."""
+"""How the commands are listed, and what has become of old ones."""
 
 from __future__ import annotations
 
@@ -31,14 +31,6 @@ _OLD_COMMANDS = {
     "status": "`reput tail --status DIR` says how an output stands",
     "stop": "`reput tail --stop DIR` ends the tail that writes there",
 }
-#: What options were called before, by command: they go on working, with a note; "" of one that isn't needed.
-OLD_OPTIONS = {
-    "query": {"--from": "--since", "--max": "--limit", "--count": "--limit", "--body": "--bodies"},
-    "dump commitlog": {"--body": "--bodies", "--tag": "--tags"},
-    "export": {"--tag": "--tags"},
-    "report": {"--output": "--out", "--no-log": "--quick", "--verify": ""},
-    "stats": {"--top": "--limit"},
-}
 
 
 class Commands(TyperGroup):
@@ -52,14 +44,14 @@ class Commands(TyperGroup):
             raise typer.Exit(ended_by(error)) from None
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
-        """Find the command that a line names, and give its options the names that they have now."""
+        """Find the command that a line names."""
         if args and ctx.parent is None and args[0] in _OLD_COMMANDS:
             told(f"there is no `{args[0]}` any more: {_OLD_COMMANDS[args[0]]} (docs/from-1.0.md)")
             raise typer.Exit(REFUSED)
         name, command, rest = super().resolve_command(ctx, args)
         path = f"{name}" if ctx.parent is None else f"{ctx.info_name} {name}"
         set_command(path)
-        return name, command, _renamed(rest, OLD_OPTIONS.get(path, {}), command)
+        return name, command, rest
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Their names, in the order in which they are listed."""
@@ -85,22 +77,3 @@ def _untyped(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:
         if getattr(param, "is_flag", False) and param.metavar is None:
             param.metavar = ""
     return params
-
-
-def _renamed(words: list[str], old: dict[str, str], command: Any) -> list[str]:
-    """The words of a command, each option by its name of today; says so once for each old one."""
-    valued = {name for param in command.params if not getattr(param, "is_flag", True) for name in param.opts}
-    found, said = list[str](), set[str]()
-    for number, word in enumerate(words):
-        if word == "--":
-            return [*found, *words[number:]]
-        name, equals, value = word.partition("=")
-        if name in old and (not found or found[-1] not in valued):
-            if name not in said:
-                told(f"{name} is called {old[name]} now" if old[name] else f"{name} isn't needed any more")
-                said.add(name)
-            if not old[name]:
-                continue
-            word = old[name] + equals + value
-        found.append(word)
-    return found

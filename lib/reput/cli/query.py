@@ -14,7 +14,7 @@ from reput.cli.arguments import AsJson, BrokerConf, Since, Store, TimeZone, Unti
 from reput.cli.commands import LOOK
 from reput.cli.completing import queues, topics
 from reput.cli.dump.options import Tags
-from reput.cli.output import Output, inline, settings_told, told
+from reput.cli.output import Output, inline, settings_told
 from reput.cli.times import held_times, moment, time_of
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
@@ -110,10 +110,6 @@ def query_command(
     ] = None,
     begin: Since = None,
     end: Until = None,
-    up_to: Annotated[
-        str | None,
-        typer.Option("--to", metavar="TIME", hidden=True, help="As --until, that time included."),
-    ] = None,
     limit: Annotated[
         int | None,
         typer.Option(
@@ -165,7 +161,7 @@ def query_command(
             _one_of(offset=offset, id=message_id, key=key, queue=queue)
         _only_with("--queue", queue, at=at, tags=tags)
         _only_with("--queue or --topic", queue or of_topic, time=when, boundary=boundary)
-        _only_with("--key", key, index_type=index_type, since=begin, until=end, to=up_to)
+        _only_with("--key", key, index_type=index_type, since=begin, until=end)
         _only_with("--at" if when is None else "--at instead of --time", at, tags=tags)
         _only_with("--key or --at", at if key is None else key, limit=limit)
         _only_with("--time", when, boundary=boundary)
@@ -178,7 +174,7 @@ def query_command(
             raise _unclear("--bodies without them", "--at or --time beside --queue: else no message is shown")
         place = None if queue is None else _queue(queue)
         moment_asked = time_of("--time", when)
-        since, last = _times(begin, end, up_to)
+        since, last = _times(begin, end)
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True, rocksdb=True)
         asked = QueryStore(settings)
         bound = None if boundary is None else Boundary(boundary)
@@ -368,19 +364,12 @@ def _queue(text: str) -> tuple[str, int]:
     return topic, int(number)
 
 
-def _times(since: str | None, until: str | None, up_to: str | None) -> tuple[int | None, int | None]:
+def _times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
     """The first and the last time (ms) that are asked for, both included, as a broker takes them."""
-    if up_to is not None:
-        if until is not None:
-            raise _unclear("--to and --until", "--until alone")
-        told("--to is called --until now, which leaves that time out")
-    first, last = time_of("--since", since), time_of("--to", up_to)
-    if (end := time_of("--until", until)) is not None:
-        last = end - 1
+    first, end = time_of("--since", since), time_of("--until", until)
+    last = None if end is None else end - 1
     if first is not None and last is not None and first > last:
-        raise _unclear(
-            f"--since {since}, which isn't before --until {until or up_to}", "--since before --until"
-        )
+        raise _unclear(f"--since {since}, which isn't before --until {until}", "--since before --until")
     return first, last
 
 

@@ -20,7 +20,7 @@ from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
 from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.plan import MOST_READ, brings_back, plan
-from reput.replay.stranded import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING, OLD_NAMES
+from reput.replay.stranded import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
 from reput.store.nearest import nearest
 from reput.store.reading import unreadable
 
@@ -121,13 +121,6 @@ def check_kind(kind: str) -> str:
     """
     if kind in KINDS:
         return kind
-    if kind in OLD_NAMES:
-        raise SettingsError(
-            f"no finding is called {kind} any more",
-            expected=f"one of {', '.join(KINDS)}",
-            found=kind,
-            next_step=f"It is called {OLD_NAMES[kind]} now",
-        )
     meant = nearest(kind, [*KINDS, *_WITHOUT])
     raise SettingsError(
         f"finding {kind} has no messages to save" if kind in _WITHOUT else "--finding can't be understood",

@@ -24,12 +24,6 @@ BY_UNIT = {
 BY_RANGE = frozenset({"log-cut", "segment-deleted"})
 #: The kinds that can be asked for.
 KINDS = (*BY_UNIT, *sorted(BY_RANGE))
-#: What some of them, and others, were called before 2.0.
-OLD_NAMES = {
-    "units-missing": "missing-unit",
-    "units-displaced": "misplaced-unit",
-    "index-missing": "missing-entry",
-}
 #: No mending has a place for these: only sending them anew brings them to consumers. All others are brought
 #: back by a mending; sent anew besides, consumers would get them twice.
 WITHOUT_PLACE = frozenset({"repeated-queue-offset", "queue-restarted", "unproven-message"})

@@ -134,8 +134,6 @@ def test_what_a_start_cuts_off_is_saved_by_the_name_of_the_loss(tmp_path: Path) 
     [
         ("past-log-end", "the log doesn't hold these messages"),
         ("misplaced-unit", "consumers get these messages"),
-        ("units-displaced", "It is called misplaced-unit now"),
-        ("units-missing", "It is called missing-unit now"),
         ("queue-cut", "log-cut"),
         ("missing-units", "Did you mean missing-unit?"),
     ],
