@@ -378,7 +378,7 @@ class _Mending:
                     seen = _staged_view(snapshot, staging, staged, ())
                     damage, torn = closable(found, snapshot.segment_size), torn_end(found)
                     log = mend_log(seen, copies, damage, options.without, torn)
-                    result.after = _afterwards(log, found, rebuilding.settings)
+                    result.after = _afterwards(log, found, snapshot)
                     copies.flush()
             strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
             new = view.move(staging, copies.names)
@@ -425,7 +425,7 @@ class _Mending:
         copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
         view = _staged_view(snapshot, staging, staged, removed)
         log = mend_log(view, copies, closable(found, snapshot.segment_size), without, torn_end(found))
-        result.after = _afterwards(log, found, snapshot.settings)
+        result.after = _afterwards(log, found, snapshot)
         result.after.findings += [one for one in result.before.findings if one.cause == TAGS_LOST]
         strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
         copies.flush()
@@ -460,21 +460,23 @@ def _keep_tags(before: Diagnosis, staging: Path) -> None:
                 files.fsync_file(fd)
 
 
-def _afterwards(log: MendedLog, found: Sequence[Difference], settings: StoreSettings) -> Diagnosis:
+def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot) -> Diagnosis:
     """What is left, by the model of a start on what was made.
 
     Args:
         found: what a scan said of the log before its damage was closed.
+        snapshot: the store before; what stands in the way in its log is moved aside.
 
     Raises:
         NotEnoughError: a start would still lose something, or leave wrong what was made.
     """
+    settings = snapshot.settings
     closed = joined((change.offset, change.end) for change in log.changes)
     batch = settings.batch_topics()
     report = Report(settings.place, None, settings.dialect.name, 0, 0, False)
-    begin = log.view.log.files[0].base if log.view.log.files else 0
+    aside = {str(path) for path in strays_of(snapshot)}
     for one in found:
-        if one.area != LOG or one.kind in LEGAL or one.first < begin:  # that went aside
+        if one.area != LOG or one.kind in LEGAL or one.path in aside:
             continue
         if any(start <= one.first and one.end <= end for start, end in closed):
             continue
