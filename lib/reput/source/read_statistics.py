@@ -10,7 +10,7 @@ import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 _SUFFIX = ".read.json"
@@ -53,3 +53,11 @@ def reported(directory: Path | None, *, tasks: int) -> Iterator[ReadStatistics]:
             directory.mkdir(parents=True, exist_ok=True)
             path = directory / f"{uuid.uuid4().hex}{_SUFFIX}"
             path.write_text(json.dumps(asdict(reads)), encoding="utf-8")
+
+
+def total(directory: str | Path) -> ReadStatistics:
+    """The counts of all planners and tasks that reported into a directory so far."""
+    found = [json.loads(path.read_text(encoding="utf-8")) for path in Path(directory).glob(f"*{_SUFFIX}")]
+    return ReadStatistics(
+        **{one.name: sum(counts[one.name] for counts in found) for one in fields(ReadStatistics)}
+    )

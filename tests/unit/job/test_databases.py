@@ -134,11 +134,11 @@ def test_queues_of_which_only_files_know_the_end_go_on(golden: GoldenStore) -> N
         "Blank": QueueEnd(start - 1, first + 2),
         "Never": None,
     }
-    assert (b"Lost", 0) not in found
+    assert found[b"Lost", 0] == QueueEnd(0, first), "its unit leads into the log"
     assert found[b"Gone", 3] == QueueEnd(start - 1, 41)
     assert {one.outcome for one in findings} == {
         "without a message in the log, they go on behind it",
-        "without a message in the log, they begin at 0 again",
+        "without a message in the log, they go on behind what their files hold",
     }
 
 
