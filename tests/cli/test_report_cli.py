@@ -45,7 +45,7 @@ def test_damage_and_json(reput: Command, tmp_path: Path) -> None:
     done = reput(*words, "--json")
     assert done.code == 3
     facts = json.loads(done.stdout)
-    assert (facts["exit_code"], facts["schema_version"], facts["verdict"]) == (3, 1, "mend")
+    assert (facts["exit_code"], facts["schema_version"], facts["verdict"]) == (3, 2, "mend")
     assert "bad-magic" in [one["kind"] for one in facts["findings"]]
     check = json.loads(reput("check", *words[1:], "--json").stdout)
     for key in ("exit_code", "verdict", "summary", "findings", "notes", "next_steps", "starting"):

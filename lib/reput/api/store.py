@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import cached_property
 from os import PathLike
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
@@ -31,6 +31,8 @@ AnyPath = str | PathLike[str]
 Time = int | datetime
 #: ``"Orders"``, ``"Orders:3"`` or ``("Orders", 3)``.
 Queue = str | tuple[str, int | None]
+#: Methods of 1.0, and what has taken their place.
+_OLD_NAMES = {"verify": "check()", "plan": "check(quick=True).plan"}
 
 
 class Store:
@@ -54,6 +56,15 @@ class Store:
 
     def __repr__(self) -> str:
         return f"reput.Store({str(self.path)!r})"
+
+    def __getattr__(self, name: str) -> Any:
+        """Say what has taken the place of a method that is gone.
+
+        Raises:
+            AttributeError: there is no such attribute.
+        """
+        text = f"{type(self).__name__!r} object has no attribute {name!r}"
+        raise AttributeError(f"{text}: it is {_OLD_NAMES[name]} now" if name in _OLD_NAMES else text)
 
     @cached_property
     def settings(self) -> StoreSettings:
