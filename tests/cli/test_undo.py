@@ -64,6 +64,11 @@ def test_the_last_rebuild_is_undone(store: Path) -> None:
     assert {name: digest for name, digest in tree(store).items() if name in rebuilt} == rebuilt
 
 
+def test_where_nothing_was_replaced_no_undo_is_named(store: Path) -> None:
+    none = run("undo", store)
+    assert (none.code, "--kept" in none.stderr) == (2, False)
+
+
 def test_rebuilds_are_undone_one_after_the_other(store: Path, reput: Command) -> None:
     before = tree(store, *OURS)
     replace(store, OLD, QUEUE, "checkpoint")

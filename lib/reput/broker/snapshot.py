@@ -387,7 +387,7 @@ def _topic_directories(directory: Path) -> Iterator[Path]:
 
 
 def _is_no_directory(path: Path) -> bool:
-    return path.exists() and not path.is_dir()
+    return os.path.lexists(path) and not path.is_dir()  # also a link that leads nowhere
 
 
 def _no_directory(path: Path, outcome: str) -> Problem:

@@ -7,6 +7,7 @@ rocketmq-all-4.9.7, 5.3.3, and 5.5.0, which has fastjson2, by running it).
 
 from __future__ import annotations
 
+import errno
 import json
 import re
 from collections.abc import Callable
@@ -65,6 +66,8 @@ def of_either(
         except absent:
             continue
         except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                continue  # File.exists() says no
             found = SettingsError(f"this file of {what} can't be read", path=one, found=error.strerror)
             broken = broken or found
         except SettingsError as error:

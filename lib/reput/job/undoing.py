@@ -93,5 +93,7 @@ def chosen(root: Path, kept: Path | None) -> Path:
         path=root,
         expected=f"a directory {swap.KEPT}…, as a rebuild in place leaves it",
         found="none, but what earlier undos left" if swap.kept_directories(root) else "none",
-        next_step="To put back what an undo took away, name its directory by --kept",
+        next_step="To put back what an undo took away, name its directory by --kept"
+        if swap.kept_directories(root)
+        else None,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import suppress
@@ -12,7 +13,7 @@ from reput.format import names
 
 
 def entries_in(directory: str | os.PathLike[str], most: int | None = None) -> list[os.DirEntry[str]]:
-    """What a directory holds, sorted by name; nothing where there is no directory.
+    """What a directory holds, sorted by name; nothing where there is no directory, or a link to itself.
 
     Args:
         most: so many are read, as the file system gives them; None for all.
@@ -23,7 +24,9 @@ def entries_in(directory: str | os.PathLike[str], most: int | None = None) -> li
     try:
         with os.scandir(os.fspath(directory)) as found:
             entries = list(islice(found, most))
-    except (FileNotFoundError, NotADirectoryError):
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+            raise
         return []
     if len(entries) > 1:  # of many queues each has one file
         entries.sort(key=attrgetter("name"))

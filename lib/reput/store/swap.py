@@ -48,6 +48,7 @@ from reput.store import files, system_errors
 from reput.store.file_system import mounted
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
+from reput.words import counted, utc
 
 INTENT = "swap.json"
 KEPT = "replaced-"
@@ -74,6 +75,7 @@ class _Intent:
         inodes: of the new ones, by name.
         broker_mark: see :func:`_broker_mark`, when the swap began.
         owner: for new directories.
+        old: size and time (ns) of each file that is replaced; None in a record of reput 1.0.
     """
 
     staging: str
@@ -84,6 +86,7 @@ class _Intent:
     inodes: dict[str, int]
     broker_mark: int | None
     owner: Owner
+    old: dict[str, list[int]] | None = None
 
     @property
     def kept(self) -> str:
@@ -243,6 +246,7 @@ class Swap:
             inodes={name: _inode(self.staging / name) for name in self.names},
             broker_mark=_broker_mark(self.root),
             owner=self.owner,
+            old=_sizes_and_times(self.root, (*self.names, *self.remove)),
         )
         files.make_dirs(self.root / names.REPUT, self.owner)
         try:
@@ -309,8 +313,8 @@ def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> P
         The directory that holds what was in place.
 
     Raises:
-        SwapOvertakenError: a broker ran on the store since, so that the kept files are behind the log; or not
-            all of them are there.
+        SwapOvertakenError: a broker ran on the store since, so that the kept files are behind the log; or
+            they aren't what they were when they were replaced.
         OutputError: ``kept`` has no record of a swap, or see :meth:`Swap.run`.
     """
     back, added = undone_names(root, kept)
@@ -332,6 +336,10 @@ def undone_names(root: Path, kept: Path) -> tuple[list[str], list[str]]:
     for name in back:
         if not os.path.lexists(kept / name):
             raise _too_late(root, kept, kept / name, "what was replaced", "nothing")
+    if done.old is not None and (now := _sizes_and_times(kept, back)) != done.old:
+        name = min(name for name in {*now, *done.old} if now.get(name) != done.old.get(name))
+        expected, there = (_size_and_time(one.get(name)) for one in (done.old, now))
+        raise _too_late(root, kept, kept / name, f"{expected}, as it was replaced", there)
     return back, list(done.created)
 
 
@@ -453,6 +461,25 @@ def _outermost(root: Path, name: str) -> str:
 
 def _is_created(intent: _Intent, name: str) -> bool:
     return any(Path(name).is_relative_to(one) for one in intent.created)
+
+
+def _sizes_and_times(root: Path, wanted: Iterable[str]) -> dict[str, list[int]]:
+    """Of each file that is one of these names or lies below one; a rename changes neither."""
+    found: dict[str, list[int]] = {}
+    for name in wanted:
+        with files.reporting("can't look at it", root / name):
+            below = (Path(place) / one for place, _, there in os.walk(root / name) for one in there)
+            for path in below if (root / name).is_dir() else (root / name,):
+                if os.path.lexists(path):
+                    facts = path.lstat()
+                    found[path.relative_to(root).as_posix()] = [facts.st_size, facts.st_mtime_ns]
+    return found
+
+
+def _size_and_time(facts: list[int] | None) -> str:
+    if facts is None:
+        return "nothing"
+    return f"{counted(facts[0], 'byte')}, written at {utc(facts[1] // 10**6)}"
 
 
 def _inode(path: Path) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import OrderedDict
 from collections.abc import Callable
@@ -55,7 +56,9 @@ class SeriesReader:
         try:
             path = self.path(topic, queue_id, base)
             fd = open_file(path)
-        except (FileNotFoundError, NotADirectoryError):
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
             fd = -1
         self._open[key] = fd
         if len(self._open) > self._most_open:

@@ -967,14 +967,19 @@ def test_a_message_that_says_it_is_elsewhere_is_no_crash(name: str, field: int, 
 
 @pytest.mark.parametrize("name", RESTARTED)
 @pytest.mark.parametrize(
-    "place", ["index", "consumequeue", "consumequeue/Orders/0", "consumequeue/notes.txt"]
+    "place",
+    ["index", "consumequeue", "consumequeue/Orders", "consumequeue/Orders/0", "consumequeue/notes.txt"],
 )
+@pytest.mark.parametrize("is_link", [False, True])
 def test_a_file_in_the_place_of_a_directory_is_named(
-    name: str, place: str, stores: dict[str, GoldenStore], tmp_path: Path
+    name: str, place: str, is_link: bool, stores: dict[str, GoldenStore], tmp_path: Path
 ) -> None:
     def replaced(copy: Copy) -> None:
         shutil.rmtree(copy.root / place, ignore_errors=True)
-        (copy.root / place).write_text("hello")
+        if is_link:
+            (copy.root / place).symlink_to(copy.root / place)
+        else:
+            (copy.root / place).write_text("hello")
 
     result = planned(stores[name], replaced, tmp_path)
     path = str(result.snapshot.settings.root / place)

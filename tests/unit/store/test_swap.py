@@ -645,6 +645,57 @@ def test_an_undo_after_a_broker_ran_is_refused(root: Path) -> None:
     assert without_record(tree_of(root)) == SWAPPED
 
 
+def test_what_is_put_back_is_what_was_replaced(root: Path) -> None:
+    kept = begin(root)
+    changed, removed, foreign = (
+        kept / name for name in ("index/20260101000000000", "checkpoint", "index/foreign")
+    )
+
+    def refused() -> SwapOvertakenError:
+        with pytest.raises(SwapOvertakenError, match="put back as a whole") as caught:
+            undo(root, kept, LATER)
+        assert not is_pending(root)
+        assert parts(tree_of(root), *STAGED) == parts(STAGED, *STAGED)
+        return caught.value
+
+    was = changed.stat()
+    changed.write_text("bad index")
+    os.utime(changed, ns=(was.st_mtime_ns, was.st_mtime_ns + 10**9))
+    error = refused()
+    assert error.path == str(changed)
+    assert str(error.expected).startswith("9 bytes, written at 20")
+    assert str(error.expected).endswith("Z, as it was replaced")
+    assert error.found is not None
+    assert error.found not in str(error.expected)
+    changed.write_text("bad")
+    os.utime(changed, ns=(was.st_mtime_ns, was.st_mtime_ns))
+    assert str(refused().found).startswith("3 bytes, written at 20")
+    changed.write_text("old index")
+    os.utime(changed, ns=(was.st_mtime_ns, was.st_mtime_ns))
+    foreign.touch()
+    assert (refused().path, str(refused().expected)) == (str(foreign), "nothing, as it was replaced")
+    foreign.unlink()
+    inside = kept / "consumequeue/TopicB/3/00000000000000000000"
+    inside.rename(root / "elsewhere")
+    assert (refused().path, refused().found) == (str(inside), "nothing")
+    (root / "elsewhere").rename(inside)
+    removed.rename(root / "elsewhere")
+    assert (refused().path, refused().found) == (str(removed), "nothing")
+    (root / "elsewhere").rename(removed)
+    undo(root, kept, LATER)
+    assert without_record(tree_of(root)) == UNDONE
+
+
+def test_a_record_of_1_0_says_nothing_of_what_was_replaced(root: Path) -> None:
+    kept = begin(root)
+    record = json.loads((kept / "swap.json").read_text())
+    del record["old"]
+    (kept / "swap.json").write_text(json.dumps(record))
+    (kept / "checkpoint").write_text("another one")
+    undo(root, kept, LATER)
+    assert (root / "checkpoint").read_text() == "another one"
+
+
 def test_only_what_a_swap_kept_can_be_put_back(root: Path) -> None:
     (root / KEPT).mkdir()
     with pytest.raises(OutputError, match="doesn't hold what a swap replaced"):
