@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reput.replay.stranded import KINDS, OLD_NAMES, WITHOUT_PLACE, save_steps
+from reput.replay.stranded import KINDS, WITHOUT_PLACE, save_steps
 
 
 @pytest.mark.parametrize(
@@ -22,6 +22,5 @@ def test_only_what_no_mending_brings_back_is_saved_and_once(found: list[str], na
     assert [step.split("`")[1] for step in steps] == named
 
 
-def test_an_old_name_is_none_of_the_new_ones() -> None:
-    assert not OLD_NAMES.keys() & {*KINDS}
+def test_what_has_no_place_can_be_asked_for() -> None:
     assert {*KINDS} > WITHOUT_PLACE
