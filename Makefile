@@ -48,6 +48,15 @@ test: $(VENV)/dev browser ## run all tests
 quick: $(VENV)/dev ## run the fast tests, without a JVM, in two minutes
 	REPUT_QUICK_TESTS=1 $(VENV)/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal $(ARGS)
 
+.PHONY: every
+every: $(VENV)/dev ## run the tests of the real store and broker with every release they know, long ones too (ARGS=tests/compat/test_query.py)
+	REPUT_EVERY_RELEASE=1 $(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
+		--durations 40 $(or $(ARGS),tests/compat)
+
+.PHONY: stacks
+stacks: $(VENV)/dev ## run the tests that use Spark with Spark 4.0 and 4.1, and write docs/stacks.md (ARGS='4.0 --only demo': print it)
+	$(VENV)/bin/python -m tests.stacks $(or $(ARGS),--write)
+
 .PHONY: lint
 lint: $(VENV)/dev ## check format, style and types
 	$(VENV)/bin/ruff format --check .
@@ -87,6 +96,10 @@ fixed-point: $(VENV)/dev ## damage stores two and three ways at once, mend them,
 matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/recovery-matrix.md
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/recovery-matrix.md $(ARGS)
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.rocksdb_matrix --write docs/recovery-matrix.md
+
+.PHONY: releases
+releases: $(VENV)/dev ## let each release's own store write, rebuild what it wrote, and write the table in docs/dialects.md (ARGS=4.8.0: print it)
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.releases $(or $(ARGS),--write)
 
 .PHONY: notebooks
 notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outputs and the pictures of docs/images

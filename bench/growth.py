@@ -29,8 +29,9 @@ from reput.format import names
 from reput.job import Summary
 from reput.spark.sessions import session
 from reput.store.space import human
-from reput.verify import VerifyOptions, verify
+from reput.verify.plan import VerifyOptions
 from reput.verify.report import Report
+from reput.verify.run import verify
 from tests.compat.jars import VERSIONS
 
 _GIB = 1 << 30

@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import statistics
+import struct
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -19,13 +20,15 @@ from bench.compare import ratio
 from bench.errors import say, told
 from bench.generate import Log, warm_page_cache, write_log
 from bench.process import Run, run
-from reput.format import commitlog, names
+from reput.format import commitlog, consumequeue, names
+from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.store.swap import KEPT
 
 _VERSION = "5.5.0"
 _SMALL = 8 << 20
 _SEGMENT = 1 << 30
+_QUEUE_FILE = 300_000 * consumequeue.UNIT_LENGTH
 _SPARK = ["--master", "local[*]"]
 
 
@@ -70,6 +73,7 @@ def many(directory: Path, segments: int, queues: int) -> Path:
     if (store / names.CONSUME_QUEUE).exists():
         return store
     shutil.rmtree(store, ignore_errors=True)
+    units: dict[tuple[str, int], bytes] = {}
     (store / names.COMMIT_LOG).mkdir(parents=True)
     number = 0
     for base in range(0, segments * _SEGMENT, _SEGMENT):
@@ -85,15 +89,26 @@ def many(directory: Path, segments: int, queues: int) -> Path:
                 born_timestamp=1_700_000_000_000,
                 store_timestamp=1_700_000_000_000 + number,
             )
-            data += commitlog.encode(place)
+            record = commitlog.encode(place)
+            unit = consumequeue.unit(base + len(data), len(record), 0)
+            name = place.topic.decode(), place.queue_id
+            units[name] = units.get(name, b"") + unit
+            data += record
             number += 1
         if base < (segments - 1) * _SEGMENT:
-            data += commitlog.encode_blank(_SEGMENT - len(data))[:8]
+            data += struct.pack(">II", _SEGMENT - len(data), commitlog.MAGIC_BLANK)
         path = store / names.COMMIT_LOG / names.offset_name(base)
         path.write_bytes(data)
         with path.open("r+b") as file:
             file.truncate(_SEGMENT)
-    command(["rebuild", "--in-place"], store, 2)
+    last = 1_700_000_000_000 + number - 1
+    (store / names.CHECKPOINT).write_bytes(StoreCheckpoint(last, last, last).encode())
+    for (topic, queue_id), found in units.items():
+        path = names.queue_file(store, topic, queue_id, 0)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(found)
+        with path.open("r+b") as file:
+            file.truncate(_QUEUE_FILE)
     return store
 
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import platform
 import subprocess
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import version
 from pathlib import Path
 
 import reput
 from bench.java_load import HEAP
+from reput.newer_python import UTC
 from reput.store.space import human
 from tests.compat.jars import java_executable
 

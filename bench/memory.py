@@ -9,7 +9,8 @@ import time
 from collections import Counter
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+
+from reput.newer_python import Self
 
 INTERVAL = 0.2
 """Seconds between samples."""

@@ -89,6 +89,8 @@ LONG_FILES = (
     "remote/test_s3.py",
     "remote/test_lake.py",
     "compat/test_mended_store.py",
+    "compat/test_old_starts.py",
+    "compat/test_releases.py",
     "cli/test_rebuild_cli.py",
     "compat/test_broker.py",
     "spark/test_tail.py",

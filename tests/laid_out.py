@@ -26,7 +26,8 @@ TOPICS = (
     b"B\xff",
     b"x" * 130,
 )
-VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
+#: The first counts keys in its index headers.
+VERSIONS = ("4.7.0", "4.9.7", "5.3.3", "5.5.0")
 RESTART = -1000
 NOW = 1_700_000_000_000
 BODY = 88  # where a body begins in a record with IPv4 hosts
@@ -87,6 +88,11 @@ class Log:
     segments: list[tuple[int, bytes]] = field(default_factory=list)
     end: int = 0
     starts: list[int] = field(default_factory=list)
+
+
+def without_light(log: list[Spec], version: str) -> list[Spec]:
+    """The same messages, of a release that has light queues or not: their units would be missing ones."""
+    return [replace(spec, lmq=()) for spec in log] if version < "4.9" else log
 
 
 def lay_out(

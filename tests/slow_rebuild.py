@@ -42,6 +42,11 @@ class Settings:
     index: bool = True
 
     @property
+    def counts_keys(self) -> bool:
+        """IndexFile.putKey counts every key up to 4.7.0."""
+        return tuple(map(int, self.version.split("."))) <= (4, 7, 0)
+
+    @property
     def minor(self) -> tuple[int, int]:
         major, minor = self.version.split(".")[:2]
         return int(major), int(minor)
@@ -110,7 +115,7 @@ def rebuild(segments: Iterable[tuple[int, bytes]], settings: Settings) -> Rebuil
     for message in messages:
         dispatch(message, queues, settings, breaks, from_zero=from_zero)
         index.build(message)
-    written, more = as_written(messages, queues)
+    written, more = as_written(messages, queues, settings)
     if more:
         queues = {}
         for message in messages:
@@ -318,12 +323,14 @@ class Queue:
 
 
 def as_written(
-    messages: list[Message], queues: dict[tuple[str, int], Queue]
+    messages: list[Message], queues: dict[tuple[str, int], Queue], settings: Settings
 ) -> tuple[dict[int, Message], dict[tuple[str, int], list[int]]]:
     """What messages were before a byte of them changed, by position, and where queues miss one."""
     written: dict[int, Message] = {}
     more: dict[tuple[str, int], list[int]] = {}
     gaps = [(name, gap) for name, queue in queues.items() for gap in queue.gaps]
+    if settings.multi_dispatch:  # light queues miss messages in a sound log
+        gaps = [(name, gap) for name, gap in gaps if not name[0].startswith("%LMQ%")]
     for name, (first, stop, after, before) in sorted(gaps, key=lambda one: one[1][0] == 0):
         if stop - first > 64 or name in {(queues_name(messages, place)) for place in written}:
             continue
@@ -415,7 +422,7 @@ def dispatch(
     if light.transaction in ("prepared", "rollback"):
         return
     message = light
-    if not settings.multi_dispatch or _no_lmq(message.topic, settings):
+    if not settings.multi_dispatch or settings.minor < (4, 9) or _no_lmq(message.topic, settings):
         return
     names = properties.get("INNER_MULTI_DISPATCH", "")
     offsets = properties.get("INNER_MULTI_QUEUE_OFFSET", "")
@@ -503,7 +510,7 @@ class IndexFile:
         self.slots[slot] = self.count
         if self.count <= 1:
             self.begin_time, self.begin_offset = message.store_timestamp, message.position
-        self.slot_count += previous == 0
+        self.slot_count += previous == 0 or self.settings.counts_keys
         self.count += 1
         self.end_time, self.end_offset = message.store_timestamp, message.position
 

@@ -207,6 +207,10 @@ class Fact:
         }
 
 
+#: How a finding ends that is about a record which reput has put in the place of damage.
+STAND_IN = "a stand-in of `reput mend`"
+
+
 @dataclass(frozen=True, slots=True)
 class Finding(Fact):
     """Something wrong in the input that was reported and skipped; docs/findings.md lists the kinds.

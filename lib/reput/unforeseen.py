@@ -68,7 +68,17 @@ def raised_elsewhere(text: str) -> str | None:
 
 
 def without_spark(module: str) -> ReputError:
-    """Why reput can't do what needs Spark where it was installed alone."""
+    """Why reput can't do what needs Spark where it was installed alone, or beside an older Spark."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    with suppress(PackageNotFoundError):
+        if module.startswith("pyspark."):
+            return SparkError(
+                "reput isn't made for this Spark",
+                expected=f"Spark 4.0.1 to 4.2, which have {module}",
+                found=f"Spark {version('pyspark')}",
+                next_step="Give another Spark; what needs none goes on: check, mend, report, dump, query",
+            )
     return SparkError(
         "this needs Spark, and reput was installed without it",
         expected="reput[spark]",

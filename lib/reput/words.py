@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
+
+from reput.newer_python import UTC
 
 #: Categories of Unicode that steer, begin a line, or can't be seen and make two names look like one: control
 #: characters, those of formatting (U+202E turns a text around), line and paragraph separators, surrogates.

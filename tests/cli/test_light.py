@@ -6,12 +6,12 @@ import re
 import shutil
 import subprocess
 import sys
-import tomllib
 from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
+from reput.newer_python import tomllib
 from reput.rocksdb.installed import PACKAGE
 from reput.unforeseen import _OF_SPARK
 from tests.golden.store import GoldenStore
@@ -36,7 +36,8 @@ import sys
 from pathlib import Path
 from reput.job import RebuildOptions, rebuild
 from reput.replay import processes
-from reput.verify import VerifyOptions, verify
+from reput.verify.plan import VerifyOptions
+from reput.verify.run import verify
 
 processes._SMALL = -1
 root, conf, version = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]

@@ -25,7 +25,8 @@ from reput.job.place import Place
 from reput.job.store_list import StoreEntry
 from reput.spark.command import Command as RemoteCommand
 from reput.spark.command import Ended
-from reput.verify import Report, VerifyOptions
+from reput.verify.plan import VerifyOptions
+from reput.verify.report import Report
 from tests.rebuilds import Command, assert_same, environment, give_settings, golden
 
 if TYPE_CHECKING:
@@ -180,10 +181,7 @@ def test_a_host_needs_a_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_comes_from_hosts(code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The exit code is that of the worst, and each store's facts are those of its host."""
     settings = StoreSettings.load(golden("5.3.3-tiny", tmp_path).root, None, None)
-    compared = Report(
-        store="/s", against=None, rocketmq_version="5.3", start=0, end=9, broker_running=False,
-        messages=1234, basis=settings.basis,
-    )  # fmt: skip
+    compared = Report(start=0, end=9, broker_running=False, messages=1234)
     facts = Diagnosis(settings, [], report=compared).to_dict()
     error = StoreError("no log", path="/s/commitlog", next_step="Mount it").document()
     ran: list[tuple[str, ...]] = []

@@ -14,15 +14,14 @@ import typer.main
 
 from reput.cli import app as cli
 from reput.config.settings import StoreSettings
+from reput.diagnosis.check import compare
 from reput.errors import ReputError, StoreInUseError
 from reput.format import names
 from reput.next_command import next_command
 from reput.query.keys import IndexReader
 from reput.recovery.log_copies import LogCopies
-from reput.replay.runner import InlineRunner
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
-from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, broker_conf, golden, overwrite, record_starts
@@ -120,7 +119,8 @@ def test_two_stores(store: GoldenStore, tmp_path: Path) -> None:
     shutil.copytree(store.root, other)
     shutil.rmtree(other / names.INDEX)
     asked = VerifyOptions(store.root, other, broker_conf(store), store.version)
-    first, second = compare_pair(prepare_pair(asked), InlineRunner()).next
+    (step,) = compare(asked).next_steps
+    first, second = step.split(" and ")
     assert about(store, first) == about(store, second, other) == ["check"]
 
 

@@ -19,7 +19,8 @@ from reput.format import names
 from reput.job.history import History
 from reput.job.many import Job
 from reput.job.place import Place
-from reput.verify import VerifyOptions, proofs
+from reput.verify import proofs
+from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, environment, golden, run, start, without_root_powers
 

@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,6 +15,7 @@ import pytest
 import reput
 import reput as reput_api
 from reput import demo
+from reput.newer_python import UTC
 from tests.golden.store import GoldenStore
 from tests.pages import ROOT
 from tests.rebuilds import Command, broker_conf, environment, golden

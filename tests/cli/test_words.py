@@ -7,13 +7,14 @@ import os
 import re
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from reput.cli import output, times
 from reput.errors import SettingsError
+from reput.newer_python import UTC
 from tests import pages, rocksdbs
 from tests.cli.test_help import COMMANDS
 from tests.golden.store import GoldenStore

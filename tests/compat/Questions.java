@@ -143,7 +143,13 @@ public class Questions {
     private static Object subscription(String topic, String expression) throws Exception {
         Class<?> api = any("org.apache.rocketmq.common.filter.FilterAPI",
             "org.apache.rocketmq.remoting.protocol.filter.FilterAPI");
-        return api.getMethod("buildSubscriptionData", String.class, String.class).invoke(null, topic, expression);
+        try {
+            return api.getMethod("buildSubscriptionData", String.class, String.class).invoke(null, topic, expression);
+        } catch (NoSuchMethodException error) {
+            // Up to 4.8.0 the group stands in front.
+            return api.getMethod("buildSubscriptionData", String.class, String.class, String.class)
+                .invoke(null, "group", topic, expression);
+        }
     }
 
     private static MessageFilter filter(Object subscription) throws Exception {

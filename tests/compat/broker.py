@@ -12,8 +12,9 @@ from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
+from reput.newer_python import Self
 from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
 from tests.compat.jvm import JavaError, Jvm

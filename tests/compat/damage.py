@@ -307,6 +307,34 @@ def unit_of_a_cut(copy: Copy) -> None:
     raise AssertionError("no queue has room for a unit")
 
 
+def longer_size(copy: Copy) -> None:
+    """The size of a record in the last segment is more than its lengths add up to."""
+    record = _in_segment(copy, -1)
+    write(record.segment, record.position, struct.pack(">i", record.size + 3))
+
+
+def shorter_size(copy: Copy) -> None:
+    """The size of the last record is less."""
+    record = copy.records()[-1]
+    write(record.segment, record.position, struct.pack(">i", record.size - 3))
+
+
+def stray_in_front(copy: Copy) -> None:
+    """A text file lies among the segments, and its name sorts before theirs."""
+    (copy.root / names.COMMIT_LOG / ".notes").write_text("hello")
+
+
+def stray_in_front_of_queue(copy: Copy) -> None:
+    """The same, in a queue."""
+    (copy.root / names.CONSUME_QUEUE / "Orders" / "0" / ".notes").write_text("hello")
+
+
+def short_last_segment(copy: Copy) -> None:
+    """The last segment that messages were written to lacks its last byte."""
+    path = copy.records()[-1].segment
+    path.write_bytes(path.read_bytes()[:-1])
+
+
 def second_segment(copy: Copy) -> None:
     """The second segment lies there twice, once under a number without zeros before it."""
     shutil.copy(copy.segments[1], _beside(copy.segments[1], str(int(copy.segments[1].name))))
@@ -478,6 +506,15 @@ ODD_FILES: tuple[Damage, ...] = (
     directory_as_abort,
     loop_as_abort,
     device_as_abort,
+)
+
+#: What releases up to 4.4.0 take otherwise than later ones: likewise.
+OF_SIZES: tuple[Damage, ...] = (
+    longer_size,
+    shorter_size,
+    stray_in_front,
+    stray_in_front_of_queue,
+    short_last_segment,
 )
 
 #: The damages that every run of the tests looks at.

@@ -11,16 +11,22 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from reput.config.dialect import DIALECTS
+from reput.resend.jars import retrieve
+
 VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 """Releases with a complete set of jars in Maven Central (5.3.4 and 4.9.8, for example, lack the broker's)."""
 
-STORES = ("4.9.1", "4.9.2")
+STORES = tuple(one for row in DIALECTS for one in row.versions if one not in VERSIONS)
 """Releases whose store alone is driven, for what differs between them."""
 
+_INCUBATING = ("4.0.0", "4.1.0")
+_EVERY = bool(os.environ.get("REPUT_EVERY_RELEASE"))
 # rocketmq-broker brings the store and the client along; the name server is a module of its own.
 _MODULES = ("rocketmq-broker", "rocketmq-namesrv")
 _HADOOP = "3.5.0"
@@ -39,12 +45,19 @@ _HADOOP_AWS = (
 )
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _TIMEOUT = 900.0
+#: Seconds before it is tried once more: a registry answers with an error now and then.
+_PAUSES = (3.0, 20.0)
 #: Organisation, name and version.
 _Artifact = tuple[str, str, str]
 
 
 class JarsUnavailableError(RuntimeError):
     """The jars are neither cached nor can be fetched: no Java, no network, or no such release."""
+
+
+def tried(*releases: str, more: Sequence[str]) -> list[str]:
+    """The releases, or stores of them, that a long test runs with; ``more`` by ``make every`` alone."""
+    return [*releases, *(more if _EVERY else ())]
 
 
 def java_executable() -> Path:
@@ -85,11 +98,14 @@ def jars(version: str) -> list[Path]:
         )
     target = cache_dir() / version
     modules = _MODULES if version in VERSIONS else ("rocketmq-store",)
-    _have(f"RocketMQ {version}", target, [("org.apache.rocketmq", name, version) for name in modules])
+    artifact = f"{version}-incubating" if version in _INCUBATING else version
+    wanted = [("org.apache.rocketmq", name, artifact) for name in modules]
+    # Of 4.0 to 4.3 its name holds a variable that Ivy doesn't fill in.
+    _have(f"RocketMQ {version}", target, wanted, excludes=("netty-tcnative",))
     found = sorted(target.glob("*.jar"))
-    if not any(jar.name == f"rocketmq-store-{version}.jar" for jar in found):
+    if not any(jar.name == f"rocketmq-store-{artifact}.jar" for jar in found):
         raise JarsUnavailableError(
-            f"{target} lacks rocketmq-store-{version}.jar: remove the directory and try again"
+            f"{target} lacks rocketmq-store-{artifact}.jar: remove the directory and try again"
         )
     return found
 
@@ -118,8 +134,11 @@ def hadoop_aws_jars() -> list[Path]:
 
 
 def class_path(version: str) -> str:
-    """The jars of :func:`jars` as one class path."""
-    return os.pathsep.join(map(str, jars(version)))
+    """The jars of :func:`jars` as one class path, with what DLedger logs through where the broker's don't."""
+    found = jars(version)
+    if version in STORES:
+        found.append(pyspark_jar("slf4j-api-"))
+    return os.pathsep.join(map(str, found))
 
 
 def pyspark_jar(prefix: str) -> Path:
@@ -168,27 +187,18 @@ def _fetch(what: str, target: Path, module: str) -> None:
     work = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
         (work / "ivy.xml").write_text(module, encoding="utf-8")
-        command = [
-            str(java_executable()),
-            *("-jar", str(pyspark_jar("ivy-"))),
-            *("-m2compatible", "-ivy", str(work / "ivy.xml"), "-cache", str(work / "cache")),
-            *("-types", "jar", "bundle", "-retrieve", f"{work}/jars/{_PATTERN}"),
-        ]
-        try:
-            run = subprocess.run(
-                command,
-                check=False,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=_TIMEOUT,
-            )
-        except subprocess.TimeoutExpired as error:
-            raise JarsUnavailableError(
-                f"{what} did not arrive in {_TIMEOUT:.0f} s: is Maven Central within reach?"
-            ) from error
-        if run.returncode != 0:
+        ivy = [str(java_executable()), "-jar", str(pyspark_jar("ivy-"))]
+        for pause in (*_PAUSES, 0.0):
+            try:
+                run = retrieve(ivy, work, _PATTERN, _TIMEOUT)
+            except subprocess.TimeoutExpired as error:
+                raise JarsUnavailableError(
+                    f"{what} did not arrive in {_TIMEOUT:.0f} s: is Maven Central within reach?"
+                ) from error
+            if run.returncode == 0:
+                break
+            time.sleep(pause)
+        else:
             tail = "\n".join(run.stdout.splitlines()[-20:])
             raise JarsUnavailableError(
                 f"fetching {what} failed (exit code {run.returncode}): "

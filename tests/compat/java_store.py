@@ -9,10 +9,11 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
+from reput.config.dialect import dialect
+from reput.newer_python import Self
 from tests.compat.compiled import instance
-from tests.compat.jars import STORES
 from tests.compat.jvm import SHORT_LIVED, JavaError, Jvm, private
 from tests.compat.message import Host, Message, encode_batch
 
@@ -23,6 +24,14 @@ _ROCKSDB = "RocksDBConsumeQueueStore"
 _WITHOUT_DEFAULT = frozenset(
     {"storePathCommitLog", "storePathDLedgerCommitLog", "dLegerGroup", "dLegerPeers", "dLegerSelfId"}
 )
+
+
+def spelled(config: Mapping[str, object], version: str) -> dict[str, object]:
+    """Keys as this release spells them: two have one p less up to 4.5.1."""
+    if not dialect(version).maped_settings:
+        return dict(config)
+    old = {f"mappedFileSize{what}": f"mapedFileSize{what}" for what in ("CommitLog", "ConsumeQueue")}
+    return {old.get(key, key): value for key, value in config.items()}
 
 
 class Put(NamedTuple):
@@ -114,8 +123,8 @@ class JavaStore:
         uses_dledger = bool(self._config.get("enableDLegerCommitLog"))
         if uses_dledger:
             # It would listen on every network interface.
-            server = self._store.getCommitLog().getdLedgerServer().getRemotingServer()
-            instance(self.jvm, _LOOPBACK).apply({"server": server})
+            service = private(self._store.getCommitLog().getdLedgerServer(), "dLedgerRpcService")
+            instance(self.jvm, _LOOPBACK).apply({"server": private(service, "remotingServer")})
         self._store.start()
         self._running = True
         # The replication service listens on every network interface; a single store needs it for nothing.
@@ -124,7 +133,9 @@ class JavaStore:
             replication.shutdown()
         if uses_dledger:
             self._wait_leader()
-        if self._is_4() and not self._deliver_delayed:
+        if self._release < (4, 5) and not self._deliver_delayed:
+            self._store.getScheduleMessageService().shutdown()
+        elif self._is_4() and not self._deliver_delayed:
             slave = self.jvm.java.org.apache.rocketmq.store.config.BrokerRole.SLAVE
             self._store.handleScheduleMessageService(slave)
 
@@ -159,6 +170,13 @@ class JavaStore:
         self._set_properties(batch, "")
         return self._appended(self._store.putMessages(batch), messages[0])
 
+    def log_end(self) -> int:
+        """The physical offset behind all that was put; a DLedger's ``getMaxPhyOffset`` comes later."""
+        if not self._config.get("enableDLegerCommitLog"):
+            return int(self._store.getMaxPhyOffset())
+        ledger = self._store.getCommitLog().getdLedgerServer().getdLedgerStore()
+        return int(ledger.getDataFileList().getMaxWrotePosition())
+
     def wait_dispatched(self, timeout: float = _DISPATCH_TIMEOUT) -> None:
         """Wait until consume queues and index hold all that is in the log.
 
@@ -166,9 +184,17 @@ class JavaStore:
             JavaError: they don't within this many seconds.
         """
         deadline = time.monotonic() + timeout
+        # What DLedger hasn't committed yet isn't behind.
+        self._wait_committed(deadline)
         while (behind := self._store.dispatchBehindBytes()) > 0 or self._rocksdb_waits():
             if time.monotonic() > deadline:
                 raise JavaError(f"{behind} bytes were not dispatched in {timeout} s; {self.jvm.log_tail()}")
+            time.sleep(0.005)
+
+    def _wait_committed(self, deadline: float) -> None:
+        while int(self._store.getMaxPhyOffset()) < (end := self.log_end()):
+            if time.monotonic() > deadline:
+                raise JavaError(f"not all was committed up to {end}; {self.jvm.log_tail()}")
             time.sleep(0.005)
 
     def _rocksdb_waits(self) -> bool:
@@ -275,6 +301,10 @@ class JavaStore:
     def _java(self) -> Any:
         return self.jvm.java
 
+    @property
+    def _release(self) -> tuple[int, ...]:
+        return tuple(map(int, self.version.split(".")))
+
     def _is_4(self) -> bool:
         return self.version.startswith("4.")
 
@@ -295,7 +325,7 @@ class JavaStore:
         broker_config = rocketmq.common.BrokerConfig()
         # Nobody waits for messages here, and there is no listener to tell.
         self._apply(broker_config, {"longPollingEnable": False, **broker})
-        detailed = () if self.version in STORES else (True,)
+        detailed = () if self._release < (4, 9, 3) else (True,)
         stats = rocketmq.store.stats.BrokerStatsManager("reput", *detailed)
         if self._is_4():
             return rocketmq.store.DefaultMessageStore(config, stats, None, broker_config)
@@ -306,6 +336,8 @@ class JavaStore:
             table.put(topic, topic_config)
         if self._uses_rocksdb():
             return rocketmq.store.RocksDBMessageStore(config, stats, None, broker_config, table)
+        if self._release < (5, 1, 1):
+            return rocketmq.store.DefaultMessageStore(config, stats, None, broker_config)
         store = rocketmq.store.DefaultMessageStore(config, stats, None, broker_config, table)
         if self._enables_double_write():
             store.enableRocksdbCQWrite()
@@ -313,6 +345,7 @@ class JavaStore:
 
     def _apply(self, target: Any, settings: Mapping[str, object]) -> None:
         known = self._properties(target)
+        settings = spelled(settings, self.version)
         properties = self._java.java.util.Properties()
         for name, value in settings.items():
             if name not in known and name not in _WITHOUT_DEFAULT:

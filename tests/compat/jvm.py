@@ -15,8 +15,9 @@ import weakref
 from collections.abc import Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from reput.newer_python import Self
 from tests.compat.jars import class_path, java_executable, pyspark_jar
 
 # RocketMQ unmaps files by calling into the JDK's own packages; 5.x says so in its runbroker.sh.

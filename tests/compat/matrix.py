@@ -15,7 +15,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,11 +24,14 @@ from reput.broker.snapshot import take
 from reput.errors import ReputError
 from reput.job.options import RebuildOptions
 from reput.mending.run import mend
-from reput.verify import VerifyOptions, verify
+from reput.newer_python import UTC
+from reput.verify.plan import VerifyOptions
+from reput.verify.run import verify
 from tests.compat.damage import DAMAGES, Copy
 from tests.compat.jars import VERSIONS
 from tests.compat.outcome import SAFETY_MS, Outcome, Written, outcome
 from tests.compat.starts import QUEUE_FILE, SEGMENT, Bench, Case, Seen, batched, cases, expected
+from tests.marked import put_between
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -305,19 +308,6 @@ def write(path: Path, rows: Sequence[Row]) -> None:
     about = f"Measured on {datetime.now(UTC):%Y-%m-%d}: {stores} damaged stores, RocketMQ {releases}."
     text = "\n\n".join([about, table(rows), legend()])
     put_between(path, BEGIN, END, text)
-
-
-def put_between(path: Path, first: str, last: str, text: str) -> None:
-    """Put a text between two marking lines of a document.
-
-    Raises:
-        ValueError: the document hasn't both.
-    """
-    before, begin, rest = path.read_text(encoding="utf-8").partition(first)
-    _, end, after = rest.partition(last)
-    if not begin or not end:
-        raise ValueError(f"{path} lacks the lines {first} and {last}")
-    path.write_text(f"{before}{begin}\n\n{text}\n\n{end}{after}", encoding="utf-8")
 
 
 def arguments(

@@ -16,22 +16,24 @@ import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.newer_python import UTC
 from reput.recovery.plan import plan
 from tests.compat import rocksdb
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm
-from tests.compat.matrix import SOUND, arguments, put_between
+from tests.compat.matrix import SOUND, arguments
 from tests.compat.rocksdb_damage import DAMAGES, Copy, gone_long_log, separate_path, switched_to_rocksdb
 from tests.compat.served import Places, Queue, places, put, read
 from tests.compat.starts import CONFIG, fill
+from tests.marked import put_between
 
 VERSIONS = ("5.3.3", "5.5.0")
 STOPS = ("stopped", "crashed", "killed")

@@ -17,7 +17,7 @@ from reput.format import names
 from reput.job import RebuildOptions
 from reput.mending.run import mend
 from reput.recovery.plan import Plan, brings_back, plan
-from reput.verify import VerifyOptions
+from reput.verify.plan import VerifyOptions
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.compat.message import Message

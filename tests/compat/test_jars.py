@@ -25,9 +25,9 @@ def fake_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, script: str) -> N
 
 def test_other_releases_are_refused(cache: Path) -> None:
     with pytest.raises(
-        ValueError, match=r"RocketMQ 5\.3\.4 isn't one of the releases tested against: 4\.9\.7"
+        ValueError, match=r"RocketMQ 3\.5\.8 isn't one of the releases tested against: 4\.9\.7"
     ):
-        jars.jars("5.3.4")
+        jars.jars("3.5.8")
 
 
 def test_a_missing_java_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -43,12 +43,15 @@ def test_a_missing_java_is_named(cache: Path, monkeypatch: pytest.MonkeyPatch) -
 def test_a_failed_fetch_says_what_ivy_said_and_leaves_nothing(
     cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    fake_java(tmp_path, monkeypatch, "echo 'unresolved dependency'; exit 1")
+    tries = tmp_path / "tries"
+    fake_java(tmp_path, monkeypatch, f"echo x >> {tries}; echo 'unresolved dependency'; exit 1")
+    monkeypatch.setattr(jars, "_PAUSES", (0.0, 0.0))
     with pytest.raises(
         JarsUnavailableError, match=r"(?s)is Maven Central within reach\?.*unresolved dependency"
     ):
         jars.jars("5.5.0")
     assert list(cache.iterdir()) == []
+    assert tries.read_text().splitlines() == ["x"] * 3
 
 
 def test_a_fetched_release_is_complete_at_once_and_used_again(

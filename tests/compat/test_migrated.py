@@ -13,6 +13,7 @@ from reput.job.options import RebuildOptions
 from reput.rocksdb import opened
 from tests import rocksdbs
 from tests.compat.broker import Broker
+from tests.compat.jars import tried
 from tests.compat.jvm import Jvm
 from tests.compat.message import Message
 from tests.compat.served import in_files, places, problems, serve
@@ -84,7 +85,7 @@ def put_light_groups(golden: GoldenStore) -> None:
             family.close()
 
 
-@pytest.mark.parametrize("name", ["5.5.0-rocksdb-settings-single", "5.3.3-rocksdb-settings-v1"])
+@pytest.mark.parametrize("name", tried("5.5.0-rocksdb-settings-single", more=["5.3.3-rocksdb-settings-v1"]))
 def test_a_broker_goes_on_in_files_and_in_rocksdb_again(
     name: str, tmp_path: Path, spark: SparkSession
 ) -> None:

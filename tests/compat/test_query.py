@@ -20,6 +20,7 @@ from typing import Any
 
 import pytest
 
+from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
 from reput.format import batchconsumequeue, names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -27,8 +28,8 @@ from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter
 from reput.query.message import Message as Found
 from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
-from tests.compat.jars import VERSIONS
-from tests.compat.java_store import JavaStore
+from tests.compat.jars import tried
+from tests.compat.java_store import JavaStore, spelled
 from tests.compat.jvm import Jvm
 from tests.compat.message import PREPARED, ROLLBACK, Host, Message, encode_batch
 
@@ -45,6 +46,8 @@ CONFIG: dict[str, object] = {
 QUEUE_EXT: dict[str, dict[str, object]] = {
     "5.3.3": {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": 4096}
 }
+#: Their stores alone are driven; hosts of 16 bytes came with 4.6.0.
+OLD = ("4.3.1", "4.8.0")
 SEED = 20_261_121
 MESSAGES = 800
 PAUSES = 6
@@ -56,6 +59,7 @@ TAGS = (None, "Aa", "BB", "t0", "t1", "标签")
 KEYS = (*("Aa", "BB", "AaAa", "BBBB", "AaBB", "BBAa", "all", "ключ"), *(f"k{n}" for n in range(30)))
 UNKNOWN = ("Nobody", 0)
 HOSTS = (Host(), Host("2001:db8::a:7", 10911))
+OLD_HOSTS = (Host(), Host(port=10911))
 
 
 #: Queue 4 never gets a message.
@@ -83,7 +87,7 @@ def fill(store: JavaStore) -> None:
             keys=" ".join(chance.sample(KEYS, chance.randrange(4))) or None,
             uniq_key=chance.choice((None, f"u{n}", "Aa")),
             sys_flag={11: PREPARED, 12: ROLLBACK}.get(n % 31, 0),
-            store_host=chance.choice(HOSTS),
+            store_host=chance.choice(HOSTS if dialect(store.version).name >= "4.7" else OLD_HOSTS),
         )
         if n % 12 == 5:  # of one time
             few = [Message(topic, queue_id, b"%d" % m, tags=chance.choice(TAGS)) for m in range(n % 25 + 2)]
@@ -263,7 +267,7 @@ def id_questions(known: Known) -> Iterator[Question]:
     chance = known.chance
     for n in range(200):
         address = ".".join(str(chance.randrange(256)) for _ in range(4))
-        if n % 2:
+        if n % 2 and known.version not in OLD:
             address = ":".join(f"{chance.randrange(1, 1 << 16):x}" for _ in range(8))
         text = MessageId(address, chance.randrange(1 << 16), chance.randrange(1 << 63)).encode()
         yield "id", chance.choice((text, text.lower()))
@@ -432,7 +436,7 @@ class Bench:
         self.whole, self.expired = tmp / "whole", tmp / "expired"
         self.whole.mkdir(parents=True)
         self.conf = tmp / "broker.conf"
-        self.conf.write_text(conf_text(self.config), encoding="utf-8")
+        self.conf.write_text(conf_text(spelled(self.config, version)), encoding="utf-8")
         with self.java_store(self.whole) as store:
             kind.fill(store)
         topics = {topic: {"attributes": attributes} for topic, attributes in kind.topics.items()}
@@ -507,7 +511,7 @@ SEEN = {
 SEEN_OF_BATCHES = {one for one in SEEN if one[0] in ("pull", "offset")} - {("pull", "OFFSET_FOUND_NULL")}
 
 
-@pytest.mark.parametrize("version", VERSIONS)
+@pytest.mark.parametrize("version", tried("4.3.1", "4.9.7", "5.5.0", more=["4.8.0", "5.3.3"]))
 def test_the_same_questions_have_the_same_answers(version: str, tmp_path: Path) -> None:
     jvm = Jvm(version)
     try:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.compat.broker import Broker
+from tests.compat.jars import tried
 from tests.compat.message import Message
 from tests.golden.store import unpack
 
@@ -23,7 +24,7 @@ COMMITTED = {
 }
 
 
-@pytest.mark.parametrize("name", ["5.3.3-rocksdb-settings-v1", "5.5.0-rocksdb-settings-single"])
+@pytest.mark.parametrize("name", tried("5.3.3-rocksdb-settings-v1", more=["5.5.0-rocksdb-settings-single"]))
 def test_a_broker_and_its_consumers_go_on_with_what_is_in_rocksdb(name: str, tmp_path: Path) -> None:
     golden = unpack(name, tmp_path / "store")
     config = {**golden.config, **golden.manifest["broker"]}

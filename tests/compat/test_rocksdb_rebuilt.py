@@ -12,6 +12,7 @@ import pytest
 from reput.job import rebuild
 from reput.job.undoing import undo
 from tests.compat import rocksdb
+from tests.compat.jars import tried
 from tests.compat.jvm import Jvm
 from tests.compat.served import places, problems, serve
 from tests.compat.test_rocksdb_served import config_of, queues_of
@@ -30,7 +31,7 @@ REBUILT = {
 }
 
 
-@pytest.fixture(scope="module", params=["5.3.3", "5.5.0"])
+@pytest.fixture(scope="module", params=tried("5.5.0", more=["5.3.3"]))
 def jvm(request: pytest.FixtureRequest) -> Iterator[Jvm]:
     with Jvm(request.param, heap="1g") as jvm:
         yield jvm

@@ -605,3 +605,26 @@ WORKLOADS: dict[str, dict[str, _Maker]] = {
     "5.5.0": {**_EVERYWHERE, **_SINCE_5, "dledger": _dledger, "hostile": _hostile},
 }
 """What makes each workload, by version and name."""
+
+
+def of_release(name: str, release: str, seed: int = SEED) -> Workload:
+    """What a release of any age can write of ``"mixed"`` or ``"queue-ext"``; from 4.5 on of ``"dledger"``.
+
+    Batches came with 4.1, but in DLedger, as hosts of 16 bytes there, with 4.8.
+    """
+    number, ledger = tuple(map(int, release.split("."))), name == "dledger"
+    made = (_dledger if ledger else _EVERYWHERE[name])(name, release, seed)
+    operations: list[Operation] = []
+    for one in made.operations:
+        if number < ((4, 8) if ledger else (4, 6)) and _has_v6(one):
+            continue
+        if number < ((4, 8) if ledger else (4, 1)) and isinstance(one, Batch):
+            operations += one.messages
+        else:
+            operations.append(one)
+    return replace(made, operations=operations)
+
+
+def _has_v6(operation: Operation) -> bool:
+    messages = operation.messages if isinstance(operation, Batch) else (operation,)
+    return any(isinstance(one, Message) and IPV6 in (one.born_host, one.store_host) for one in messages)

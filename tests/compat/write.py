@@ -115,7 +115,7 @@ def _apply(store: JavaStore, workload: Workload, operation: Operation, written: 
             return None
         case FillSegment(leave, topic):
             segment = int(str(workload.config["mappedFileSizeCommitLog"]))
-            room = segment - int(store.store.getMaxPhyOffset()) % segment
+            room = segment - store.log_end() % segment
             overhead = _RECORD + len(topic) + leave
             if workload.config.get("enabledAppendPropCRC"):
                 overhead += _PROPERTY_CRC
@@ -124,7 +124,7 @@ def _apply(store: JavaStore, workload: Workload, operation: Operation, written: 
             if room < overhead:  # the next segment, then: this one is closed by the message
                 room = segment
             put = store.put(Message(topic, body=b"-" * (room - overhead)))
-            end = int(store.store.getMaxPhyOffset())
+            end = store.log_end()
             if segment - end % segment != leave:
                 raise RuntimeError(f"{leave} bytes of the segment should be left, and the log ends at {end}")
             return put

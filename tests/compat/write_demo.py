@@ -12,10 +12,11 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from reput.demo import ARCHIVE, VERSION
+from reput.newer_python import UTC
 from tests.compat.broker import BROKER_NAME, CLUSTER, Broker
 from tests.compat.conf import conf_text
 from tests.compat.message import Message

@@ -14,10 +14,11 @@ import tempfile
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from reput.newer_python import UTC
 from tests.compat.broker import Broker
 from tests.compat.jvm import JavaError
 from tests.compat.message import Message

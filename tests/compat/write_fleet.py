@@ -16,10 +16,11 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from reput.demo import FLEET, FLEET_BROKERS, VERSION
+from reput.newer_python import UTC
 from tests.compat.broker import CLUSTER, Broker, Listener
 from tests.compat.conf import conf_text
 from tests.compat.jvm import JavaError

@@ -10,9 +10,10 @@ import json
 import shutil
 import sys
 import tempfile
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
+from reput.newer_python import UTC
 from tests.compat import rocksdb
 from tests.compat.jvm import Jvm
 from tests.compat.rocksdb_workloads import rocksdb_workload

@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import sys
 import tempfile
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
+from reput.newer_python import UTC
 from tests.compat import rocksdb
 from tests.compat.broker import Broker
 from tests.compat.jvm import Jvm

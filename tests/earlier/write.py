@@ -12,10 +12,11 @@ import shutil
 import subprocess
 import sys
 import time
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from reput.format import names
+from reput.newer_python import UTC
 from tests.earlier.kept import ARCHIVE, DIRECTORY, MANIFEST, PLACE, STORE, alone, begin, harm
 from tests.golden.store import describe, pack
 

@@ -188,5 +188,4 @@ def pack(root: Path, archive: Path) -> None:
 
 def sha256(path: Path) -> str:
     """The file's SHA-256 in hexadecimal."""
-    with path.open("rb") as data:
-        return hashlib.file_digest(data, "sha256").hexdigest()
+    return hashlib.sha256(path.read_bytes()).hexdigest()

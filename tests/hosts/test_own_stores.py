@@ -138,6 +138,7 @@ def _by_host(stdout: str) -> dict[str, Any]:
     return {one["host"]: one for one in json.loads(stdout)["stores"]}
 
 
+@long
 def test_each_store_is_rebuilt_where_it_lies(place: Place) -> None:
     code, stdout = (submitted := place.rebuild("plain", *(f"{name}:{_STORE}" for name in _STORES))).wait()
     assert code == 0, submitted.said

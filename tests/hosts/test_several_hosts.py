@@ -283,6 +283,7 @@ def test_a_table_of_messages(on: Standalone) -> None:
         assert rows == [(one.record.physical_offset, one.record.body) for one in log.messages()]
 
 
+@long
 def test_a_host_is_killed(on: Standalone) -> None:
     """Its first process goes, and with it all others; comes last: it doesn't come back."""
     submitted = on.rebuild("killed-host", "--max-bytes-per-trigger", BATCH)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from json import loads
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -19,6 +19,7 @@ from reput.catalog.rows import Adding, Merging, Writer, columns
 from reput.catalog.table import File, Written
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
+from reput.newer_python import UTC
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema

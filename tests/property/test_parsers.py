@@ -8,7 +8,7 @@ import shutil
 import struct
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from zlib import crc32
 
@@ -491,7 +491,7 @@ def test_strange_names_in_a_store_are_told(strange: list[tuple[str, bytes, bytes
 
         answered(look)
         options = VerifyOptions(root, broker_conf=directory / "broker.conf", rocketmq_version="5.5.0")
-        answered(lambda: json.dumps(check(prepare(options), InlineRunner()).to_dict()))
+        answered(lambda: json.dumps(asdict(check(prepare(options), InlineRunner()))))
 
 
 # --- what reput reads back ----------------------------------------------------------------------------------

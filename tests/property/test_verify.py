@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
-from hypothesis import example, given, settings
+from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from reput.format import names
@@ -15,7 +15,7 @@ from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from tests import slow_rebuild, slow_verify
-from tests.laid_out import VERSIONS, Log, Spec, lay_out, odd_specs, specs_of_any_time
+from tests.laid_out import VERSIONS, Log, Spec, lay_out, odd_specs, specs_of_any_time, without_light
 from tests.memory import scratch
 from tests.quick import examples
 from tests.stores import tree_of
@@ -149,9 +149,10 @@ def expanded(findings: list[Difference]) -> dict[tuple[str, int, int], str]:
 def test_damage_is_found_as_by_the_slow_twin(
     log: list[Spec], version: str, expired: int, damage: list[Blow], part_bytes: int
 ) -> None:
-    laid = lay_out(log, segment_size=1100, long_topics=version != "4.9.7")
+    laid = lay_out(without_light(log, version), segment_size=1100, long_topics=not version.startswith("4."))
     rules = slow_rebuild.Settings(version=version, multi_dispatch=True, lmq=True)
     slow = slow_rebuild.rebuild(laid.segments, rules)
+    assume(not slow.altered)  # the slow verifier doesn't look for a changed byte in a message's queue
     with scratch() as place:
         root = place / "store"
         # Of a queue that was shifted before the log's start nothing tells any more where its units belong.
@@ -180,9 +181,9 @@ def test_damage_is_found_as_by_the_slow_twin(
     assert chains == Counter((kind, number) for kind, number, _ in twin.chains)
     assert sum(one.count for one in findings if one.kind == "index-time") == len(twin.times)
     if not damage:
-        assert report.exit_code == 0
+        assert not report.findings
     elif twin != slow_verify.Wrong():
-        assert report.exit_code == 1
+        assert report.findings
 
 
 CHAINS = ("index-chain", "index-cycle", "index-hash", "index-slot")

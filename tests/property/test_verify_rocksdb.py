@@ -163,7 +163,7 @@ def test_damage_is_found(store: Store, changes: list[tuple[str, float, int, int]
         for one in report.findings
         if not one.kind.endswith("-unit")
     } == others
-    assert report.exit_code == int(bool(wrong or others))
+    assert bool(report.findings) == bool(wrong or others)
 
 
 def test_what_is_not_flushed_is_no_damage_before_a_start_that_dispatches_it(store: Store) -> None:
@@ -309,7 +309,6 @@ def test_two_stores_side_by_side(store: Store, tmp_path: Path) -> None:
     found[UNITS][expired] = encoders.unit_value(store.plan.end, 100, 1, 2)
     del found[OFFSETS][rocksdbqueue.offset_key(topic.encode(), queue_id, MAX)]
     report = compared(found)
-    assert report.verdict == "differs"
     assert {(one.kind, one.topic, one.queue_id, one.first) for one in report.findings if one.end} == {
         ("only-in-first", *place(keys[3])),
         ("differs", *place(keys[7])),

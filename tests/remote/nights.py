@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 import pytest
@@ -98,7 +98,7 @@ def night(
 
 def facts(report: Report) -> dict[str, object]:
     """What a run says of the store, but for what it remembers."""
-    text = with_urls(json.dumps(report.to_dict()))
+    text = with_urls(json.dumps(asdict(report)))
     found: dict[str, object] = json.loads(text)
     found.pop("remembered", None)
     for one in found["findings"]:  # type: ignore[attr-defined]

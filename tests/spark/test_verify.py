@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reput.format import names
-from reput.verify import VerifyOptions, verify
+from reput.verify.plan import VerifyOptions
+from reput.verify.run import verify
 from tests.rebuilds import Command, broker_conf, golden
 from tests.stores import tree_of
 
@@ -64,7 +65,7 @@ def test_on_processes_it_finds_the_same(
     here, there = verify(asked, None), verify(asked, lambda: spark)
     here.seconds = there.seconds = 0.0
     assert here.findings
-    assert here.to_dict() == there.to_dict()
+    assert here == there
 
 
 @pytest.mark.parametrize("index_too", [False, True])
@@ -111,12 +112,21 @@ def test_two_stores(tmp_path: Path, reput: Command) -> None:
     slave = tmp_path / "slave"
     shutil.copytree(store.root, slave)
     command = ["check", store.root, "--against", slave, "--broker-conf", broker_conf(store)]
-    assert reput(*command).code == 0
+    same = reput(*command)
+    assert same.code == 0
+    assert same.stdout.startswith(f"{store.root}: the same as {slave}: nothing that was compared differs\n")
     shutil.rmtree(slave / names.CONSUME_QUEUE / "Payments" / "2")
     done = reput(*command, "--json")
-    assert done.code == 1
-    (found,) = json.loads(done.stdout)["findings"]
+    assert done.code == 5
+    document = json.loads(done.stdout)
+    (found,) = document["findings"]
     assert (found["kind"], found["topic"], found["queue_id"]) == ("only-in-first", "Payments", 2)
+    assert (document["verdict"], document["against"]) == ("unknown", str(slave))
+    assert document["next_steps"] == found["next_steps"]
+    text = reput(*command).stdout
+    assert text.startswith(f"{store.root}: can't be told: it isn't the same as {slave} (only-in-first)\n")
+    assert f"\n  next       {found['next_steps'][0]}\n" in text
+    assert "Payments:2 queueOffset" in text
 
 
 def test_a_long_report_is_cut(tmp_path: Path, reput: Command) -> None:

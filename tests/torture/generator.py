@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from reput.newer_python import Self
 from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore

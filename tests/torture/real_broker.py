@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
+from reput.newer_python import Self
 from tests.compat.broker import Broker
 from tests.compat.compiled import instance
 from tests.compat.jvm import JavaError

@@ -13,9 +13,9 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from types import TracebackType
-from typing import Self
 
 from reput.format import names
+from reput.newer_python import Self
 from reput.watch.note import RunNote
 from tests.torture import processes
 from tests.torture.steps import Doom

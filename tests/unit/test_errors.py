@@ -6,10 +6,13 @@ import json
 import pickle
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from reput.broker.problem import Problem
+from reput.diagnosis.derived import judged
+from reput.diagnosis.finding import Effect, Remedy
 from reput.dump.damage import Damage
 from reput.errors import Fact, Finding, JournalError, OutputError, ReputError, StoreError
 from reput.job import databases
@@ -79,6 +82,10 @@ def test_every_kind_of_finding_is_explained() -> None:
     assert all(meaning.strip() for _, _, meaning, _ in rows)
 
 
+def compared(*facts: str, **more: Any) -> Fact:
+    return judged(Difference(*facts, **more), Effect.LACKS, Remedy.MEND)
+
+
 @pytest.mark.parametrize(
     ("fact", "said", "own"),
     [
@@ -91,9 +98,9 @@ def test_every_kind_of_finding_is_explained() -> None:
             {"physical_offset", "physical_end"},
         ),
         (
-            Difference("missing-entry", "/log", INDEX, "a", "b", first=3),
+            compared("missing-entry", "/log", INDEX, "a", "b", first=3),
             "expected a, found b",
-            {"area", "slot", "slot_end", "ordinal", "ordinal_end", "cause", "remark"},
+            {"area", "effect", "remedy", "messages", "cause", "remark"},
         ),
         (Damage("hole", "/q", 20, 40, "a", "b", "c"), "expected a, found b; c", {"type"}),
     ],
@@ -117,16 +124,20 @@ def test_facts_have_one_form(fact: Fact, said: str, own: set[str]) -> None:
             {"physical_offset": 20, "physical_end": 40},
         ),
         (
-            Difference("index-slot", "/i", INDEX, "a", "b", first=3, end=4, offset=52),
+            compared("index-slot", "/i", INDEX, "a", "b", first=3, end=4, offset=52),
             {"file_offset": 52, "slot": 3, "slot_end": 4},
         ),
         (
-            Difference("stale-entry", "/i", INDEX, "a", "b", first=3, end=4, offset=52),
+            compared("stale-entry", "/i", INDEX, "a", "b", first=3, end=4, offset=52),
             {"file_offset": 52, "ordinal": 3, "ordinal_end": 4},
         ),
         (
-            Difference("wrong-unit", "/q", QUEUE, "a", "b", first=3, end=4, offset=60, topic="T", queue_id=1),
+            compared("wrong-unit", "/q", QUEUE, "a", "b", first=3, end=4, offset=60, topic="T", queue_id=1),
             {"file_offset": 60, "queue_offset": 3, "queue_end": 4},
+        ),
+        (
+            compared("only-in-first", "/i", INDEX, "a", "b", first=3, end=4, offset=None),
+            {"physical_offset": 3, "physical_end": 4},
         ),
     ],
 )

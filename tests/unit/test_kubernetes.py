@@ -16,7 +16,6 @@ import pyspark
 import pytest
 import yaml
 
-from reput.config.java_properties import parse
 from tests.unit.test_compose import IMAGE_ROOT, SERVICES, in_repository, parsed, submitted
 
 ROOT = Path(__file__).parents[2]
@@ -32,7 +31,6 @@ POD = JOB["spec"]["template"]["spec"]
 OPTIONS, SCRIPT, WORDS = submitted(CONTAINER["args"])
 TEMPLATES = ("driver", "executor")
 PAGE = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
-NO_JARS = ("spark.jars.packages", "spark.sql.extensions")
 #: Those that know all that the Job asks for.
 VERSIONS = [
     one for one in kubernetes_validate.utils.all_versions() if tuple(map(int, one.split("."))) >= (1, 29)
@@ -129,14 +127,11 @@ def test_settings_are_those_of_the_installed_spark() -> None:
                 if re.search(r"/(config/package|config/Network|k8s/Config|TransportConf)\$?\.class$", entry):
                     known += jar.read(entry)
     (page,) = re.findall(r"^    spark-submit --master k8s://.*\n(?:     .*\n)+", PAGE, re.MULTILINE)
-    asked = {*told, *re.findall(r"--conf (spark[\w.]+)=", page)} - set(NO_JARS)
+    asked = {*told, *re.findall(r"--conf (spark[\w.]+)=", page)}
     asked.remove("spark.kubernetes.authenticate.driver.serviceAccountName")  # Spark puts it together
     assert len(asked) > len(told)
     assert [key for key in asked if not re.search(re.escape(key.encode()) + rb"\b", known)] == []
     assert b"spark.kubernetes.no.such.setting" not in known
-    # What conf/spark-defaults.conf would have Ivy fetch, and what is in those jars.
-    defaults = parse((ROOT / "conf" / "spark-defaults.conf").read_bytes())
-    assert all(key in defaults and told[key] == "" for key in NO_JARS)
     assert told["spark.kubernetes.container.image"] == CONTAINER["image"]
     (mounted,) = (one["mountPath"] for one in CONTAINER["volumeMounts"] if one["name"] == "pods")
     assert told["spark.kubernetes.executor.podTemplateFile"] == f"{mounted}/executor.yaml"

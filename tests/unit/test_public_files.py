@@ -29,7 +29,7 @@ def test_the_workflow_runs_what_everybody_runs() -> None:
     assert os.access(ROOT / ".ci" / "run", os.X_OK)
     (python,) = (step["with"] for step in job["steps"] if "setup-python" in step.get("uses", ""))
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
-    assert f'requires-python = ">={python["python-version"]}"' in text
+    assert f'target-version = "py{python["python-version"].replace(".", "")}"' in text
 
 
 @pytest.mark.parametrize("path", sorted((HOST / "ISSUE_TEMPLATE").glob("*.yml")), ids=lambda path: path.name)

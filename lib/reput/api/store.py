@@ -97,7 +97,7 @@ class Store:
             ReputError: the store can't be read, or what was given can't be used.
         """
         from reput.diagnosis.check import check
-        from reput.verify import VerifyOptions
+        from reput.verify.plan import VerifyOptions
 
         options = VerifyOptions(
             self._root,
@@ -355,20 +355,16 @@ def _wanted(
 ) -> Wanted:
     from reput.dump.wanted import Wanted
 
+    is_one = isinstance(queue, str) or (len(queue) == 2 and isinstance(queue[1], int | None))
     return Wanted(
         topics=(topic,) if isinstance(topic, str) else tuple(topic),
-        queues=tuple(map(_queue, [queue] if _is_one(queue) else queue)),
+        queues=tuple(map(_queue, [queue] if is_one else queue)),
         tags=None if tag is None else frozenset({tag}),
         key=key,
         uniq_key=uniq_key,
         since=_ms("since", since),
         until=_ms("until", until),
     )
-
-
-def _is_one(queue: Queue | Sequence[Queue]) -> bool:
-    """Whether it is a queue, and not several."""
-    return isinstance(queue, str) or (len(queue) == 2 and isinstance(queue[1], int | None))
 
 
 def _queue(queue: object) -> tuple[str, int | None]:

@@ -10,11 +10,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from reput.broker.files import StoreFile
 from reput.broker.written import written_ranges
 from reput.log.segments import map_segment
+from reput.newer_python import Self
 from reput.scan import kernel, output
 from reput.scan.output import OutputArrays
 from reput.scan.rules import Rules

@@ -10,7 +10,7 @@ import mmap
 import os
 import stat
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from operator import attrgetter
 from pathlib import Path
@@ -69,20 +69,38 @@ class Listing:
     """What a broker makes of some directories.
 
     Attributes:
-        files: what it maps, in the order of their names.
+        files: what it maps, in the order of their names; what a problem hides from it, too.
         dropped: empty last files, which it deletes.
         problems: what it stumbles over.
+        unloaded: of :attr:`loaded`, what it doesn't map, with the files of another length that hide it.
     """
 
     files: tuple[StoreFile, ...] = ()
     dropped: tuple[Path, ...] = ()
     problems: tuple[Problem, ...] = ()
+    unloaded: tuple[StoreFile, ...] = ()
 
     @property
     def unloadable(self) -> Problem | None:
         """Why no broker loads these files, or takes them for what they are; None as a rule."""
         odd = MISTAKEN | {STRAY}
-        return next((one for one in self.problems if one.stops or one.kind in odd), None)
+        return next((one for one in self.problems if one.unloads or one.kind in odd), None)
+
+    @property
+    def loaded(self) -> Listing:
+        """The same without the files that something in the directory hides."""
+        hiding = [one for one in self.problems if one.hides]
+        if not hiding:
+            return self
+        first = Path(hiding[0].path).name
+        files = tuple(one for one in self.files if one.path.name < first)
+        others = [
+            StoreFile(one.path, names.number(Path(one.path).name) or 0)
+            for one in hiding
+            if one.kind == WRONG_LENGTH and one.found != "0 bytes"
+        ]
+        unloaded = sorted([*self.files[len(files) :], *others], key=attrgetter("base"))
+        return replace(self, files=files, unloaded=tuple(unloaded))
 
 
 class Entry(NamedTuple):
@@ -177,10 +195,15 @@ def listed(
     for place, entry in enumerate(found):
         base = names.number(entry.name)
         twin = None if base is None else by_name.get(names.offset_name(base))
-        if twin is not None and twin is not entry and entry.length:
+        if not rules.refuses_wrong_length and _java_length(entry) != file_size:
+            problems.append(_hiding(entry, file_size, setting, step))
+        elif twin is not None and twin is not entry and entry.length:
             problems.append(_second(entry, twin, base or 0, choose, stops=entry.length != file_size))
             if entry.length == file_size:
                 files.append(StoreFile(entry.place, base or 0))
+        elif entry.is_dir and rules.skips_directories and base is not None and not base % file_size:
+            outcome = "the broker passes over it, and can't make the file of this place"
+            problems.append(replace(_no_file(entry), outcome=outcome, stops=False))
         elif entry.is_dir and rules.skips_directories:
             problems.append(_stray(entry, "the broker passes over it", stops=False))
         elif entry.is_dir:
@@ -198,6 +221,9 @@ def listed(
             files.append(StoreFile(entry.place, base))
             if entry.name != names.offset_name(base):
                 problems.append(_odd_name(entry, base))
+    hiding = [number for number, one in enumerate(problems) if one.hides][:1]
+    for number in range(hiding[0] + 1 if hiding else len(problems), len(problems)):
+        problems[number] = replace(problems[number], stops=False)  # it doesn't come so far
     return Listing(tuple(files), tuple(dropped), tuple(problems))
 
 
@@ -241,6 +267,21 @@ def _stray(entry: Entry, outcome: str, *, stops: bool) -> Problem:
         next_step="Move it elsewhere.",
         stops=stops,
     )
+
+
+def _java_length(entry: Entry) -> int:
+    """What ``File.length`` says."""
+    return entry.path.stat().st_size if entry.is_dir else entry.length
+
+
+def _hiding(entry: Entry, file_size: int, setting: str, step: str) -> Problem:
+    """``MappedFileQueue.load`` goes no further, and calls that a success (rocketmq-all-4.4.0)."""
+    outcome = "the broker starts, loads neither it nor what lies behind, and writes its new files over them"
+    if entry.is_dir:
+        problem = _stray(entry, outcome, stops=False)
+    else:
+        problem = _wrong_length(entry, file_size, setting, step) if entry.what is None else _no_file(entry)
+    return replace(problem, outcome=outcome, stops=False, hides=True)
 
 
 def _second(

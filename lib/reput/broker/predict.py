@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reput.broker.batch_queue import BatchModel, inner
 from reput.broker.begin import begin
-from reput.broker.files import STRAY, Listing, StoreFile
+from reput.broker.files import NO_FILE, STRAY, Listing, StoreFile
 from reput.broker.index import IndexModel, IndexModelFile
 from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue import QueueModel
@@ -37,6 +37,8 @@ from reput.scan.output import OutputArrays
 from reput.scan.table import QueueTable
 
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
+#: The queue of records that have none. Its file lies one level too high: ``consumequeue/0/`` and its name.
+_NO_TOPIC = "", 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,11 +62,12 @@ class Prediction:
     """A store after a broker has started on it.
 
     Attributes:
-        snapshot: the store before.
+        snapshot: the store before, as far as the broker loads it.
         problems: what keeps the broker from starting, in the order met; empty when it starts.
         began_at: the segment where the walk begins; None without segments.
-        queue_end: the greatest physical offset that a queue knew of before the walk, -1 if none did; the
-            checkpoint key of queues in RocksDB, 0 without one.
+        queue_end: the greatest physical offset that a queue knew of before the walk, -1 if none did; up to
+            4.4.0 where that message begins, later where it ends; the checkpoint key of queues in RocksDB, 0
+            without one.
         unread: physical offsets, half open, of a part of the log that the start walks or dispatches and that
             wasn't read, for it is too long; None as a rule. Else ``queues``, ``batch_queues``, ``index`` and
             ``checkpoint`` are empty, and ``log_end`` is the greatest offset that the log can end at.
@@ -136,6 +139,7 @@ def predict(snapshot: Snapshot, most: int | None = None) -> Prediction:
         StoreError: a file can't be read.
     """
     _refuse_unknown(snapshot)
+    snapshot = snapshot.loaded
     result = Prediction(snapshot, [problem for problem in snapshot.problems if problem.stops])
     if result.starts:
         _Start(snapshot, result, most).run()
@@ -156,6 +160,7 @@ class _Start:
         self._rules = snapshot.settings.dialect.recovery
         self._result = result
         self._last_unit = -1  # physical offset of the last message that was given to a queue
+        self._last_was_bad = False  # it was none: its lengths don't add up
         self._batch_topics = snapshot.settings.batch_topics()
         self._rocksdb = None if snapshot.kept is None else RocksDBModel(snapshot.kept, self._batch_topics)
         self._database: Database | None = None
@@ -187,7 +192,7 @@ class _Start:
         result.queue_end = self._queue_end()
         if snapshot.log.files:
             self._recover_log()
-        else:
+        elif self._rules.destroys_after_clean or not snapshot.clean:
             for queue in self._all_queues():
                 queue.destroy()
         if result.unread is None and self._correct_min() and self._dispatch():
@@ -208,7 +213,8 @@ class _Start:
     def _new_queue(self, files: Sequence[StoreFile] = (), ext: Sequence[StoreFile] = ()) -> QueueModel:
         recovery = self._settings.recovery
         model = ExtModel(ext, recovery.queue_ext_file_size) if recovery.queue_ext else None
-        return QueueModel(files, self._settings.consume_queue_file_size, model)
+        size, ends = self._settings.consume_queue_file_size, self._rules.knows_message_ends
+        return QueueModel(files, size, model, knows_ends=ends)
 
     def _load_index(self) -> None:
         result = self._result
@@ -232,14 +238,15 @@ class _Start:
             result.tail = walk.recover(max(snapshot.log.files.index(last), number), lambda _out, _table: None)
             self._cut_log(result.tail.end)
             return
-        walked = walk.recover(number, self._take)
+        counts_bad = self._rules.counts_bad_lengths and not snapshot.clean
+        walked = walk.recover(number, self._take, self._give_bad if counts_bad else None)
         result.recovered = walked
         if self._rocksdb is not None:
             if self._rocksdb.added:
                 self._rocksdb.dispatched_to(walked.end)
             self._rocksdb.truncate(snapshot.log.files[0].base, walked.end, self._known())
         end = self._queue_end() if self._rules.cuts_by_new_end else result.queue_end
-        if end >= walked.end:
+        if end >= walked.end if self._rules.cuts_by_queue_end else not snapshot.clean:
             for queue in self._all_queues():
                 queue.truncate(walked.end)
         self._cut_log(walked.end)
@@ -415,7 +422,16 @@ class _Start:
             if hashes and key[0] == _SCHEDULE_TOPIC and placed:
                 self._result.hashed[key] = self._result.hashed.get(key, 0) + placed
         if last >= 0:
-            self._last_unit = int(out.unit_position[last])
+            self._last_unit, self._last_was_bad = int(out.unit_position[last]), False
+
+    def _give_bad(self, size: int) -> None:
+        """Dispatch a record whose lengths don't add up: ``DispatchRequest(size, false)`` has no topic."""
+        queue = self._result.queues.setdefault(_NO_TOPIC, self._new_queue())
+        zero = np.zeros(1, np.int64)
+        queue.put(zero, np.full(1, size, np.int32), zero, zero)
+        if self._settings.message_index_enable:
+            self._result.index.put(zero[:0], zero[:0], zero[:0].astype(np.int32), 0)
+        self._last_was_bad = True
 
     def _batch_rows(
         self, out: OutputArrays, table: QueueTable, rows: NDArray[np.int64]
@@ -445,7 +461,9 @@ class _Start:
         result, snapshot = self._result, self._snapshot
         fields = self._settings.dialect.checkpoint_fields
         values = snapshot.checkpoint
-        if self._last_unit >= 0:
+        if self._last_was_bad:
+            values = replace(values, logics_msg_timestamp=0)
+        elif self._last_unit >= 0:
             timestamp = store_timestamp(snapshot.log.files, snapshot.segment_size, self._last_unit)
             if timestamp > 0 or not self._rules.flushes_logics_later:
                 values = replace(values, logics_msg_timestamp=timestamp)
@@ -490,7 +508,10 @@ def _stuck(snapshot: Snapshot, offset: int) -> Problem:
 def _refuse_unknown(snapshot: Snapshot) -> None:
     settings = snapshot.settings
     for problem in snapshot.problems:
-        if problem.kind == STRAY and not problem.stops:
+        # One that hides the files behind it isn't loaded itself. A unit for its place has nowhere to go.
+        unwritable = problem.hides and problem.kind == NO_FILE and not snapshot.clean
+        unwritable = unwritable and not any(one.path == problem.path for one in snapshot.log.problems)
+        if unwritable or (problem.kind == STRAY and not problem.unloads):
             raise problem.error(UnsupportedError, "it isn't known what a start makes of this file")
     for name, there in (
         ("forceVerifyPropCRC", settings.force_verify_prop_crc),

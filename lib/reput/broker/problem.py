@@ -20,6 +20,7 @@ class Problem(Fact):
         outcome: what the broker does about it.
         next_step: what the operator can do.
         stops: the broker doesn't start.
+        hides: it loads nothing of the directory from here on.
     """
 
     expected: str
@@ -27,6 +28,12 @@ class Problem(Fact):
     outcome: str
     next_step: str
     stops: bool = False
+    hides: bool = False
+
+    @property
+    def unloads(self) -> bool:
+        """Whether files of the directory aren't loaded."""
+        return self.stops or self.hides
 
     @property
     def said(self) -> str:

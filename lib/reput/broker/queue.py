@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped, records_of
 from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue_ext import ExtModel
-from reput.format.consumequeue import FIELDS, PRE_BLANK, UNIT_LENGTH
+from reput.format.consumequeue import FIELDS, PRE_BLANK, PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.consumequeue import UNIT as UNITS
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.store.reading import pread, reading
@@ -47,7 +47,8 @@ class QueueModel(MappedFiles[QueueFile]):
     """A consume queue, changed as a broker changes it; the files stay as they are.
 
     Attributes:
-        max_physical: physical offset after the last message that it knows of, -1 at first.
+        max_physical: physical offset after the last message that it knows of, -1 at first; where that begins,
+            if it knows no ends.
         min_logic: byte offset of the first unit that counts.
         recovered_end: byte offset after the last unit that the recovery found.
         puts_in_place: each unit that the start put stands at its message's queueOffset.
@@ -59,9 +60,12 @@ class QueueModel(MappedFiles[QueueFile]):
         files: Sequence[StoreFile],
         file_size: int,
         ext: ExtModel | None = None,
+        *,
+        knows_ends: bool = True,
     ) -> None:
         super().__init__([QueueFile(file.base, file.place, file_size) for file in files], file_size)
         self.ext = ext
+        self._knows_ends = knows_ends
         self.max_physical = -1
         self.min_logic = 0
         self.recovered_end = 0
@@ -103,7 +107,7 @@ class QueueModel(MappedFiles[QueueFile]):
         for file in self.files[-LAST_FILES:]:
             count, last = self._valid_prefix(file, 0)
             if last is not None:
-                self.max_physical = last
+                self.max_physical = self._known(file, count, last)
             end = file.base + count * UNIT_LENGTH
             if count * UNIT_LENGTH != self.file_size:
                 break
@@ -115,6 +119,10 @@ class QueueModel(MappedFiles[QueueFile]):
         if self.ext is not None:
             self.ext.recover()
             self.ext.truncate(self._last_address())
+
+    def _known(self, file: QueueFile, count: int, end: int) -> int:
+        """What the queue knows of the last of so many units of a file, whose message ends there."""
+        return end if self._knows_ends else self._position(file, count - 1)
 
     def _last_address(self) -> int:
         """The last address in consumequeue_ext that a unit of the last three files has; 1 without one."""
@@ -150,7 +158,7 @@ class QueueModel(MappedFiles[QueueFile]):
 
         places, state = kernels.place(
             position,
-            size,
+            size if self._knows_ends else np.zeros_like(size),
             offset,
             self.file_size,
             last is not None,
@@ -193,7 +201,7 @@ class QueueModel(MappedFiles[QueueFile]):
         """Cut the units of messages at or past a physical offset."""
         if self.files and self.files[-1].wrote and self.ends_before(physical):
             return  # nothing is cut, and the last unit is the one that the recovery has found
-        self.max_physical = physical
+        self.max_physical = physical if self._knows_ends else physical - 1
         while self.files:
             last = self.files[-1]
             first = self._units(last, 0, 1)[0]
@@ -201,10 +209,10 @@ class QueueModel(MappedFiles[QueueFile]):
                 self.delete(last)
                 continue
             # The first unit is taken as it is, zeros too.
-            self.max_physical = int(first["position"]) + int(first["size"])
+            self.max_physical = self._known(last, 1, int(first["position"]) + int(first["size"]))
             count, end = self._valid_prefix(last, 1, physical)
             if end is not None:
-                self.max_physical = end
+                self.max_physical = self._known(last, count, end)
             last.wrote = count * UNIT_LENGTH
             return
 
@@ -299,6 +307,16 @@ class QueueModel(MappedFiles[QueueFile]):
                 unit = self._units(file, at // UNIT_LENGTH, 1)[0]
                 return int(unit["position"]), int(unit["size"])
         return None
+
+    def units_from(self, physical: int) -> int:
+        """How many units at its end lead to a physical offset or behind it; only blanks don't."""
+        if self.ends_before(physical):
+            return 0
+        count = 0
+        for _, units in self.units(self.files[-LAST_FILES:][0].base if self.files else 0):
+            other = np.flatnonzero((units["position"] < physical) | (units["size"] == PRE_BLANK_SIZE))
+            count = len(units) - 1 - int(other[-1]) if len(other) else count + len(units)
+        return count
 
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.

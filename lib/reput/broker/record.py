@@ -32,7 +32,7 @@ class Judged:
 
     Attributes:
         kind: what it takes it for.
-        size: bytes of the record; 0 unless it is a message.
+        size: bytes of the record, as it says; 0 unless it is a message, or one whose lengths don't add up.
         physical_offset, store_timestamp: as stored; 0 unless it is a message.
         consumed: bytes that it reads, for a record whose lengths don't add up to its size; else 0.
     """
@@ -104,5 +104,5 @@ def _judge(view: memoryview, position: int, dialect: Dialect, check_crc: bool) -
         return _BAD
     at += length
     if at - position != total:
-        return Judged(Kind.BAD, consumed=at - position)
+        return Judged(Kind.BAD, total, consumed=at - position)
     return Judged(Kind.MESSAGE, total, physical, timestamp)

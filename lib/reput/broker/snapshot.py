@@ -6,10 +6,11 @@ Source: ``DefaultMessageStore.load``, ``ConsumeQueueStore.load``, ``IndexService
 
 from __future__ import annotations
 
+import errno
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -57,6 +58,11 @@ _REFUSES = "once it has tried for 30 s, it takes no message any more"
 #: ``IndexService.getAndCreateLastIndexFile`` unlocks what it hasn't locked, and the dispatch begins again.
 _STAYS = "its dispatch stays at the next message with keys, and those behind it get no unit"
 
+#: ``MappedFileQueue.findMappedFileByOffset`` counts segments from the first one (rocketmq-all-4.2.0).
+_BY_COUNT = (
+    "the broker starts, reads other segments in place of those behind the gap, and gives new messages no unit"
+)
+
 #: A queue: topic and queue id.
 Queue = tuple[str, int]
 #: Names in a directory of queues, each with what is in it.
@@ -86,7 +92,6 @@ class Snapshot:
         settings: what it was read with.
         clean: there is no ``abort``: the last broker stopped in good order.
         segment_size: bytes of a segment.
-        segment_size_known: broker.conf says so; else it was taken from the files.
         log: the segments.
         queues, batch_queues: consume queue files, by queue.
         ext_queues: files of consumequeue_ext, by queue; empty unless broker.conf switches them on.
@@ -101,7 +106,6 @@ class Snapshot:
     settings: StoreSettings
     clean: bool
     segment_size: int
-    segment_size_known: bool
     log: Listing
     queues: dict[Queue, Listing]
     batch_queues: dict[Queue, Listing]
@@ -123,6 +127,17 @@ class Snapshot:
         }
 
     @property
+    def loaded(self) -> Snapshot:
+        """The same with those files alone that a broker loads."""
+        if self.settings.dialect.recovery.refuses_wrong_length:
+            return self
+        plain, batch, ext = (
+            {queue: listing.loaded for queue, listing in queues.items()}
+            for queues in (self.queues, self.batch_queues, self.ext_queues)
+        )
+        return replace(self, log=self.log.loaded, queues=plain, batch_queues=batch, ext_queues=ext)
+
+    @property
     def starts(self) -> bool:
         """Whether a broker gets as far as recovering."""
         return not any(problem.stops for problem in self.problems)
@@ -136,7 +151,7 @@ def take(settings: StoreSettings) -> Snapshot:
     """
     check_store(settings.root)
     rules = settings.dialect.recovery
-    size, known = _segment_size(settings)
+    size = _segment_size(settings)
     chosen = partial(choose, topic_length_v2=settings.dialect.topic_length_v2, entries=settings.entries)
     setting, step = "mappedFileSizeCommitLog", _segment_step(settings)
     log = listed(settings.commit_log_dirs, size, rules, setting, step, chosen)
@@ -159,7 +174,6 @@ def take(settings: StoreSettings) -> Snapshot:
         settings=settings,
         clean=not (settings.root / names.ABORT).exists(),
         segment_size=size,
-        segment_size_known=known,
         log=log,
         queues=queues,
         batch_queues=batch,
@@ -234,7 +248,9 @@ def _has_anything(snapshot: Snapshot) -> bool:
 
 def _log_gaps(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
     files, step = _up_to_gap(log.files, size), _from_elsewhere(settings)
-    return gaps(files, size, MISSING_SEGMENTS, step, _wrong_files(log))
+    for problem in gaps(files, size, MISSING_SEGMENTS, step, _wrong_files(log)):
+        finds = settings.dialect.recovery.finds_across_gaps or problem.kind != MISSING_SEGMENTS
+        yield problem if finds else replace(problem, outcome=_BY_COUNT)
 
 
 def _up_to_gap(files: tuple[StoreFile, ...], size: int) -> tuple[StoreFile, ...]:
@@ -272,9 +288,15 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
             path=str(directories[0]),
             expected="segments, for there are files derived from them",
             found="none",
-            outcome="the broker starts with an empty log, and deletes all queues",
+            outcome=f"the broker starts with an empty log, and {_without_log(snapshot)}",
             next_step="Bring the commit log back before a broker starts.",
         )
+
+
+def _without_log(snapshot: Snapshot) -> str:
+    if snapshot.settings.dialect.recovery.destroys_after_clean or not snapshot.clean:
+        return "deletes all queues"
+    return "gives its new messages no unit until the log reaches as far as the queues do"
 
 
 def queue_directories(settings: StoreSettings) -> Iterator[str]:
@@ -303,7 +325,9 @@ def _no_directories(settings: StoreSettings, topics: Mapping[str, Topics]) -> It
             if not topic.is_dir:
                 yield _no_directory(topic.path, f"can't write queues of a topic of this name: {_REFUSES}")
             for queue in inside:
-                if not queue.is_dir and names.is_queue_id(queue.name):
+                # 007 is queue 7, and its directory lies beside.
+                named = names.is_queue_id(queue.name) and str(int(queue.name)) == queue.name
+                if not queue.is_dir and named:
                     yield _no_directory(
                         queue.path, f"takes it for an empty queue and can't write it: {_REFUSES}"
                     )
@@ -401,16 +425,16 @@ def _no_directory(path: Path, outcome: str) -> Problem:
     )
 
 
-def _segment_size(settings: StoreSettings) -> tuple[int, bool]:
+def _segment_size(settings: StoreSettings) -> int:
     if settings.segment_size is not None:
-        return settings.segment_size, True
+        return settings.segment_size
     lengths = Counter(
         entry.length
         for directory in settings.commit_log_dirs
         for entry in in_order(directory)
         if not entry.is_dir and entry.length and names.parse_offset_name(entry.name) is not None
     )
-    return (lengths.most_common(1)[0][0] if lengths else _DEFAULT_SEGMENT), False
+    return lengths.most_common(1)[0][0] if lengths else _DEFAULT_SEGMENT
 
 
 def _topics(directory: Path) -> Topics:
@@ -510,7 +534,8 @@ def _own_files(settings: StoreSettings) -> Iterator[Problem]:
     Source: ``StoreCheckpoint``, ``DefaultMessageStore.start``, ``createTempFile``, ``MixAll.string2File``
     (rocketmq-all-4.9.7, 5.3.3); tried with the stores of 4.9.7, 5.3.3 and 5.5.0.
     """
-    for name in (names.CHECKPOINT, names.ABORT, names.LOCK):
+    recovery = settings.dialect.recovery
+    for name in (names.CHECKPOINT, names.ABORT, *([names.LOCK] if recovery.takes_lock else [])):
         path = settings.root / name
         try:
             check_file(path)
@@ -518,9 +543,10 @@ def _own_files(settings: StoreSettings) -> Iterator[Problem]:
             continue
         except OSError as error:
             found = error.strerror or str(error)
+            is_replaced = recovery.replaces_abort and error.errno == errno.ELOOP
             if name != names.ABORT:
                 outcome = "the broker doesn't start"
-            elif not settings.dialect.recovery.switches_queue_types or found == DEVICE:
+            elif not recovery.switches_queue_types or found == DEVICE or is_replaced:
                 continue
             elif found == FIFO:
                 outcome = "the broker waits for ever for what comes out of it, and doesn't finish its start"

@@ -114,7 +114,8 @@ class WalkedUnits:
         """bool[rows], whether a message of a plain or light queue begins at each physical offset."""
         held = np.zeros(len(position), bool)
         for part in self._parts.get(queue, ()):
-            held |= np.isin(position, part[1])
+            begins = part[1]  # in the log's order
+            held |= begins.take(np.searchsorted(begins, position), mode="clip") == position
         return held
 
     def unindexed(self, files: Sequence[IndexHeader], end: int) -> NDArray[np.int64]:

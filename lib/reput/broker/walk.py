@@ -48,6 +48,7 @@ class Walked:
         messages: how many.
         last_valid: physical offset of the last message, -1 if there was none.
         why: what stood at the end.
+        moved: how far ``end`` lies behind the place where reading ended, for records whose size was counted.
         stuck_at: where the dispatch finds no segment and waits for ever; None as a rule.
     """
 
@@ -58,6 +59,7 @@ class Walked:
     messages: int = 0
     last_valid: int = -1
     why: str = ""
+    moved: int = 0
     stuck_at: int | None = None
 
 
@@ -78,8 +80,12 @@ class LogWalk:
             excludes_lmq=lambda topic: self._dialect.lmq_excludes(topic.decode("utf-8", "replace"))
         )
 
-    def recover(self, index: int, sink: Sink) -> Walked:
+    def recover(self, index: int, sink: Sink, bad: Callable[[int], None] | None = None) -> Walked:
         """Walk from the segment of number ``index`` on, up to where the log ends for a broker.
+
+        Args:
+            bad: takes the size of a record whose lengths don't add up, which is counted, and reading goes on
+                behind what those say; None ends the log there (4.3.1 CommitLog.recoverAbnormally).
 
         Raises:
             SegmentGoneError, StoreError: a segment can't be read.
@@ -96,10 +102,21 @@ class LogWalk:
                 data = map_segment(segment.path, self._size)
                 walked.segments += 1
                 walked.end = segment.base
-                kind, position, walked.why = self._segment(
-                    data, segment, 0, rules, ahead, sink, walked, check_offsets=recovery.check_offsets
-                )
-                walked.end = segment.base + position
+                position = walked.moved = 0
+                while True:
+                    kind, position, walked.why = self._segment(
+                        data, segment, position, rules, ahead, sink, walked,
+                        check_offsets=recovery.check_offsets,
+                    )  # fmt: skip
+                    walked.end = segment.base + position + walked.moved
+                    if kind is Kind.BLANK or bad is None:
+                        break
+                    found = judge(data, position, self._dialect, check_crc=rules.check_crc)
+                    if not found.consumed:
+                        break
+                    bad(found.size)
+                    position += found.consumed
+                    walked.moved += found.size - found.consumed
                 if kind is not Kind.BLANK:
                     return walked
         walked.why = "the last segment's closing record"

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
+from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED
 
 _UNIT = np.dtype(FIELDS)
 
@@ -48,8 +48,3 @@ def pack(rows: BatchRows) -> bytes:
     packed["compacted"] = NOT_COMPACTED
     packed["reserved"] = 0
     return packed.tobytes()
-
-
-def units_fit(file_size: int) -> bool:
-    """Whether whole units fill a file; a broker can't append past a remainder (``appendMessage``)."""
-    return file_size % UNIT_LENGTH == 0

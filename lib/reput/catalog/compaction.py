@@ -8,9 +8,10 @@ day gets, and a run merges about as much as has come since the last merge.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, date, datetime, timedelta
+from datetime import date, datetime, timedelta
 
 from reput.catalog.table import File
+from reput.newer_python import UTC
 
 #: Bytes: a smaller file is to be merged, and so large a merged file gets.
 SMALL, LARGE = 4 << 20, 16 << 20

@@ -22,10 +22,11 @@ import secrets
 import time
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Any, Protocol
 
 from reput.errors import OutputError, ReputError, StoreInUseError
 from reput.format import names
+from reput.newer_python import Self
 from reput.store import files
 from reput.store.lock import OutputLock
 

@@ -11,7 +11,7 @@ import json
 import secrets
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from reput.catalog.broker import BROKER, CLUSTER
 from reput.catalog.table import BODY, DAY, File, Written
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
+from reput.newer_python import UTC
 from reput.remote.objects import objects
 from reput.scan.rules import Part
 from reput.source import messages

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from reput.catalog.appending import Appending
 from reput.catalog.broker import BROKER, CLUSTER, Broker, broker_of
@@ -23,6 +23,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SegmentGoneError, SettingsError, UnsupportedError
 from reput.format import dledger
 from reput.log.segments import CommitLog, discover
+from reput.newer_python import Self
 from reput.remote import remote_store, with_urls
 from reput.remote.place import HDFS, is_url, url_of
 from reput.store import files

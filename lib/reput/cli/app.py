@@ -16,6 +16,7 @@ from reput.cli.arguments import (
     AsJson,
     AtOnce,
     BrokerConf,
+    BytesPerCommit,
     CatalogBodies,
     CatalogTable,
     DryRun,
@@ -159,14 +160,7 @@ def rebuild_command(
     queue: Queues = None,
     no_index: NoIndex = False,
     known_topics_only: KnownTopicsOnly = False,
-    max_bytes_per_trigger: Annotated[
-        str,
-        typer.Option(
-            "--max-bytes-per-trigger",
-            metavar="SIZE",
-            help="Maximum log bytes per commit; an interrupted run repeats at most one commit.",
-        ),
-    ] = "4g",
+    max_bytes_per_trigger: BytesPerCommit = "4g",
     catalog: CatalogTable = None,
     catalog_bodies: CatalogBodies = False,
     dry_run: DryRun = False,

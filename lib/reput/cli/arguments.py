@@ -127,6 +127,14 @@ Master = Annotated[
     str | None,
     typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
 ]
+BytesPerCommit = Annotated[
+    str,
+    typer.Option(
+        "--max-bytes-per-trigger",
+        metavar="SIZE",
+        help="Maximum log bytes per commit; an interrupted run repeats at most one commit.",
+    ),
+]
 SingleHost = Annotated[
     bool | None,
     typer.Option(

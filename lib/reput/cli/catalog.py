@@ -11,7 +11,7 @@ import typer
 
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Master, WrittenBy, size
+from reput.cli.arguments import AsJson, BrokerConf, BytesPerCommit, Master, WrittenBy, size
 from reput.cli.commands import TABLES
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, noted, settings_lines
 from reput.config.stand_in import here
@@ -77,10 +77,7 @@ def catalog_command(
         ),
     ] = None,
     bodies: Annotated[bool, typer.Option("--bodies", help="With the messages' bodies.")] = False,
-    max_bytes_per_trigger: Annotated[
-        str,
-        typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Maximum log bytes per commit."),
-    ] = "1g",
+    max_bytes_per_trigger: BytesPerCommit = "1g",
     no_optimize: Annotated[
         bool, typer.Option("--no-optimize", help="Don't merge the table's small files.")
     ] = False,

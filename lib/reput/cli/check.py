@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
     from reput.diagnosis.check import Diagnosis
     from reput.diagnosis.finding import Finding
     from reput.diagnosis.nightly import Again
-    from reput.verify import Report
 
 _EXAMPLES = """**Examples**
 
@@ -160,9 +159,9 @@ def check_command(
     3: mend it first (`reput mend`). 4: it will not start. 5: can't be told. 2: a wrong call, or reput failed.
     Of several stores the worst, from 0 by 1, 3, 5 and 4 to 2.
     """
-    from reput.diagnosis.check import check
+    from reput.diagnosis.check import check, compare
     from reput.diagnosis.nightly import check_again
-    from reput.verify import VerifyOptions, verify_against
+    from reput.verify.plan import VerifyOptions
 
     with Output(as_json, interrupted="nothing was changed") as output:
         quick = quick or for_start
@@ -201,7 +200,7 @@ def check_command(
         with ProgressDisplay("checking") as display:
             start_spark = spark_wanted("reput check", master, display)
             if against is not None:
-                compared = verify_against(options, start_spark, display.update)
+                found = compare(options, start_spark, display.update)
             else:
                 warn_of_unknown(store, queue)
                 if again is None:
@@ -212,8 +211,6 @@ def check_command(
                     found = kept.diagnosis
                     if proofs is not None:
                         write_atomically(proofs, kept.proofs.encode())
-    if against is not None:
-        output.show(compared, against_lines(compared))
     output.show(found if again is None else kept, check_lines(found))
 
 
@@ -334,8 +331,9 @@ def _compared(found: Diagnosis) -> Iterator[str]:
     report = found.report
     if report is None:
         return
-    messages = f"{counted(report.messages, 'message')}, {human(report.bytes)}"
-    yield f"  log        {report.start} to {report.end}: {messages}"
+    messages = f": {counted(report.messages, 'message')}, {human(report.bytes)}"
+    both = messages if report.against is None else ", which both have"
+    yield f"  log        {report.start} to {report.end}{both}"
     yield f"  queues     {counted(report.queues, 'queue')} with {counted(report.units, 'unit')}"
     if report.index_files:
         files, keys = counted(report.index_files, "file"), counted(report.index_entries, "key")
@@ -370,19 +368,3 @@ def _of_kind(findings: Sequence[Finding], root: Path) -> Iterator[str]:
     yield f"    {first.area} {first.kind}, {count:,}{ranges}{remark}"
     shown = (str(one).replace(f"{root}/", "") for one in findings)
     yield from at_most("      ", list(shown), "      and {} more; --json lists all")
-
-
-def against_lines(report: Report) -> Iterator[str]:
-    """What two stores differ in, for people."""
-    yield report.summary
-    yield from step_lines([str(note) for note in report.not_checked], report.next)
-    yield from settings_lines(report.basis)
-    yield f"  log        {report.start} to {report.end}, which both have"
-    yield f"  queues     {counted(report.queues, 'queue')} with {counted(report.units, 'unit')}"
-    yield from _plain(report.findings)
-
-
-def _plain(findings: Iterable[object]) -> Iterator[str]:
-    found = list(findings)
-    yield f"  findings   {len(found):,}" if found else "  findings   none"
-    yield from at_most("    ", found, "    and {} more; --json lists all")

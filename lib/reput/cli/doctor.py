@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -46,13 +45,6 @@ Whether a rebuild fits where it is to be written, for a program:
 """
 
 
-class Archive(StrEnum):
-    """What to do about the archive of Java's classes."""
-
-    MAKE = "make"
-    REMOVE = "remove"
-
-
 @commands.app.command("doctor", epilog=_EXAMPLES, rich_help_panel=START)
 def doctor_command(
     ctx: typer.Context,
@@ -64,7 +56,7 @@ def doctor_command(
         typer.Option("--out", metavar="DIR", help="Where a rebuild will write (default: the store)."),
     ] = None,
     archive: Annotated[
-        Archive | None,
+        Literal["make", "remove"] | None,
         typer.Option(
             "--class-archive",
             help="First make, or remove, an archive of Java's classes, with which Spark starts faster.",
@@ -97,10 +89,10 @@ def doctor_command(
 
     with Output(as_json, interrupted="nothing was changed") as output:
         _refuse_ignored(ctx)
-        if archive is Archive.MAKE:
+        if archive == "make":
             with ProgressDisplay("making an archive of Java's classes, which takes half a minute"):
                 class_archive.make()
-        elif archive is Archive.REMOVE:
+        elif archive == "remove":
             class_archive.remove()
         checks = list(machine_checks())
         if not no_spark and not remove_cache and is_installed():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from pathlib import Path
@@ -16,6 +17,8 @@ def begin_early() -> None:
     # Python makes the first of the two absolute, and not the second.
     is_script = main is not None and Path(main).name == "reput" and Path(sys.argv[0]).absolute() == Path(main)
     if is_script or sys.orig_argv[1:3] == ["-m", "reput.cli"]:
+        # Loading leaves hardly any garbage, and the collector would look for it 250 times.
+        gc.set_threshold(100_000)
         ahead.is_command = True
         ahead.begin(sys.argv[1:])
 

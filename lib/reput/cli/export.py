@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -63,13 +62,6 @@ The same as a small store that a broker can open:
 """
 
 
-class Form(StrEnum):
-    """How messages are written."""
-
-    LINES = "lines"
-    STORE = "store"
-
-
 #: What is left out unless it is asked for; ``reput resend`` has the same.
 Half = Annotated[
     bool, typer.Option("--half", help="Include half messages of transactions, and those rolled back.")
@@ -96,8 +88,9 @@ def export_command(
         ),
     ] = None,
     form: Annotated[
-        Form, typer.Option("--as", help="As JSON lines, or as the records of a small new store.")
-    ] = Form.LINES,
+        Literal["lines", "store"],
+        typer.Option("--as", help="As JSON lines, or as the records of a small new store."),
+    ] = "lines",
     finding: Annotated[
         str | None,
         typer.Option(
@@ -161,14 +154,14 @@ def export_command(
         )  # fmt: skip
         in_order("--start", start, "--end", end)
         included = included_of(half, system_topics, delayed, damaged)
-        if form == Form.LINES and included:
+        if form == "lines" and included:
             raise unclear(
                 f"--{sorted(included)[0]} without --as store", "lines, which leave nothing out, without it"
             )
         if out == STDOUT and as_json:
             raise unclear("--json with --out -", "--out - alone: the lines are JSON")
         options = ExportOptions(
-            store=store, out=out, form=form.value, wanted=wanted, start=start,
+            store=store, out=out, form=form, wanted=wanted, start=start,
             end=MOST_OFFSET if end is None else end, finding=finding, limit=limit, included=included,
             force=force, broker_conf=broker_conf, version=rocketmq_version,
         )  # fmt: skip

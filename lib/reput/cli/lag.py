@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -43,13 +42,6 @@ Of a copy of the offsets, for a program:
 """
 
 
-class By(Enum):
-    """What to count by."""
-
-    TOPIC = "topic"
-    QUEUE = "queue"
-
-
 @commands.app.command("lag", epilog=_EXAMPLES, rich_help_panel=LOOK)
 def lag_command(
     store: Store,
@@ -58,8 +50,9 @@ def lag_command(
     ] = None,
     topic: OnlyTopic = None,
     by: Annotated[
-        By, typer.Option("--by", help="A line for each group and topic, or for each queue.")
-    ] = By.TOPIC,
+        Literal["topic", "queue"],
+        typer.Option("--by", help="A line for each group and topic, or for each queue."),
+    ] = "topic",
     offsets: Annotated[
         Path | None,
         typer.Option(
@@ -105,12 +98,12 @@ _DELAYS = ("level", "delay", "offset", "min", "max", "waiting", "next due", "fla
 _NUMBERS = frozenset({*_QUEUES, *_DELAYS}) - {"group", "topic", "flags"} | {"queues"}
 
 
-def _lines(report: LagReport, by: By) -> Iterator[str]:
+def _lines(report: LagReport, by: str) -> Iterator[str]:
     yield f"Lag in {report.store}, by {report.offsets}"
     yield from settings_lines(report.basis)
     if not report.rows:
         yield "  no group has committed anything"
-    elif by is By.TOPIC:
+    elif by == "topic":
         yield from table(_GROUPS, [_group(one, report) for one in report.groups], _NUMBERS)
     else:
         yield from table(_QUEUES, [_queue(row, report) for row in report.rows], _NUMBERS)

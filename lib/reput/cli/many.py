@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from reput.job.many import Job, Outcome, Result
     from reput.job.options import RebuildOptions
     from reput.spark.on_host import HostRunner
-    from reput.verify import VerifyOptions
+    from reput.verify.plan import VerifyOptions
     from reput.verify.proven import Proofs
 
     How = Callable[[Job], Again | None]

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from enum import StrEnum
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -41,17 +40,13 @@ From RocksDB to files:
 """
 
 
-class Form(StrEnum):
-    """What queues may be in."""
-
-    ROCKSDB = "rocksdb"
-    FILE = "file"
-
-
 @commands.app.command("migrate", epilog=_EXAMPLES, rich_help_panel=MEND)
 def migrate_command(
     store: LocalStore,
-    to: Annotated[Form, typer.Option("--to", help="Where the queues shall be: in RocksDB or in files.")],
+    to: Annotated[
+        Literal["rocksdb", "file"],
+        typer.Option("--to", help="Where the queues shall be: in RocksDB or in files."),
+    ],
     plan: Annotated[bool, typer.Option("--plan", help="Report what would be done.")] = False,
     apply: Annotated[bool, typer.Option("--apply", help="Do it. The broker must be stopped.")] = False,
     broker_conf: BrokerConf = None,
@@ -91,12 +86,12 @@ def migrate_command(
                     found="--plan --master",
                     next_step="Leave --master out.",
                 )
-            migration, _ = plan_migration(options, to.value)
+            migration, _ = plan_migration(options, to)
         else:
             with ProgressDisplay() as display:
                 done = migrate(
                     options,
-                    to.value,
+                    to,
                     lambda: commands.start_spark("reput migrate", master, display),
                     lambda found: None if as_json else printed(*_plan_lines(found, applying=True)),
                     lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
@@ -109,7 +104,7 @@ def migrate_command(
 
 def _plan_lines(migration: Migration, *, applying: bool = False) -> Iterator[str]:
     settings = migration.settings
-    form = "RocksDB" if migration.to == Form.ROCKSDB else "files"
+    form = "RocksDB" if migration.to == "rocksdb" else "files"
     if migration.already:
         yield f"Nothing to move in {migration.store}: its queues are in {form} already"
     else:
@@ -136,7 +131,7 @@ def _done_lines(done: Migrated) -> Iterator[str]:
     if done.kept is None:
         yield from _differs(done)
         return
-    form = "RocksDB" if done.plan.to == Form.ROCKSDB else "files"
+    form = "RocksDB" if done.plan.to == "rocksdb" else "files"
     yield f"The queues of {done.store} are in {form}"
     if done.plan.lines:
         yield f"  next       set in broker.conf before the broker starts: {', '.join(done.plan.lines)}"

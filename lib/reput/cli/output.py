@@ -12,7 +12,7 @@ from contextlib import suppress
 from itertools import starmap
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import typer
 from rich.cells import cell_len
@@ -24,6 +24,7 @@ from reput.cli.crash import INTERRUPTED, REFUSED
 from reput.cli.indented import indented
 from reput.config.evidence import Basis
 from reput.errors import Fact, ReputError
+from reput.newer_python import Self
 from reput.remote import with_urls
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.space import human
@@ -395,15 +396,14 @@ def at_most(lead: str, items: Sequence[object], more: str) -> Iterator[str]:
         yield more.format(f"{len(items) - _MOST:,}")
 
 
-def fact_lines(title: str, facts: Sequence[Fact], root: Path, nothing: str = "none") -> Iterator[str]:
+def fact_lines(title: str, facts: Sequence[Fact], root: Path) -> Iterator[str]:
     """A section of a result: how many facts, and the first of them, each path once.
 
     Args:
         root: the store that the result names; paths in it are shown relative to it.
-        nothing: what is said without any.
     """
     if not facts:
-        yield f"  {title:<10} {nothing}"
+        yield f"  {title:<10} none"
         return
     yield f"  {title:<10} {len(facts):,}"
     of_path: dict[str, list[str]] = {}

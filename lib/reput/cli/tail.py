@@ -13,6 +13,7 @@ import typer
 from reput.cli.arguments import (
     AsJson,
     BrokerConf,
+    BytesPerCommit,
     CatalogBodies,
     CatalogTable,
     KnownTopicsOnly,
@@ -100,14 +101,7 @@ def tail_command(
     queue: Queues = None,
     no_index: NoIndex = False,
     known_topics_only: KnownTopicsOnly = False,
-    max_bytes_per_trigger: Annotated[
-        str,
-        typer.Option(
-            "--max-bytes-per-trigger",
-            metavar="SIZE",
-            help="Maximum log bytes per micro-batch while there is a backlog.",
-        ),
-    ] = "4g",
+    max_bytes_per_trigger: BytesPerCommit = "4g",
     max_rate: Annotated[
         str | None,
         typer.Option("--max-rate", metavar="SIZE", help="Maximum log bytes read per second, e.g. 50m."),

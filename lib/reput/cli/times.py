@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import time
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 from zoneinfo import ZoneInfo
 
 from reput.errors import SettingsError
+from reput.newer_python import UTC, time_of_iso
 
 # From 2001 to 2286. Fewer or more digits are seconds, or a date that somebody wrote in another order.
 _MS_DIGITS = 13
@@ -73,7 +74,7 @@ def _said(text: str) -> datetime:
         return _in_zone(datetime.combine(day, datetime.min.time()))
     if ago := _AGO.fullmatch(text):
         return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
-    return _in_zone(datetime.fromisoformat(text.replace("/", "-")))
+    return _in_zone(time_of_iso(text.replace("/", "-")))
 
 
 def _in_zone(when: datetime) -> datetime:

@@ -61,19 +61,16 @@ def _verdict(stopped: Stopped) -> str:
 def _lines(status: Status) -> Iterator[str]:
     yield _headline(status)
     dialect = f" as RocketMQ {status.rocketmq_version} writes it" if status.rocketmq_version else ""
-    yield f"  store      {status.store}{dialect}"
+    yield f"  store      {status.opening.store}{dialect}"
     yield from _place(status)
     yield from _lag(status)
-    batches = counted(status.batches, "batch", "batches")
-    last = f", the last one committed at {moment(status.committed_ms)}" if status.batches else ""
-    yield f"  done       {counted(status.messages, 'message')}, {human(status.bytes)} in {batches}{last}"
-    yield f"  queues     {counted(status.queues, 'queue')} with {counted(status.units, 'unit')}"
-    entries = counted(status.index_entries, "key")
-    yield (
-        f"  index      {counted(status.index_files, 'file')} with {entries}"
-        if status.index_files
-        else "  index      none"
-    )
+    done = status.committed
+    batches = counted(done.batches, "batch", "batches")
+    last = f", the last one committed at {moment(status.committed_ms)}" if done.batches else ""
+    yield f"  done       {counted(done.messages, 'message')}, {human(done.bytes)} in {batches}{last}"
+    yield f"  queues     {counted(len(done.queues), 'queue')} with {counted(done.units, 'unit')}"
+    index = f"{counted(len(done.index), 'file')} with {counted(done.index_entries, 'key')}"
+    yield f"  index      {index if done.index else 'none'}"
     if status.ledger_batches is None:
         yield f"  ledger     can't be read: {status.ledger_problem}"
     else:
@@ -99,8 +96,9 @@ def _headline(status: Status) -> str:
 
 
 def _place(status: Status) -> Iterator[str]:
-    stored = f", its last message stored at {moment(status.last_timestamp)}" if status.last_timestamp else ""
-    yield f"  offset     {status.offset}{stored}"
+    last = status.committed.last_timestamp
+    stored = f", its last message stored at {moment(last)}" if last else ""
+    yield f"  offset     {status.committed.cursor}{stored}"
 
 
 def _lag(status: Status) -> Iterator[str]:
@@ -139,13 +137,14 @@ def _table(status: Status) -> Iterator[str]:
 
 
 def _findings(status: Status) -> Iterator[str]:
-    if not status.findings:
+    found = status.committed.findings
+    if not found:
         yield "  findings   none"
         return
     kinds = ", ".join(f"{kind} {count:,}" for kind, count in status.finding_counts.items())
     yield f"  findings   {kinds}"
-    last = status.findings[-_LAST_FINDINGS:]
-    if len(last) < len(status.findings):
+    last = found[-_LAST_FINDINGS:]
+    if len(last) < len(found):
         yield f"    the last {len(last)}; --json prints all:"
     for finding in last:
         yield f"    {finding}"

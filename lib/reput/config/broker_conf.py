@@ -16,6 +16,8 @@ from reput.errors import SettingsError
 from reput.store.reading import read_file
 
 INT_MAX = 2**31 - 1
+#: Keys that had one p less up to 4.5.1 (``MessageStoreConfig``).
+_MAPED = {f"mappedFileSize{what}": f"mapedFileSize{what}" for what in ("CommitLog", "ConsumeQueue")}
 INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
 #: What String.trim takes away: every character up to the space.
 JAVA_WHITE = "".join(map(chr, range(0x21)))
@@ -29,8 +31,32 @@ class BrokerConf:
         self.path = path
         self.rules = rules
 
+    @property
+    def maped(self) -> list[str]:
+        """Its keys as releases up to 4.5.1 spell them."""
+        return [key for key in _MAPED.values() if key in self.entries]
+
+    @property
+    def is_maped(self) -> bool:
+        """Whether it is spelled as up to 4.5.1, and not in the new way as well."""
+        return bool(self.maped) and not any(key in self.entries for key in _MAPED)
+
+    def spelled(self, key: str) -> str:
+        """A key as this release spells it."""
+        return _MAPED.get(key, key) if self.rules.maped_settings else key
+
+    def respelled(self, key: str) -> str:
+        """A key that this release spells otherwise, as it does."""
+        return next((new if key == old else old for new, old in _MAPED.items() if key in (new, old)), key)
+
+    @property
+    def passed_over(self) -> list[str]:
+        """Those of its keys that this release spells otherwise, and doesn't read."""
+        return [key for key in _MAPED if key in self.entries] if self.rules.maped_settings else self.maped
+
     def entry(self, key: str) -> Property | None:
         """The line of a key; None without one, or where this release doesn't know it."""
+        key = self.spelled(key)
         return None if key in self.rules.unknown_settings else self.entries.get(key)
 
     def text(self, key: str) -> str | None:

@@ -2,7 +2,8 @@
 
 This module is the one table: nothing else decides bytes by a version. By what a store shows its release is
 in ``evidence/release.py``, which names rows. Each row is written as its difference
-from the row before it, with the Java class that proves it, so reading downwards gives the history. Up to
+from the row before it, with the Java class that proves it, so reading downwards gives the history; those of
+4.0 to 4.8 stand behind that of 4.9.0 and say, the newest first, what the next release doesn't do yet. Up to
 5.3.3 the proof is the source at the tag ``rocketmq-all-<version>``; for 5.3.4, 5.4.0, 5.5.0 and 5.5.1, whose
 sources were not at hand, it is the bytecode of the released ``rocketmq-store`` jar.
 
@@ -56,6 +57,17 @@ class Recovery:
         checks_room: a record's size is compared with the room left, that of a BLANK too.
         switches_queue_types: batch queues exist, and a queue of the wrong type stops the start.
         flushes_logics_later: the checkpoint's logics fields move with the thorough flush of the queues.
+        knows_message_ends: a queue knows where its last message ends; else where that begins.
+        cuts_by_queue_end: the queues are cut when one of them knows of the log's end or more; else never
+            after a stop in good order, and always after a crash.
+        destroys_after_clean: without a segment, a start after a stop in good order deletes the queues, too.
+        refuses_wrong_length: a file of another length stops the start; else nothing of its directory is
+            loaded from there on.
+        counts_bad_lengths: after a crash, a record whose lengths don't add up is taken for a message without
+            a topic, of the size that it says.
+        finds_across_gaps: what lies behind a gap in the log is found.
+        takes_lock: the broker holds ``lock`` while it runs.
+        replaces_abort: ``abort`` is written beside its place and renamed, even over a loop of links.
     """
 
     skips_directories: bool
@@ -73,6 +85,19 @@ class Recovery:
     checks_room: bool
     switches_queue_types: bool
     flushes_logics_later: bool
+    knows_message_ends: bool = True
+    cuts_by_queue_end: bool = True
+    destroys_after_clean: bool = True
+    refuses_wrong_length: bool = True
+    counts_bad_lengths: bool = False
+    finds_across_gaps: bool = True
+    takes_lock: bool = True
+    replaces_abort: bool = False
+
+    @property
+    def makes_lost_queues(self) -> bool:
+        """Whether a start after a stop in good order makes queues anew when all of them are gone."""
+        return self.begins_at_queue_end or self.dispatches_after_clean
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +111,8 @@ class Queries:
         skips_before_full: a pull passes over units of a missing segment before it asks whether it is full.
         scans_units: a pull's limit of 16,000 counts units, not their bytes.
         scans_past_limit: the unit at that limit is still looked at.
+        overflow_begins_again: past the end of a queue that begins at 0 the next offset is 0, not the end.
+        stops_one_short: a pull of more than one message ends one before those asked for.
     """
 
     time_boundaries: bool
@@ -93,6 +120,8 @@ class Queries:
     skips_before_full: bool
     scans_units: bool
     scans_past_limit: bool
+    overflow_begins_again: bool
+    stops_one_short: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +138,7 @@ class Dialect:
         lmq_excluded_prefixes: a message whose topic starts with one of these has no LMQ units.
         lmq_excluded_topics: a message of one of these topics has no LMQ units.
         lmq_rejects_slash: an LMQ whose name holds ``/`` gets no unit; the others of that message still do.
+        counts_keys: hashSlotCount of an index file counts its keys; else the slots that hold a chain.
         empty_index_count: indexCount on disk of an index file without entries, after a clean stop.
         checkpoint_fields: how many longs the store checkpoint holds, from byte 0 on.
         inner_batch_properties: INNER_BASE and INNER_NUM are parsed when a record has both; one that isn't an
@@ -122,6 +152,7 @@ class Dialect:
         settings_in_rocksdb: topics, groups and offsets may be in RocksDB.
         imports_json_settings: there, a JSON file with a higher counter is imported at the start.
         unknown_settings: keys that reput reads from broker.conf and that none of these releases has.
+        maped_settings: ``mappedFileSizeCommitLog`` and ``mappedFileSizeConsumeQueue`` have one p less.
         recovery: how these releases start on a store.
         queries: how they look for messages.
     """
@@ -145,6 +176,8 @@ class Dialect:
     unknown_settings: frozenset[str]
     recovery: Recovery
     queries: Queries
+    counts_keys: bool = False
+    maped_settings: bool = False
     settings_in_rocksdb: bool = False
     imports_json_settings: bool = False
 
@@ -175,6 +208,8 @@ class Dialect:
             "append_prop_crc": self.append_prop_crc,
             # No rule any more, and kept for the fingerprints that journals hold.
             "dup_info_check": self.inner_batch_properties,
+            # Absent where it doesn't hold, so that journals of other releases go on.
+            **({"counts_keys": True} if self.counts_keys else {}),
         }
 
 
@@ -258,7 +293,73 @@ _4_9_0 = Dialect(
         skips_before_full=True,
         scans_units=False,
         scans_past_limit=False,
+        overflow_begins_again=True,
     ),
+)
+
+# 4.7.1 has the MessageStoreConfig of 4.9.0 as far as reput reads it.
+_4_8 = replace(_4_9_0, name="4.8", versions=("4.7.1", "4.8.0"))
+
+# 4.7.0 IndexFile.putKey: incHashSlotCount for every key; 4.7.1 if the slot was empty.
+_4_7_0 = replace(_4_8, name="4.7.0", versions=("4.6.0", "4.6.1", "4.7.0"), counts_keys=True)
+
+# 4.5.2 MessageExtBrokerInner has hosts of four bytes only.
+_4_5 = replace(_4_7_0, name="4.5", versions=("4.5.2",))
+
+# 4.5.1 MessageStoreConfig: mapedFileSizeCommitLog, mapedFileSizeConsumeQueue.
+_4_5_0 = replace(_4_5, name="4.5.0", versions=("4.5.0", "4.5.1"), maped_settings=True)
+
+# 4.4.0 MessageStoreConfig, CommitLog: no DLedger.
+_4_4 = replace(
+    _4_5_0,
+    name="4.4",
+    versions=("4.3.2", "4.4.0"),
+    unknown_settings=_4_5_0.unknown_settings | {"enableDLegerCommitLog"},
+    # 4.4.0 DefaultMessageStore.start: commitLog.getMaxOffset; ConsumeQueue.recover, putMessagePositionInfo,
+    # truncateDirtyLogicFiles: maxPhysicOffset; CommitLog.recoverNormally; MappedFileQueue.load.
+    recovery=replace(
+        _4_5_0.recovery,
+        begins_at_queue_end=False,
+        knows_message_ends=False,
+        destroys_after_clean=False,
+        refuses_wrong_length=False,
+    ),
+)
+
+_4_3_0 = replace(
+    _4_4,
+    name="4.3.0",
+    versions=("4.3.0", "4.3.1"),
+    # 4.3.1 CommitLog.recoverNormally, recoverAbnormally, which asks for the size alone.
+    recovery=replace(_4_4.recovery, cuts_by_queue_end=False, counts_bad_lengths=True),
+)
+
+_4_2 = replace(
+    _4_3_0,
+    name="4.2",
+    # 4.2.0 has no TransactionalMessageUtil: half messages are prepared ones of their own topics, without
+    # units. A log says so itself (DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue).
+    versions=("4.2.0",),
+    # 4.2.0 MappedFileQueue.findMappedFileByOffset counts segments.
+    recovery=replace(_4_3_0.recovery, finds_across_gaps=False),
+)
+
+_4_1 = replace(
+    _4_2,
+    name="4.1",
+    versions=("4.1.0",),  # its tag, like that of 4.0.0, ends in -incubating
+    # 4.1.0 DefaultMessageStore.start.
+    recovery=replace(_4_2.recovery, takes_lock=False),
+    # 4.1.0 DefaultMessageStore.isTheBatchFull.
+    queries=replace(_4_2.queries, stops_one_short=True),
+)
+
+_4_0 = replace(
+    _4_1,
+    name="4.0",
+    versions=("4.0.0",),
+    # 4.0.0 MessageStoreConfig.
+    unknown_settings=_4_1.unknown_settings | {"enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt"},
 )
 
 _4_9_2 = replace(
@@ -270,19 +371,29 @@ _4_9_2 = replace(
     multi_path_commit_log=True,
     unknown_settings=_4_9_0.unknown_settings - {"readOnlyCommitLogStorePaths"},
     # DefaultMessageStore.load: ScheduleMessageService.load comes before recover up to 4.9.1, then behind it.
-    recovery=replace(_4_9_0.recovery, knows_delay_levels=False),
+    # 4.9.2 MappedFileQueue.doLoad; 4.9.1 and 4.9.3 refuse.
+    recovery=replace(_4_9_0.recovery, knows_delay_levels=False, refuses_wrong_length=False),
 )
 
-_4_9 = replace(
+_4_9_3 = replace(
     _4_9_2,
-    name="4.9",
-    versions=("4.9.3", "4.9.4", "4.9.5", "4.9.6", "4.9.7", "4.9.8"),
+    name="4.9.3",
+    versions=("4.9.3",),
     # 4.9.3 DefaultMessageStore.checkMultiDispatchQueue and ConsumeQueue.multiDispatchLmqQueue: no topic is
     # excluded, a slash in a queue name is not looked at.
     multi_dispatch=True,
-    # 4.9.4 MessageStoreConfig has storePathDLedgerCommitLog; 4.9.3, which doesn't, shares all other rules.
-    unknown_settings=_4_9_2.unknown_settings
-    - {"enableMultiDispatch", "enableLmq", "storePathDLedgerCommitLog"},
+    unknown_settings=_4_9_2.unknown_settings - {"enableMultiDispatch", "enableLmq"},
+    recovery=replace(_4_9_2.recovery, refuses_wrong_length=True),
+)
+
+_4_9 = replace(
+    _4_9_3,
+    name="4.9",
+    versions=("4.9.4", "4.9.5", "4.9.6", "4.9.7", "4.9.8"),
+    # 4.9.4 MessageStoreConfig.
+    unknown_settings=_4_9_3.unknown_settings - {"storePathDLedgerCommitLog"},
+    # 4.9.4 DefaultMessageStore.getMessage: nextOffsetCorrection(offset, maxOffset) always.
+    queries=replace(_4_9_3.queries, overflow_begins_again=False),
 )
 
 _5_0 = replace(
@@ -307,6 +418,7 @@ _5_0 = replace(
         fails_on_empty_queue_file=True,
         knows_delay_levels=True,
         switches_queue_types=True,
+        replaces_abort=True,  # 5.0.0 MixAll.string2File
     ),
     # 5.0.0 ConsumeQueueStore.getOffsetInQueueByTime; DefaultMessageStore.getMessage.
     queries=replace(
@@ -321,7 +433,7 @@ _5_1_0 = replace(
     # 5.1.0 MessageVersion.MESSAGE_VERSION_V2, CommitLog.checkMessageAndReturnSize.
     topic_length_v2=True,
     # 5.1.0 MappedFileQueue.doLoad; DefaultMessageStore.load.
-    recovery=replace(_5_0.recovery, skips_directories=True, index_failure_refuses=True),
+    recovery=replace(_5_0.recovery, skips_directories=True, index_failure_refuses=True, replaces_abort=False),
     # 5.1.0 DefaultMessageStore.getMessage.
     queries=replace(_5_0.queries, scans_units=False),
 )
@@ -463,8 +575,18 @@ _5_5 = replace(
 
 #: Every dialect, oldest first.
 DIALECTS: tuple[Dialect, ...] = (
+    _4_0,
+    _4_1,
+    _4_2,
+    _4_3_0,
+    _4_4,
+    _4_5_0,
+    _4_5,
+    _4_7_0,
+    _4_8,
     _4_9_0,
     _4_9_2,
+    _4_9_3,
     _4_9,
     _5_0,
     _5_1_0,
@@ -487,10 +609,10 @@ def dialect(version: str | None) -> Dialect:
 
     Args:
         version: ``major.minor`` (the newest release of that line that reput knows) or ``major.minor.patch``;
-            None for the newest of all.
+            None, or one newer than all that reput knows, for the newest of all.
 
     Raises:
-        SettingsError: not of that form, older than 4.9, or a release that reput doesn't know.
+        SettingsError: not of that form, older than 4.0, or a release that reput doesn't know.
     """
     if version is None:
         return DIALECTS[-1]
@@ -506,11 +628,27 @@ def dialect(version: str | None) -> Dialect:
     if patch is not None:
         found = _BY_RELEASE.get(version)
     else:
-        # Rows are in order of release, so the last that starts with the line holds its newest release.
-        found = next((row for row in reversed(DIALECTS) if row.versions[-1].startswith(line + ".")), None)
+        # Rows are in order of release, so the last with one of the line holds its newest release.
+        rows = (row for row in reversed(DIALECTS) if any(one.startswith(line + ".") for one in row.versions))
+        found = next(rows, None)
+    if found is None and is_newer(version):
+        return DIALECTS[-1]
     if found is None:
         raise _unknown(version, line)
     return found
+
+
+def in_full(version: str | None) -> str | None:
+    """The release of a version that was given, ``major.minor.patch``: of a line, the newest that is known."""
+    if version is None or version.count(".") != 1 or is_newer(version):
+        return version
+    return next(one for one in reversed(dialect(version).versions) if one.startswith(f"{version}."))
+
+
+def is_newer(version: str) -> bool:
+    """Whether a version, ``major.minor`` or ``major.minor.patch``, is newer than all that reput knows."""
+    newest = DIALECTS[-1].versions[-1].split(".")
+    return [*map(int, version.split("."))] > [*map(int, newest)]
 
 
 def _unknown(version: str, line: str) -> SettingsError:

@@ -19,7 +19,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from enum import StrEnum
 from functools import lru_cache
 from pathlib import Path
 from typing import TypeVar
@@ -30,6 +29,7 @@ from reput.config.rereading import stamp_of
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import names, rocksdbconfig
 from reput.format.rocksdbconfig import DataVersion, Table
+from reput.newer_python import StrEnum
 from reput.rocksdb import DEFAULT, Database, is_database, opened, stamp
 from reput.store.lock import is_broker_running
 from reput.store.reading import read_file

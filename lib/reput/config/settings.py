@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reput.config.broker_conf import INT_MAX, INTEGER, BrokerConf, read
-from reput.config.dialect import Dialect, dialect
+from reput.config.dialect import Dialect, dialect, in_full
 from reput.config.evidence import Asked, Basis, Evidence, Weighing, Writes, look
 from reput.config.java_properties import Property
 from reput.config.kept import ConfigPlace, Form, Kind, decide
@@ -141,7 +141,7 @@ class StoreSettings:
         force_verify_prop_crc: ``__CRC32#`` is checked instead of the body CRC.
         dialect: the rules of the broker's version.
         broker_conf: the file that was read, absolute; None when there was none.
-        release: the release as it was given, None when none was.
+        release: the release that was given, in full; None when none was.
         max_message_size: ``maxMessageSize`` in bytes.
         basis: what was assumed, and what the store says against what was given.
         remote: where the store lies, if ``root`` only stands for it.
@@ -180,6 +180,16 @@ class StoreSettings:
     passed_over: frozenset[int] = frozenset()
 
     @property
+    def told_release(self) -> str:
+        """The release for people: the name of the rules, or what was given where that isn't of its line."""
+        name = self.dialect.name
+        return (
+            self.release
+            if self.release in self.dialect.versions and not self.release.startswith(name)
+            else name
+        )
+
+    @property
     def place(self) -> str:
         """The store's directory, or its URL."""
         return str(self.root) if self.remote is None else self.remote.url
@@ -196,13 +206,8 @@ class StoreSettings:
             self.place,
             *options,
             broker_conf=self.broker_conf,
-            rocketmq_version=self.release,
+            rocketmq_version=self.basis.given,
         )
-
-    @property
-    def release_name(self) -> str:
-        """The release as it was given, else the name of all releases with its rules: ``5.3``."""
-        return self.release or self.dialect.name
 
     @property
     def largest_record(self) -> int:
@@ -303,7 +308,8 @@ class StoreSettings:
         lines = {} if conf_path is None else read(conf_path)
         lines.update({key: Property(key, value, 0) for key, value in changes})
         conf = BrokerConf(lines, conf_path, rules)
-        evidence = look(root if remote is None else remote.evidence_root, _log_dirs(root, conf))
+        place = root if remote is None else remote.evidence_root
+        evidence = look(place, _log_dirs(root, conf), is_maped=version is None and conf.is_maped)
         if version is None:
             conf = BrokerConf(conf.entries, conf_path, evidence.release.assumed)
         refuse_unsupported(conf, dledger=dledger, rocksdb=rocksdb)
@@ -373,7 +379,7 @@ class StoreSettings:
                 consumers=conf.integer("expectConsumerNumUseFilter", 32, least=1),
             ),
             dledger=group,
-            release=version,
+            release=in_full(version),
             max_message_size=conf.integer("maxMessageSize", MAX_MESSAGE_SIZE, least=0),
             basis=basis,
             remote=remote,

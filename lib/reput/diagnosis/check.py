@@ -8,14 +8,16 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput.broker.config_files import missing_config
 from reput.broker.files import NO_FILE, UNFINISHED_RESTORE
+from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot, take
+from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
 from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
-from reput.diagnosis.derived import merged
+from reput.diagnosis.derived import GIVE_DELAY_LEVELS, judged, merged
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
 from reput.diagnosis.start import (
     LOG_CUTS,
@@ -27,12 +29,12 @@ from reput.diagnosis.start import (
     of_start,
     unique,
 )
-from reput.diagnosis.verdict import Verdict, verdict
+from reput.diagnosis.verdict import Verdict, of_two, verdict
 from reput.errors import OutputError, ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
-from reput.replay.stranded import save_steps
+from reput.replay.stranded import QUEUE_RESTARTED, save_steps
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
@@ -48,6 +50,8 @@ if TYPE_CHECKING:
 _TOPICS = "topics.json"
 #: A start that isn't foretold, or a comparison that isn't made: what decides is not known.
 NOT_FORETOLD, NOT_COMPARED = "not-foretold", "not-compared"
+GIVE_RELEASE = "Give the broker's release: --rocketmq-version"
+_GIVE = (GIVE_RELEASE, GIVE_DELAY_LEVELS)
 
 
 @dataclass(slots=True)
@@ -59,7 +63,7 @@ class Diagnosis:
         findings: all that was found, each once, the worst first.
         snapshot: the store as a start finds it; None where none can be made on it.
         plan: what a start does; None where that isn't foretold, or a broker runs.
-        report: the comparison with the whole log; None where that wasn't made.
+        report: the comparison with the whole log, or with another store; None where that wasn't made.
         quick: it wasn't asked for.
         all_lost: nothing was compared, for there is nothing that could be: all has to be made from the log.
         not_read: what wasn't looked at, for people.
@@ -108,9 +112,11 @@ class Diagnosis:
     @property
     def verdict(self) -> Verdict:
         """What it comes to."""
+        if self.report is not None and self.report.against is not None:
+            return of_two(self.settings.place, self.report.against, self.findings)
         return verdict(
             self.settings.place,
-            self.settings.release_name,
+            self.settings.release or self.settings.dialect.name,
             self.findings,
             filled=self.filled,
             unread=self._unread,
@@ -162,8 +168,27 @@ class Diagnosis:
         return list(dict.fromkeys(steps))
 
     @property
+    def asks_first(self) -> list[str]:
+        """What has to be given before anything is mended, since all else depends on it.
+
+        The release, where starts differ, or the index that is to be made; broker.conf, where delayed messages
+        are due at other times than by RocketMQ's default.
+        """
+        settings, asked = self.settings, [one for one in self.by_hand if one in _GIVE]
+        shown = settings.basis.evidence
+        if settings.basis.given is not None or shown is None or GIVE_RELEASE in asked:
+            return asked
+        if not any(self.all_lost or one.area is Area.INDEX for one in self.mendable):
+            return asked
+        rows = [row for row in DIALECTS if shown.release.allows(row)]
+        differs = len({(row.counts_keys, row.index_tags) for row in rows}) > 1
+        return [*asked, GIVE_RELEASE] if differs else asked
+
+    @property
     def next_steps(self) -> list[str]:
         """What to do, in order; nothing where nothing can be done."""
+        if asked := self.asks_first:
+            return asked
         left, steps = self.left, self.by_hand
         if self.mendable:
             stopped = "With the broker stopped: " if self.running else ""
@@ -175,7 +200,10 @@ class Diagnosis:
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
         if not any(one.remedy is Remedy.MEND for one in left):
-            steps += save_steps((one.kind for one in left), self.settings.command)
+            kinds = [one.kind for one in left]
+            if not self.settings.dialect.recovery.makes_lost_queues:  # most likely none was deleted
+                kinds += [note.kind for note in self.notes if note.kind == QUEUE_RESTARTED]
+            steps += save_steps(kinds, self.settings.command)
         return steps
 
     def to_dict(self) -> dict[str, object]:
@@ -282,9 +310,41 @@ def check(
     # Of a database that doesn't open, a comparison says that its keys are missing.
     found = [one for one in found if one.effect is Effect.UNKNOWN or not _is_below(one.path, roots)]
     found += absent
-    result.findings = _in_order(unique([*result.findings, *found]))
+    order = list(Effect)  # the worst first; of these the log's, which the others follow from
+    result.findings = sorted(
+        unique([*result.findings, *found]),
+        key=lambda one: (order.index(one.effect), one.area is not Area.LOG),
+    )
     result.seconds = time.perf_counter() - started
     return result
+
+
+def compare(
+    options: VerifyOptions,
+    start_spark: Callable[[], SparkSession] | None = None,
+    listener: Listener = lambda _bytes, _messages, _total: None,
+) -> Diagnosis:
+    """Compare queues and index with those of ``options.against``, and do no more. Nothing is changed.
+
+    Args:
+        start_spark, listener: as those of :func:`check`.
+
+    Raises:
+        ReputError: refused or failed.
+    """
+    from reput.verify.against import prepare_pair, verify_against
+
+    started = time.perf_counter()
+    pair = prepare_pair(options)
+    report = verify_against(pair, start_spark, listener)
+    which = " and ".join(f"`{one.command('check')}`" for one in (pair.first, pair.second))
+    step = f"{which} say which of them is as its log says."
+    found = [judged(one, Effect.UNKNOWN, Remedy.BY_HAND, step=step) for one in report.findings]
+    not_read = [str(note) for note in report.not_checked]
+    if pair.running:
+        not_read.append("what came after the comparison began: a broker is running on one of them")
+    seconds = time.perf_counter() - started
+    return Diagnosis(pair.first, found, report=report, not_read=not_read, seconds=seconds)
 
 
 def _no_file(settings: StoreSettings, error: ReputError) -> Finding | None:
@@ -294,7 +354,10 @@ def _no_file(settings: StoreSettings, error: ReputError) -> Finding | None:
     if area not in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT) or path.is_file() or not os.path.lexists(path):
         return None
     remedy, step = mending(settings)
-    return Finding(NO_FILE, str(path), area, Effect.LACKS, remedy, "a file", error.found or "", step=step)
+    return Finding(
+        NO_FILE, str(path), area=area, effect=Effect.LACKS, remedy=remedy,
+        expected="a file", found=error.found or "", step=step,
+    )  # fmt: skip
 
 
 def _foretell(result: Diagnosis, *, quick: bool) -> None:
@@ -321,6 +384,23 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
     except UnsupportedError as error:
         result.findings.append(not_looked_at(NOT_FORETOLD, settings, error))
         return
+    others = (
+        [] if settings.basis.given is not None else _other_starts(result.plan, MOST_READ if quick else None)
+    )
+    if others:
+        # What all of these releases meet is still said.
+        shared = [
+            one
+            for one in snapshot.problems
+            if all(any(_is_same(one, other) for other in some.snapshot.problems) for some in others)
+        ]
+        result.snapshot, result.plan = replace(snapshot, problems=shared), None
+        text = "the store may be one of RocketMQ 4.9.2, which starts otherwise than others"
+        if any(not one.snapshot.settings.dialect.recovery.makes_lost_queues for one in others):
+            text = "the store may be one of RocketMQ 4.4 or before, which start otherwise than later ones"
+        found = _unknown(NOT_FORETOLD, text, settings.root)
+        result.findings.append(replace(found, remedy=Remedy.BY_HAND, step=GIVE_RELEASE))
+        return
     unread = result.plan.unread
     if unread is not None:
         text = f"a start reads {unread}, more than a quick look does"
@@ -337,6 +417,47 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
             f"{names.CONFIG}/topics.json"
         )
     result.not_read += _settings_not_there(settings, snapshot)
+
+
+def _other_starts(known: Plan, most: int | None) -> list[Plan]:
+    """What releases that the marks also allow would make of it, where that is something else.
+
+    Those up to 4.4, and 4.9.2; where the marks say 4.7.0 or before, all up to 4.7.0.
+    """
+    settings = known.snapshot.settings
+    shown = settings.basis.evidence
+    if shown is None:
+        return []
+    rows = [
+        row
+        for row in DIALECTS
+        if shown.release.allows(row)
+        and ((settings.dialect.counts_keys and row.counts_keys) or not row.recovery.refuses_wrong_length)
+    ]
+    # A rule of what isn't there makes no difference, and a start needn't be worked out for it.
+    own, problems = settings.dialect.recovery, known.snapshot.problems
+    unmet: dict[str, Any] = {}
+    if not any(one.unloads for one in problems):
+        unmet["refuses_wrong_length"] = own.refuses_wrong_length
+    if all(one.path != str(settings.root / names.LOCK) for one in problems):
+        unmet["takes_lock"] = own.takes_lock
+    starts = {replace(row.recovery, **unmet): row for row in rows}
+    starts.pop(own, None)
+    found = [plan(take(replace(settings, dialect=row)), most) for row in starts.values()]
+    return [one for one in found if _outcome(one) != _outcome(known)]
+
+
+def _is_same(one: Problem, other: Problem) -> bool:
+    return (one.kind, one.path, one.stops) == (other.kind, other.path, other.stops)
+
+
+def _outcome(found: Plan) -> tuple[object, ...]:
+    """What a start comes to, whatever way it takes."""
+    facts, checkpoint = found.facts(), found.prediction.checkpoint
+    same = [facts[name] for name in ("starts", "log_start", "log_end", "next_offsets", "index_left")]
+    # Fields that older releases don't have decide nothing in theirs.
+    same += [getattr(checkpoint, f"{name}_msg_timestamp") for name in ("physic", "logics", "index")]
+    return same, found.prediction.problems, found.losses, found.unrepaired
 
 
 def _alone(one: Finding) -> Finding:
@@ -364,11 +485,12 @@ def _absent(result: Diagnosis, found: list[Finding]) -> Iterator[Finding]:
         result.not_read.append(f"{names.ROCKSDB_STORE}/, whether it opens and what is in it: {error}")
     if result.report is not None or any(one.kind in NO_LOG for one in found):
         return
-    makes_all = plan is not None and plan.is_whole and plan.first_read <= plan.prediction.log_start
+    reads_all = plan is not None and plan.is_whole and plan.first_read <= plan.prediction.log_start
     for one in map(partial(of_problem, settings=settings), not_derived(snapshot)):
         if any(other.area is one.area and other.effect in COUNTS for other in found):
             continue  # said in detail
-        yield replace(one, effect=Effect.HEALS, remedy=Remedy.START, step="") if makes_all else one
+        makes = reads_all and plan is not None and plan.adds(one.area is Area.INDEX)
+        yield replace(one, effect=Effect.HEALS, remedy=Remedy.START, step="") if makes else one
 
 
 def _settings_not_there(settings: StoreSettings, snapshot: Snapshot) -> list[str]:
@@ -403,12 +525,6 @@ def not_looked_at(kind: str, settings: StoreSettings, error: ReputError) -> Find
 
 
 def _unknown(kind: str, text: str, path: Path) -> Finding:
-    return Finding(kind, str(path), Area.STORE, Effect.UNKNOWN, Remedy.NONE, "", text)
-
-
-_ORDER = list(Effect)
-
-
-def _in_order(found: Iterator[Finding]) -> list[Finding]:
-    """The worst first; of these the log's, which the others follow from."""
-    return sorted(found, key=lambda one: (_ORDER.index(one.effect), one.area is not Area.LOG))
+    return Finding(
+        kind, str(path), area=Area.STORE, effect=Effect.UNKNOWN, remedy=Remedy.NONE, expected="", found=text
+    )

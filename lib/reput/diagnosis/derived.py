@@ -7,8 +7,9 @@ start puts right by itself is told from what it leaves by what it is foretold to
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from reput.broker.files import MISSING_SEGMENTS
 from reput.broker.queue import QueueModel
@@ -30,11 +31,19 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 from reput.log.rivals import MISTAKEN
 from reput.recovery.plan import Plan
-from reput.verify.explain import TAGS_LOST
-from reput.verify.report import CHECKPOINT, INDEX, LOG, QUEUE, Difference, Report
+from reput.verify.explain import DELAY_LEVELS, TAGS_LOST
+from reput.verify.report import (
+    CHECKPOINT,
+    DIFFERS,
+    INDEX,
+    LOG,
+    ONLY_FIRST,
+    ONLY_SECOND,
+    QUEUE,
+    Difference,
+    Report,
+)
 
-#: The cause of what isn't as the release that was given writes it, and as another does.
-OTHER_DIALECT = "other-dialect"
 #: Findings of a scan that are damage; what is odd about a message isn't.
 TORN_TAIL = "torn-tail"
 #: A file that isn't what it should be, by the names that a load and a comparison give it.
@@ -47,6 +56,7 @@ _OF_A_FILE = frozenset(
         "index-directory",
         "index-length",
         "not-a-directory",
+        "not-a-file",
     }
 )
 _FILE_IS_WRONG = frozenset(
@@ -55,6 +65,7 @@ _FILE_IS_WRONG = frozenset(
         "not-a-file",
         "queue-file-length",
         "queue-file-name",
+        "queue-stray-directory",
         "index-file-length",
         "index-stray-directory",
         "file-length",
@@ -149,14 +160,11 @@ class _Healing:
         queue = (str(one.topic), one.queue_id or 0)
         model = plan.prediction.queues.get(queue)
         if one.kind == "extra-unit" and model is not None:
-            return one.first >= model.max_offset and not self._stays(plan, queue)
+            return one.first >= model.max_offset and all(loss.queue != queue for loss in plan.unrepaired)
         if one.kind != "missing-unit" or queue in self._broken or not isinstance(model, QueueModel):
             return False
         begin = model.recovered_end // UNIT_LENGTH
         return begin <= one.first and one.end <= model.max_offset and model.puts_in_place
-
-    def _stays(self, plan: Plan, queue: tuple[str, int]) -> bool:
-        return any(loss.queue == queue for loss in plan.unrepaired)
 
     def _heals_index(self, plan: Plan, one: Difference) -> bool:
         if self._broken & {"missing-entry", "index-dropped", "index-torn", "index-ahead"}:
@@ -205,6 +213,10 @@ def _is_lost(one: Difference) -> bool:
     return one.kind == "extra-unit" and one.cause == "log-damaged"
 
 
+#: Nothing in a store shows them; units made by others would be wrong.
+GIVE_DELAY_LEVELS = "Give the broker's broker.conf, for its messageDelayLevel: -c FILE"
+
+
 def _of_difference(
     one: Difference, settings: StoreSettings, healing: _Healing, snapshot: Snapshot | None
 ) -> Finding:
@@ -225,37 +237,31 @@ def _of_difference(
             remedy, step = mending(settings, one.path)
     if one.cause == TAGS_LOST:
         effect, remedy, step = Effect.GONE, Remedy.NONE, ""
+    elif one.cause == DELAY_LEVELS and settings.broker_conf is None:
+        remedy, step = Remedy.BY_HAND, GIVE_DELAY_LEVELS
     elif healing.heals(one):
         effect, remedy, step = Effect.HEALS, Remedy.START, ""
         outcome = "the start puts it right"
     elif one.area == QUEUE and (one.kind == "missing-unit" or _is_lost(one)):
         messages = one.count
-    if one.cause == OTHER_DIALECT:  # made anew by these rules, it would be wrong for its broker
-        remedy, step = Remedy.BY_HAND, str(one.remark)
-    low, _ = one.places
-    spans = {"queue_offset": QUEUE_OFFSET, "physical_offset": PHYSICAL, "slot": SLOT, "ordinal": ORDINAL}
-    has_places = one.end > one.first or one.area == LOG
-    return Finding(
-        kind=one.kind,
-        path=one.path,
-        area=Area(one.area),
-        effect=effect,
-        remedy=remedy,
-        expected=one.expected,
-        found=one.found,
-        outcome=outcome,
-        step=step,
-        span=spans[low] if has_places else None,
-        first=one.first,
-        end=one.end,
-        count=one.count,
-        messages=messages,
-        offset=one.offset,
-        topic=one.topic,
-        queue_id=one.queue_id,
-        cause=one.cause,
-        remark=one.remark,
-    )
+    return judged(one, effect, remedy, outcome=outcome, step=step, messages=messages)
+
+
+def judged(one: Difference, effect: Effect, remedy: Remedy, **more: Any) -> Finding:
+    """What differs, with what comes of it."""
+    facts = asdict(one) | {"area": Area(one.area), "span": _span(one)}
+    return Finding(**facts, effect=effect, remedy=remedy, **more)
+
+
+def _span(one: Difference) -> str | None:
+    """What its ``first`` and ``end`` are."""
+    if one.end <= one.first and one.area != LOG:
+        return None
+    if one.area == QUEUE:
+        return QUEUE_OFFSET
+    if one.area == INDEX and one.kind not in ("missing-entry", ONLY_FIRST, ONLY_SECOND, DIFFERS):
+        return SLOT if one.kind == "index-slot" else ORDINAL
+    return PHYSICAL
 
 
 def _joined_cuts(start: list[Finding], compared: list[Finding]) -> tuple[list[Finding], list[Finding]]:
@@ -270,7 +276,11 @@ def _joined_cuts(start: list[Finding], compared: list[Finding]) -> tuple[list[Fi
     messages = sum(one.messages for one in cuts)
     deleted = sum(one.kind == "segment-deleted" for one in cuts[1:])
     outcome = first.found + (f", and {deleted} segments behind are deleted" if deleted else "")
-    spanning = [one for one in compared if one.area == Area.LOG and _spans(one, first.first)]
+    spanning = [
+        one
+        for one in compared
+        if one.area is Area.LOG and one.first <= first.first <= max(one.end, one.first)
+    ]
     damage = max(spanning, key=lambda one: one.first, default=None)  # that which begins there comes first
     rest = [one for one in start if one not in cuts]
     if damage is None:
@@ -286,10 +296,6 @@ def _joined_cuts(start: list[Finding], compared: list[Finding]) -> tuple[list[Fi
     return rest, [joined if one is damage else one for one in compared]
 
 
-def _spans(damage: Finding, offset: int) -> bool:
-    return damage.first <= offset <= max(damage.end, damage.first)
-
-
 def _is_said(one: Finding, start: list[Finding], compared: list[Finding], plan: Plan | None) -> bool:
     """Whether the comparison says better what was found about the start, or that there is nothing."""
     if one.effect is not Effect.LACKS or one.kind == QUEUE_CUT or one.kind in _OF_A_FILE:
@@ -300,11 +306,10 @@ def _is_said(one: Finding, start: list[Finding], compared: list[Finding], plan: 
     if one.area is Area.INDEX:
         known = any(other.area is Area.INDEX for other in compared)
         known = known or (one.kind == "missing-entry" and any(x.kind == "index-dropped" for x in start))
-        return known or (plan is not None and not plan.changes_index and one.path not in _paths(plan))
+        if known or plan is None:
+            return known
+        changes = plan.prediction.index.added or plan.prediction.index_dropped
+        return not changes and all(problem.path != one.path for problem in plan.snapshot.problems)
     if one.kind == "missing-queue-files":
         return any(other.area is Area.QUEUE for other in compared)
     return False
-
-
-def _paths(plan: Plan) -> set[str]:
-    return {problem.path for problem in plan.snapshot.problems}

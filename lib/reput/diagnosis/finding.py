@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 
 from reput.errors import Fact
+from reput.newer_python import StrEnum
+from reput.verify.report import Difference
 
 
 class Area(StrEnum):
@@ -65,44 +66,28 @@ _JSON_PLACES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Finding(Fact):
-    """Something wrong; docs/findings.md lists the kinds.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding(Difference):
+    """Something wrong, and what comes of it; docs/findings.md lists the kinds.
 
     Attributes:
-        area: what of the store it is about.
         effect: what comes of it.
         remedy: who puts it right.
-        expected, found: of the first place that is wrong.
         outcome: what a broker makes of it; "" where that goes without saying.
         step: what is to be done by hand; "" where nothing is.
         span: what ``first`` and ``end`` are; None without places.
-        first, end: half open.
-        count: how many units, entries or bytes' ranges it stands for.
         messages: messages that are lost, or that nothing leads to; 0 where none is, or nobody can count them.
         offset: byte offset in the file; None where it isn't about one.
-        topic, queue_id: of a queue.
-        cause: a stable, hyphenated name where it can be told.
-        remark: the cause in words.
     """
 
     area: Area
     effect: Effect
     remedy: Remedy
-    expected: str
-    found: str
     outcome: str = ""
     step: str = ""
     span: str | None = None
-    first: int = 0
-    end: int = 0
-    count: int = 1
     messages: int = 0
     offset: int | None = None
-    topic: str | None = None
-    queue_id: int | None = None
-    cause: str | None = None
-    remark: str | None = None
 
     @property
     def queue(self) -> tuple[str, int] | None:

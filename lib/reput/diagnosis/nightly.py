@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from reput.config.settings import StoreSettings
 from reput.diagnosis.finding import COUNTS, Effect
 from reput.errors import ReputError
 from reput.job.many import Outcome
+from reput.newer_python import UTC
 from reput.remote import remote_store, tally, with_urls
 from reput.remote.left_out import KnownFile
 from reput.verify.plan import VerifyOptions

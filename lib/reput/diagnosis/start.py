@@ -43,6 +43,8 @@ _CONFIG = frozenset({LOST_CONFIG, MISSING_CONFIG})
 LOG_CUTS = frozenset({"log-cut", "segment-deleted"})
 #: What is wrong with a queue so that consumers don't get messages that the log has.
 _UNREACHED = frozenset({"missing-unit", "queue-begins-late", "queue-ends-early"})
+#: Segments, or files of a queue, that a start doesn't load, and writes over.
+UNLOADED = "unloaded-files"
 #: Units of messages that the log hasn't got.
 QUEUE_CUT = "queue-cut"
 _INDEX_KINDS = frozenset({"index-dropped", "missing-entry", "index-torn", "index-ahead"})
@@ -107,7 +109,7 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
     remedy = Remedy.BY_HAND
     if problem.stops:
         effect = Effect.BLOCKS
-    elif problem.kind in _HARMLESS:
+    elif problem.kind in _HARMLESS and not problem.hides:
         effect = Effect.HARMLESS
     elif problem.kind in NO_LOG or problem.kind == "other-settings":
         effect = Effect.UNKNOWN
@@ -177,7 +179,7 @@ def of_loss(loss: Loss, plan: Plan, *, takes: bool) -> Finding:
             effect, remedy, step = _by_start()
         elif not plan.cuts_messages:  # else they are counted where the log is cut
             messages, effect, remedy, step = loss.count, Effect.GONE, Remedy.NONE, ""
-    elif loss.kind in _UNREACHED:
+    elif loss.kind in _UNREACHED or loss.kind == UNLOADED:
         messages = loss.count
     topic, queue_id = (None, None) if loss.queue is None else loss.queue
     has_places = loss.queue is not None or loss.end > loss.offset

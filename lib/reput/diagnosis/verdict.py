@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from enum import StrEnum
 
 from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
+from reput.newer_python import StrEnum
 from reput.words import counted
 
 
@@ -19,10 +19,19 @@ class Sort(StrEnum):
     MEND = "mend"
     NO_START = "no-start"
     UNKNOWN = "unknown"
+    #: Of a comparison with another store, which says nothing of a start.
+    SAME = "same"
 
 
 #: 2 is for a wrong call, and for a failure of reput itself: it says nothing of the store.
-EXIT_CODES = {Sort.START: 0, Sort.START_WITH_LOSS: 1, Sort.MEND: 3, Sort.NO_START: 4, Sort.UNKNOWN: 5}
+EXIT_CODES = {
+    Sort.START: 0,
+    Sort.START_WITH_LOSS: 1,
+    Sort.MEND: 3,
+    Sort.NO_START: 4,
+    Sort.UNKNOWN: 5,
+    Sort.SAME: 0,
+}
 #: What to do, in few words.
 WORDS = {
     Sort.START: "start it",
@@ -94,6 +103,14 @@ def verdict(
     if running and sort is Sort.START:
         words = "let it run"
     return Verdict(sort, store, words, f"{said}. Not read: {unread}" if unread else said)
+
+
+def of_two(store: str, against: str, findings: Sequence[Finding]) -> Verdict:
+    """What a comparison with another store comes to; it doesn't say which of them is right."""
+    if findings:
+        said = f"it isn't the same as {against} ({_kinds(findings)})"
+        return Verdict(Sort.UNKNOWN, store, WORDS[Sort.UNKNOWN], said)
+    return Verdict(Sort.SAME, store, f"the same as {against}", "nothing that was compared differs")
 
 
 def _sort(left: Sequence[Finding]) -> Sort:

@@ -11,13 +11,13 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from enum import StrEnum
 from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput import caches
 from reput.errors import ReputError
+from reput.newer_python import StrEnum
 from reput.rocksdb.installed import PACKAGE, installed
 from reput.spark import class_archive
 from reput.spark.ahead import JAVA_TEMPORARY
@@ -29,7 +29,7 @@ from reput.words import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_LEAST_PYTHON = (3, 11)
+_LEAST_PYTHON = (3, 10)
 _KNOWN_JAVA = (17, 21)
 #: What a rebuild took with two cores (docs/benchmark.md, "reput, warm"), rounded up.
 _MEMORY_NEEDED = 1 << 30
@@ -132,7 +132,7 @@ def python(version: tuple[int, int] = sys.version_info[:2]) -> Check:
     found = f"Python {platform.python_version()}, {sys.executable}"
     if version >= _LEAST_PYTHON:
         return ok("python", found)
-    return wrong("python", found, "Install Python 3.11 or later, and reput into it.")
+    return wrong("python", found, "Install Python 3.10 or later, and reput into it.")
 
 
 def encoding(files: str | None = None, shown: str | None = None) -> Check:

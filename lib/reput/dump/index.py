@@ -308,13 +308,14 @@ def _head(place: IndexPlace) -> Generator[Event, None, indexfile.IndexHeader]:
             found=f"{place.length} bytes",
             outcome="what is missing was passed over; a broker fills it up with zeros",
         )
-    if not 0 <= header.index_count <= place.entries or not 0 <= header.slot_count <= place.slots:
+    most = max(place.slots, place.entries)  # up to 4.7.0 it counts keys
+    if not 0 <= header.index_count <= place.entries or not 0 <= header.slot_count <= most:
         yield Damage(
             kind="bad-header",
             path=str(place.path),
             offset=32,
             end=indexfile.HEADER_LENGTH,
-            expected=f"hashSlotCount up to {place.slots}, indexCount up to {place.entries}",
+            expected=f"hashSlotCount up to {most}, indexCount up to {place.entries}",
             found=f"{header.slot_count} and {header.index_count}",
             outcome="as many entries as fit were read",
         )

@@ -9,12 +9,12 @@ from __future__ import annotations
 import io
 import textwrap
 from collections.abc import Mapping
-from datetime import UTC
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.errors import ReputError
+from reput.newer_python import UTC
 from reput.next_command import install_step
 
 if TYPE_CHECKING:

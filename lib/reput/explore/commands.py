@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING, Any
 from reput.errors import SettingsError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reput.explore.workspace import Workspace
 
 _REFUSED = 2
@@ -62,7 +60,9 @@ class Terminal:
             raise SettingsError("only reput's own commands are run here", found=line)
         root = self._workspace.root
         found = [
-            str(root / word) if _is_place(before, root / word) else word
+            str(root / word)
+            if before in _OUT or (not (root / word).name.startswith("-") and (root / word).exists())
+            else word
             for before, word in pairwise(["", *words])
         ]
         printed, progress = io.StringIO(), io.StringIO()
@@ -76,8 +76,3 @@ class Terminal:
     def _show(self, line: str, ran: tuple[int, str]) -> None:
         code, text = ran
         print(f"$ {line}\n{text}[exit code {code}]")  # noqa: T201 - a shell prints
-
-
-def _is_place(before: str, path: Path) -> bool:
-    """Whether a word behind another one names something in the workspace."""
-    return before in _OUT or (not path.name.startswith("-") and path.exists())

@@ -183,15 +183,6 @@ def compared(master: DataFrame, slave: DataFrame, master_name: str, slave_name: 
     )
 
 
-def by_unique_key(member: Member, topic: str, key: str) -> Message | None:
-    """The message of a topic with a UNIQ_KEY, by the store's own index, as a client asks for it.
-
-    Raises:
-        ReputError: the store can't be read.
-    """
-    return member.store.open().query.by_id(key, topic).message
-
-
 def key_at(member: Member, physical_offset: int | None) -> tuple[str, str] | None:
     """Topic and UNIQ_KEY of the message at a physical offset; None without one.
 
@@ -203,12 +194,12 @@ def key_at(member: Member, physical_offset: int | None) -> tuple[str, str] | Non
 
 
 def one_message(members: Sequence[Member], topic: str, key: str) -> pd.DataFrame:
-    """What each store has of the message with a UNIQ_KEY; see :func:`facts`.
+    """What each store has of the message with a UNIQ_KEY, by its own index; see :func:`facts`.
 
     Raises:
         ReputError: a store can't be read.
     """
-    return facts({member.name: by_unique_key(member, topic, key) for member in members})
+    return facts({member.name: member.store.open().query.by_id(key, topic).message for member in members})
 
 
 def facts(found: Mapping[str, Message | None]) -> pd.DataFrame:

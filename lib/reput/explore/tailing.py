@@ -11,12 +11,13 @@ import time
 import urllib.request
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pandas as pd
 
 import reput
 from reput.errors import OutputError, ReputError
+from reput.newer_python import Self
 from reput.watch.note import RunNote
 from reput.watch.status import Status, look
 from reput.watch.stop import Stopped, stop
@@ -70,7 +71,7 @@ class Tail:
         while time.monotonic() < deadline and self._process.poll() is None:
             with suppress(ReputError):  # it hasn't begun its output
                 status = look(self.out)
-                if status.offset >= offset:
+                if status.committed.cursor >= offset:
                     return status
             time.sleep(_POLL_SECONDS)
         printed = self._said.read_text(encoding="utf-8", errors="replace")[-_MOST_OUTPUT:]

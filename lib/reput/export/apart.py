@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from reput.format import commitlog
+from reput.newer_python import StrEnum
 from reput.query.message import Message
 
 _HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
@@ -87,10 +87,6 @@ class Counted:
         found = self._found.setdefault(kind, [0, message.record.physical_offset])
         found[0] += 1
         self._words[kind] = reason, option
-
-    def add_apart(self, kind: Apart, message: Message) -> None:
-        """Count one that an option includes."""
-        self.add(kind.value, message, REASONS[kind], f"--{kind}")
 
     def all(self) -> list[LeftOut]:
         """What was counted, in the order in which it was met."""

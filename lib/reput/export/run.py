@@ -18,7 +18,7 @@ from reput.dump.damage import Damage
 from reput.dump.places import LogPlace, log_place
 from reput.dump.wanted import Wanted
 from reput.errors import Finding, OutputError, SettingsError
-from reput.export.apart import Apart, Counted, LeftOut, apart
+from reput.export.apart import REASONS, Apart, Counted, LeftOut, apart
 from reput.export.records import deliver_time, line_of
 from reput.export.small_store import SmallStore
 from reput.export.stranded import Stranded, check_kind
@@ -187,7 +187,7 @@ def export(options: ExportOptions, show: Callable[[int, int, int], None] = lambd
     with _opened(options, place) as write:
         for message in _messages(options, place, chosen, result, show):
             if options.form == STORE and (kind := apart(message, options.included)) is not None:
-                left_out.add_apart(kind, message)
+                left_out.add(kind.value, message, REASONS[kind], f"--{kind}")
                 continue
             write(message)
             result.messages += 1

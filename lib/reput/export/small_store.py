@@ -15,13 +15,13 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from reput.config.kept import Form, Kind, kept
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, StoreError
 from reput.format import commitlog, javastring, names, properties
 from reput.format.commitlog import Record
+from reput.newer_python import Self
 from reput.store import files
 from reput.store.temporary import beside
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Self
 
 import mmh3
 import numpy as np
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
+from reput.newer_python import Self
 
 _INT_MAX = 2**31 - 1
 _LONG_BITS = (1 << 64) - 1

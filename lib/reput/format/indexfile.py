@@ -33,7 +33,7 @@ class IndexHeader:
     Attributes:
         begin_timestamp, end_timestamp: storeTimestamp of the first and last entry, ms.
         begin_physical_offset, end_physical_offset: of the first and last entry.
-        slot_count: slots that hold a chain.
+        slot_count: slots that hold a chain; on disk, up to 4.7.0, keys.
         index_count: the next free ordinal; 1 in a file without entries (0 on disk in 4.9 stores).
     """
 
@@ -44,14 +44,18 @@ class IndexHeader:
     slot_count: int = 0
     index_count: int = FIRST_ORDINAL
 
-    def encode(self) -> bytes:
-        """The header's 40 bytes."""
+    def encode(self, *, counts_keys: bool = False) -> bytes:
+        """The header's 40 bytes.
+
+        Args:
+            counts_keys: with keys for the slots, as ``IndexFile.putKey`` counts up to 4.7.0.
+        """
         return _HEADER.pack(
             self.begin_timestamp,
             self.end_timestamp,
             self.begin_physical_offset,
             self.end_physical_offset,
-            self.slot_count,
+            max(self.index_count - FIRST_ORDINAL, 0) if counts_keys else self.slot_count,
             self.index_count,
         )
 

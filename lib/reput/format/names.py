@@ -33,6 +33,7 @@ RESTORING = "restore.unfinished"
 VIEW = ".reput-view"  # links to what a log will be: beside the next one, in which no link may be
 REPUT = ".reput"  # everything that is reput's own and no broker's; below it:
 JOURNAL = "journal"
+MENDING = "mending"  # copies of segments when nothing is rebuilt; else a rebuild's staging has them
 SCRATCH = "scratch"  # there while the files may hold more than the journal says
 SPARK_CHECKPOINT = "spark-checkpoint"
 ROCKSDB = "rocksdb"  # what databases are made of

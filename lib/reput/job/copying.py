@@ -8,11 +8,11 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 import numpy as np
 
 from reput.errors import OutputError, ReputError
+from reput.newer_python import Self
 from reput.remote.client import RANGE, RemoteFile
 from reput.remote.store import client_of, copying_mark
 from reput.store import files

@@ -153,13 +153,14 @@ def carried(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
             with opened(directory) as database:
                 found = expired_ends(database, plan, doubtful if plan.log.start else None)
     except StoreError as error:
-        _tell(
-            plan,
-            str(error.path or directory),
-            str(error.expected or "a RocksDB that can be read"),
-            f"{error.found or 'none'}: {error.problem}",
-            "queues without a message in the log begin at 0 again, but for those with files",
-        )
+        if plan.log.start:  # else none of their messages can have expired
+            _tell(
+                plan,
+                str(error.path or directory),
+                str(error.expected or "a RocksDB that can be read"),
+                f"{error.found or 'none'}: {error.problem}",
+                "queues without a message in the log begin at 0 again, but for those with files",
+            )
     for (topic, queue_id), end in list(doubtful.items())[:1]:
         what = f"none at {end.position}, where {topic.decode('utf-8', 'replace')}:{queue_id} ends"
         others = f", and {len(doubtful) - 1:,} more queues" if len(doubtful) > 1 else ""

@@ -16,15 +16,16 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from reput.errors import OutputError, ReputError, SettingsError
 from reput.format import names
 from reput.job.place import Place
+from reput.newer_python import UTC, Self
 from reput.store import files
 from reput.store.delta_log import flush_log, is_deltalakes
 from reput.store.lock import OutputLock

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from reput.config.evidence import Asked, Writes
 from reput.errors import SettingsError
+from reput.newer_python import Self
 from reput.store.outside import lies_in
 
 if TYPE_CHECKING:

@@ -124,7 +124,7 @@ def preview(options: RebuildOptions) -> Preview:
         store=settings.place,
         output=str(settings.root if in_place else root),
         in_place=in_place,
-        rocketmq_version=settings.dialect.name,
+        rocketmq_version=settings.told_release,
         start=start,
         likely_end=max(likely_end(run.log), start),
         continues=continues,

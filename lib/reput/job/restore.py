@@ -145,7 +145,7 @@ class _Planned:
         """What shows how a broker will start on the store, before it does."""
         settings = self.run.settings
         return next_command(
-            "check", self.directory, broker_conf=settings.broker_conf, rocketmq_version=settings.release
+            "check", self.directory, broker_conf=settings.broker_conf, rocketmq_version=settings.basis.given
         )
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tomllib
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 from reput.config.dialect import dialect
 from reput.errors import SettingsError
 from reput.job.place import Place
+from reput.newer_python import tomllib
 from reput.store.nearest import nearest
 
 SUFFIX = ".toml"

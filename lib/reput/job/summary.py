@@ -150,7 +150,7 @@ def summarize(
         store=plan.settings.place,
         output=str(plan.settings.root if plan.in_place else plan.root),
         in_place=plan.in_place,
-        rocketmq_version=plan.settings.dialect.name,
+        rocketmq_version=plan.settings.told_release,
         start=plan.journal.opening.start,
         end=state.cursor,
         messages=state.messages,

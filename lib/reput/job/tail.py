@@ -72,7 +72,7 @@ def tail(
                 store=str(log.settings.root),
                 output=str(options.out),
                 in_place=False,
-                rocketmq_version=log.settings.dialect.name,
+                rocketmq_version=log.settings.told_release,
                 seconds=time.perf_counter() - started,
                 followed=True,
                 basis=log.settings.basis,

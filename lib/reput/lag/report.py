@@ -11,7 +11,6 @@ import shlex
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, fields
-from enum import StrEnum
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
@@ -21,6 +20,7 @@ from reput.config.evidence import Basis
 from reput.errors import SettingsError, StoreError
 from reput.lag.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
 from reput.lag.delays import DelayLag, delay_lags
+from reput.newer_python import StrEnum
 from reput.query.store import QueryStore
 from reput.replay.state import collector_paused
 from reput.store.lock import store_holder
@@ -264,7 +264,7 @@ def lag(
     last = None if now is not None or _in_use(settings.root) else queues.last_stored
     return LagReport(
         settings.root,
-        settings.dialect.name,
+        settings.told_release,
         read.path,
         taken,
         tuple(rows),

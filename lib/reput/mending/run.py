@@ -32,7 +32,7 @@ from reput.format import names
 from reput.format.consumequeue import FIELDS, UNIT_LENGTH
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import discard_if_swapped, staging_of
-from reput.job.plan import prepare
+from reput.job.plan import intended, prepare
 from reput.job.run import rebuild, stage
 from reput.job.summary import Summary, summarize
 from reput.mending.steps import Making, Step, making, steps_of
@@ -63,8 +63,6 @@ if TYPE_CHECKING:
 
 #: Problems that a load tells by the files in ``config/``.
 _BY_CONFIG = frozenset({"queue-type", MISSING_CONFIG, LOST_CONFIG})
-#: Where segments are copied to when nothing is rebuilt; else a rebuild's staging is that.
-_MENDING = "mending"
 
 
 @dataclass(slots=True)
@@ -206,7 +204,7 @@ def _refuse_in_use(snapshot: Snapshot) -> None:
             "the store is in use",
             path=snapshot.settings.root,
             found=snapshot.holder.what,
-            next_step="Stop the broker, then run the same command again.",
+            next_step="Stop the broker, or let the other reput end; then run the same command again.",
         )
 
 
@@ -234,7 +232,7 @@ def _locked(settings: StoreSettings) -> Iterator[Owner]:
 
 def _clear(settings: StoreSettings) -> None:
     """Remove what only a mending needs, once no swap does."""
-    for path in (settings.root / names.VIEW, settings.root / names.REPUT / _MENDING):
+    for path in (settings.root / names.VIEW, settings.root / names.REPUT / names.MENDING):
         files.remove_tree(path)
 
 
@@ -275,7 +273,7 @@ class _Mending:
         result.applied = True
 
     def _foresee(self) -> None:
-        """See, before the first write, that copies of segments have room, and that files can be moved.
+        """See, before the first write, that all has room together, and that files can be moved.
 
         Raises:
             OutputError: they haven't, or can't.
@@ -287,9 +285,21 @@ class _Mending:
         size = snapshot.segment_size
         places = [] if report is None else closable(report.findings, size)
         places += [(one.first, one.first + 1) for one in before.findings if one.kind in LOG_CUTS]
-        bases = {at // size * size for start, end in places for at in range(start - start % size, end, size)}
-        there = [one.path for one in snapshot.log.files if one.base in bases]
-        check_free(root, len(there) * size, f"copies of {counted(len(there), 'segment')}")
+        replica = self._result.replica
+        taken = [] if replica is None else [(one.offset, one.end) for one in replica.taken]
+        bases, new = (
+            {at for start, end in some for at in range(start - start % size, end, size)}
+            for some in (places, taken)
+        )
+        there = [one.path for one in snapshot.log.files if one.base in bases | new]
+        copies = len(there) + len(new - {one.base for one in snapshot.log.files})
+        needed, what = copies * size, f"copies of {counted(copies, 'segment')}"
+        if self._making.anything and before.plan is not None and not taken:
+            run = intended(self._making.options(self._options))
+            if not run.journal.exists():
+                needed += run.estimate.output_bytes
+                what = f"{what}, and the rebuild" if copies else "the rebuild"
+        check_free(root, needed, what)
         moved = [path for path in (*there, *strays_of(snapshot)) if path.is_relative_to(root)]
         check_movable(root, [path.relative_to(root).as_posix() for path in moved])
 
@@ -321,7 +331,7 @@ class _Mending:
 
     def _log_alone(self, snapshot: Snapshot) -> None:
         with _locked(self._settings) as owner:
-            staging = self._settings.root / names.REPUT / _MENDING
+            staging = self._settings.root / names.REPUT / names.MENDING
             _clear(self._settings)
             try:
                 report = self._result.before.report
@@ -342,8 +352,11 @@ class _Mending:
             staged, removed = self._making.staged(rebuilding)
             _keep_tags(result.before, staging)
             summary = summarize(rebuilding, before, 0.0, None, {})
+            report = result.before.report
             try:
                 found = [Difference.of_log(one) for one in summary.findings]
+                if self._making.alone and report is not None:  # which looked at messages of all queues
+                    found = report.findings
                 self._put(snapshot, staging, staged, removed, owner, found, options.without)
             finally:
                 if not is_pending(rebuilding.settings.root):
@@ -357,7 +370,7 @@ class _Mending:
         """
         result, started = self._result, time.perf_counter()
         settings = comparison.settings
-        mending = settings.root / names.REPUT / _MENDING
+        mending = settings.root / names.REPUT / names.MENDING
         files.remove_tree(staging_of(settings.root))
         try:
             view = ReplicaView.make(comparison, mending, owner)
@@ -473,7 +486,7 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot)
     settings = snapshot.settings
     closed = joined((change.offset, change.end) for change in log.changes)
     batch = settings.batch_topics()
-    report = Report(settings.place, None, settings.dialect.name, 0, 0, False)
+    report = Report(0, 0, broker_running=False)
     aside = {str(path) for path in strays_of(snapshot)}
     for one in found:
         if one.area != LOG or one.kind in LEGAL or one.path in aside:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 from reput.broker.files import NO_FILE
 from reput.diagnosis.check import Diagnosis
@@ -15,6 +14,7 @@ from reput.format import names
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
 from reput.log.rivals import SECOND_FILE
+from reput.newer_python import Self
 from reput.recovery.past_end import named
 from reput.recovery.replica import Comparison
 from reput.store.space import human
@@ -149,8 +149,11 @@ def making(before: Diagnosis) -> Making:
 
 def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
     """What there is to do, in order; nothing where nothing can be done."""
-    for step in before.by_hand:
+    asked = before.asks_first
+    for step in asked or before.by_hand:
         yield Step("by-hand", step)
+    if asked:
+        return
     root = before.settings.root
     found = before.mendable
     for one in found:

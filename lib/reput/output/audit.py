@@ -148,13 +148,13 @@ def _audit(
     for name, header in index:
         index_path = target.root / names.INDEX / name
         data = _read(index_path, 0, HEADER_LENGTH)
-        found = IndexHeader.decode(data) if len(data) == HEADER_LENGTH else None
-        if header.index_count > FIRST_ORDINAL and found != header:
+        written = header.encode(counts_keys=target.settings.dialect.counts_keys)
+        if header.index_count > FIRST_ORDINAL and data != written:
             raise OutputError(
                 "the index file's header is not what was written",
                 path=index_path,
-                expected=header,
-                found=found,
+                expected=IndexHeader.decode(written),
+                found=IndexHeader.decode(data) if len(data) == HEADER_LENGTH else None,
                 next_step=next_step,
             )
     return elsewhere

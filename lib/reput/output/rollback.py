@@ -76,7 +76,7 @@ def _roll_back_index(target: Target, state: State) -> None:
         empty = header.index_count == FIRST_ORDINAL
         on_disk = index_file.empty_header(settings, header) if empty else header
         files.pwrite_all(fd, index_file.slot_bytes(slots), HEADER_LENGTH)
-        files.pwrite_all(fd, on_disk.encode(), 0)
+        files.pwrite_all(fd, on_disk.encode(counts_keys=settings.dialect.counts_keys), 0)
         end = index_file.entry_offset(settings.max_hash_slot_num, header.index_count)
         files.zero(fd, end, length - end)
         files.fsync_file(fd)

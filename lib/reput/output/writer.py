@@ -522,7 +522,7 @@ class BatchWriter:
         def place(queues: dict[Queue, QueueState | None], altered: Altered) -> list[QueueOutcome]:
             return scan.tasks.place_again(parts, queues, breaks, altered, from_zero=self._from_zero)
 
-        return list(in_rounds(self._target, self._log, parts, scan.queues, place).values())
+        return in_rounds(self._target, self._log, parts, scan.queues, place)
 
     def _append(self, scan: BatchScan, breaks: Breaks) -> list[QueueOutcome]:
         """Write queues in log order from their spills."""
@@ -646,21 +646,18 @@ class BatchWriter:
         path = self._target.root / names.CHECKPOINT
         return files.Replacement(path, self._checkpoint().encode(), self._target.owner)
 
-    @property
-    def _knows_logics_offset(self) -> bool:
-        return self._target.settings.dialect.checkpoint_fields >= CHECKPOINT_FIELDS
-
     def _checkpoint(self) -> StoreCheckpoint:
         """The checkpoint of a broker of this version; after a crash, one that spares the index recovery."""
         state = self._journal.state
         full = [header for _, header in state.index[:-1]]
         if self._abort_present:
             full = [header for _, header in state.index]
+        has_logics_offset = self._target.settings.dialect.checkpoint_fields >= CHECKPOINT_FIELDS
         return StoreCheckpoint(
             physic_msg_timestamp=state.last_timestamp,
             logics_msg_timestamp=state.last_unit_timestamp,
             index_msg_timestamp=full[-1].end_timestamp if full else state.dropped_index_timestamp,
-            logics_physical_offset=max(state.last_unit_position, 0) if self._knows_logics_offset else 0,
+            logics_physical_offset=max(state.last_unit_position, 0) if has_logics_offset else 0,
         )
 
 

@@ -219,10 +219,6 @@ class Message:
         """
         return self.topic == topic and (key in self.keys or key == self.uniq_key)
 
-    def has_id(self, topic: str, uniq_key: str) -> bool:
-        """Whether the message is one of this topic with this UNIQ_KEY."""
-        return (self.topic, self.uniq_key) == (topic, uniq_key)
-
     def to_dict(self) -> dict[str, object]:
         """The message without its body as a JSON-ready mapping: its columns, and its id and batch.
 

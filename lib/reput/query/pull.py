@@ -163,7 +163,8 @@ def pull(
     if offset == high:
         return Pulled(Status.OFFSET_OVERFLOW_ONE, offset, low, high)
     if offset > high:
-        return Pulled(Status.OFFSET_OVERFLOW_BADLY, high, low, high)
+        following = 0 if rules.overflow_begins_again and low == 0 else high
+        return Pulled(Status.OFFSET_OVERFLOW_BADLY, following, low, high)
     units = queue.units_from(offset, _span(rules, wanted, queue.unit_length))
     if units is None:
         return Pulled(Status.OFFSET_FOUND_NULL, queue.roll_next_file(offset), low, high)
@@ -195,11 +196,12 @@ def _take(
     following = offset
     missing_at: int | None = None
     resumes_at: int | None = None  # physical offset after a segment that is missing
+    most = wanted - rules.stops_one_short
     for unit in units:
         if following >= queue.max_offset:
             break
         skipped = resumes_at is not None and unit.physical_offset < resumes_at
-        if not (skipped and rules.skips_before_full) and _is_full(taken, total, unit, wanted):
+        if not (skipped and rules.skips_before_full) and _is_full(taken, total, unit, most):
             break
         following = unit.queue_offset + unit.messages
         if skipped:

@@ -262,11 +262,11 @@ class QueueExt:
 
 
 def check_listing(listing: Listing, what: str = WHAT) -> None:
-    """Refuse a queue's files that no broker could load.
+    """Refuse a queue's files that no broker could load, or not all of them.
 
     Raises:
         StoreError: the first problem.
     """
     for problem in listing.problems:
-        if problem.stops:
+        if problem.unloads:
             raise problem.error(StoreError, f"{what} can't be read")

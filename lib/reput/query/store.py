@@ -253,8 +253,9 @@ class QueryStore:
         if topic is None:
             return ById(None)
         hits = self.by_key(topic, text)
-        own = [hit.message for hit in hits if hit.message is not None and hit.message.has_id(topic, text)]
-        return ById(own[0] if own else None, by_key=True)
+        found = (hit.message for hit in hits if hit.message is not None)
+        own = (one for one in found if (one.topic, one.uniq_key) == (topic, text))
+        return ById(next(own, None), by_key=True)
 
     def _check_name(self, topic: str) -> None:
         problem = names.topic_problem(topic.encode("utf-8", "surrogateescape"))

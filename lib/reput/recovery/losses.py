@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -105,6 +105,44 @@ def _is_left_over(snapshot: Snapshot, segment: StoreFile, position: int) -> bool
     return not begins and first_whole(snapshot, segment, position, 0) >= 0
 
 
+def log_misread(prediction: Prediction, most: int | None) -> Iterator[Loss]:
+    """What releases up to 4.4.0 make of files that aren't as long as they should be, and of records.
+
+    Args:
+        most: bytes of segments whose messages are counted, at most; None for all.
+    """
+    snapshot, walked = prediction.snapshot, prediction.recovered
+    if walked is not None and walked.moved:
+        path = prediction.segments[-1].place
+        where = f"{abs(walked.moved):,} bytes {'behind' if walked.moved > 0 else 'before'} where reading ends"
+        text = (
+            f"a record whose lengths don't add up is counted by its size: the log's end comes to lie {where}"
+        )
+        start, end = sorted((walked.end - walked.moved, walked.end))
+        yield Loss("log-end-moved", path, start, end, 0, text)
+    files = snapshot.log.unloaded
+    if not files:
+        return
+    size = snapshot.segment_size
+    is_read = most is None or len(files) * size <= most
+    count = sum(_whole_in(snapshot, file) for file in files) if is_read else 0
+    over = counted(count, "whole message") if is_read else "their messages"
+    text = (
+        f"{counted(len(files), 'segment')} from {files[0].base} on will not be loaded: new messages are "
+        f"written over {over}"
+    )
+    yield Loss("unloaded-files", files[0].place, files[0].base, files[-1].base + size, count, text)
+
+
+def _whole_in(snapshot: Snapshot, segment: StoreFile) -> int:
+    """Messages from the start of a segment of any length on."""
+    length = min(segment.path.stat().st_size, snapshot.segment_size)
+    if not length:
+        return 0
+    v2, data = snapshot.settings.dialect.topic_length_v2, map_segment(segment.path, length)
+    return int(walk(data, segment.base, 0, 0, v2, 0, length).records)
+
+
 def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_before: int) -> tuple[int, int]:
     """(whole messages from a position of a segment on, bytes up to the last of them).
 
@@ -154,6 +192,56 @@ def queue_losses(prediction: Prediction) -> Iterator[Loss]:
             text = f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} {go}"
             places = batch.max_offset, batch.recovered_max
             yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
+
+
+def queues_left(prediction: Prediction) -> Iterator[Loss]:
+    """Queues that a start leaves as no other release does: up to 4.4.0, and of 5.0.0 to 5.3.1 the last one.
+
+    Source: ``DefaultMessageStore.start``, ``CommitLog.recoverNormally``, ``MappedFileQueue.load``,
+    ``ConsumeQueue.putMessagePositionInfo`` (rocketmq-all-4.3.1, 4.4.0).
+    """
+    snapshot = prediction.snapshot
+    for queue, model in sorted(prediction.queues.items()):
+        files = snapshot.queues[queue].unloaded if queue in snapshot.queues else ()
+        if not files:
+            continue
+        end, more = files[-1].base + model.file_size, counted(len(files), "file")
+        text = (
+            f"queue {queue[0]}:{queue[1]} ends at {model.max_offset}, and {more} behind that "
+            "will not be loaded: new messages get queueOffsets of older ones, and their units' places"
+        )
+        places = model.max_offset, end // UNIT_LENGTH
+        yield _loss(prediction, queue, "unloaded-files", places, 0, text)
+    for queue, model in sorted(prediction.queues.items()):
+        count = model.units_from(prediction.log_end) if prediction.segments else 0
+        if count:
+            text = (
+                f"queue {queue[0]}:{queue[1]} goes {counted(count, 'unit')} past the log's end, and isn't "
+                f"cut: new messages get no unit until the log has passed {model.max_physical}"
+            )
+            places = model.max_offset - count, model.max_offset
+            yield _loss(prediction, queue, "past-log-end", places, count, text)
+
+
+def queues_lost(prediction: Prediction, broken: Sequence[Loss]) -> Iterator[Loss]:
+    """All queues, where they are gone and a start makes none.
+
+    Args:
+        broken: what is wrong with queues whose topics weren't deleted.
+    """
+    messages = sum(loss.count for loss in broken if loss.kind == "missing-unit")
+    if (
+        not messages
+        or prediction.rocksdb is not None
+        or any(one.files for one in prediction.all_queues.values())
+    ):
+        return
+    text = (
+        "there is no queue, and this start makes none: new messages get queueOffsets from 0 on, as the "
+        f"{counted(messages, 'message')} that it reads have, and a rebuild after that keeps the new alone"
+    )
+    path = str(prediction.snapshot.settings.root / names.CONSUME_QUEUE)
+    yield Loss("queues-stay-lost", path, 0, 0, messages, text)
 
 
 def _is_cut(queue: QueueModel | BatchModel) -> bool:

@@ -133,7 +133,9 @@ def mend_log(
         if gap is not None:
             seen.close(*gap)
         elif 0 <= torn < log_end:  # 4.x compares no message with its own place
-            seen.close(torn, log_end)
+            # Up to 4.3.1 a start goes by its size field, and so may end before a record could.
+            segment_end = torn - torn % view.segment_size + view.segment_size
+            seen.close(torn, max(log_end, min(torn + _LEAST, segment_end)))
             torn = -1
         elif not found.cuts_messages:  # a cut without a whole message is nothing to keep a start from
             break
@@ -299,7 +301,9 @@ class _Seen:
 
 
 def _with(view: Snapshot, log: list[StoreFile]) -> Snapshot:
-    return replace(view, log=replace(view.log, files=tuple(log)))
+    there = {file.path.name for file in log}
+    problems = tuple(one for one in view.log.problems if not (one.hides and Path(one.path).name in there))
+    return replace(view, log=replace(view.log, files=tuple(log), problems=problems))
 
 
 def _refused(view: Snapshot, result: Plan, found: str) -> StoreError:

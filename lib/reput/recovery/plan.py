@@ -21,7 +21,10 @@ from reput.recovery.losses import (
     index_gaps,
     index_losses,
     log_losses,
+    log_misread,
     queue_losses,
+    queues_left,
+    queues_lost,
 )
 from reput.recovery.past_end import left_by_a_cut
 from reput.recovery.rocksdb_losses import broken_in_rocksdb, rocksdb_losses
@@ -102,11 +105,6 @@ class Plan:
         return batch is None or batch.recovered_max != batch.max_offset
 
     @property
-    def changes_index(self) -> bool:
-        """Whether the start adds keys, or takes index files away."""
-        return bool(self.prediction.index.added or self.prediction.index_dropped)
-
-    @property
     def unread(self) -> str | None:
         """How much that decides wasn't read, in words."""
         prediction = self.prediction
@@ -115,6 +113,10 @@ class Plan:
         if prediction.rocksdb is not None and prediction.rocksdb.unread:
             return f"about {prediction.rocksdb.kept.units:,} units in RocksDB"
         return None
+
+    def adds(self, to_index: bool) -> bool:
+        """Whether it adds keys to the index, else units to queues."""
+        return bool(self.prediction.index.added if to_index else self.prediction.units_added)
 
     @property
     def left_by_a_cut(self) -> bool:
@@ -197,7 +199,8 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     is_4 = snapshot.settings.dialect.versions[0].startswith("4.")
     result = Plan(prediction, rate=_RATE_4_9 if is_4 else _RATE_5)
     if prediction.began_at is not None or prediction.starts:
-        result.losses += [*log_losses(prediction), *queue_losses(prediction), *rocksdb_losses(prediction)]
+        result.losses += [*log_losses(prediction), *log_misread(prediction, most)]
+        result.losses += [*queue_losses(prediction), *queues_left(prediction), *rocksdb_losses(prediction)]
         result.losses += index_losses(prediction)
         result.unrepaired += _left_alone(snapshot)
         read = sum(walk.bytes for walk in (prediction.recovered, prediction.dispatched) if walk is not None)
@@ -205,6 +208,7 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
             broken, result.deleted = _deleted(
                 snapshot, [*broken_queues(prediction), *broken_in_rocksdb(prediction)]
             )
+            result.losses += queues_lost(prediction, broken)
             result.unrepaired += [
                 *broken,
                 *index_gaps(prediction),
@@ -224,7 +228,8 @@ def brings_back(prediction: Prediction) -> Iterator[str]:
     end, recovered = prediction.queue_end, prediction.recovered
     if recovered is None or prediction.unread is not None or end < max(prediction.log_start, recovered.start):
         return
-    count = prediction.walked.behind(end)
+    known = prediction.snapshot.settings.dialect.recovery.knows_message_ends
+    count = prediction.walked.behind(end if known else end + 1)
     if count:
         yield (
             f"The start brings back {counted(count, 'message')} behind {end}, where every queue ended: they "
@@ -242,21 +247,18 @@ def _deleted(snapshot: Snapshot, found: Iterable[Loss]) -> tuple[list[Loss], dic
         return list(found), {}
     known = frozenset(topics)
     listings = {**snapshot.queues, **snapshot.batch_queues}
+    kept = () if snapshot.kept is None else snapshot.kept.ends
     broken: list[Loss] = []
     deleted: dict[str, int] = {}
     for loss in found:
         listing = None if loss.queue is None else listings.get(loss.queue)
-        has_files = (listing is not None and listing.files) or _is_kept(snapshot, loss.queue)
+        has_files = (listing is not None and listing.files) or loss.queue in kept
         if loss.queue is None or has_files or is_known(loss.queue[0], known):
             broken.append(loss)
         else:
             topic = loss.queue[0]
             deleted[topic] = deleted.get(topic, 0) + loss.count
     return broken, deleted
-
-
-def _is_kept(snapshot: Snapshot, queue: Queue | None) -> bool:
-    return snapshot.kept is not None and queue in snapshot.kept.ends
 
 
 def _left_alone(snapshot: Snapshot) -> Iterator[Loss]:

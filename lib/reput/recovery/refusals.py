@@ -61,7 +61,7 @@ def is_stray(problem: Problem, settings: StoreSettings) -> bool:
 def strays_of(snapshot: Snapshot) -> list[Path]:
     """What is moved aside: what keeps a broker from starting, and second files, which it takes for the log.
 
-    A second file is proven to be one by its bytes.
+    A second file is proven to be one by its bytes. Up to 4.4.0, what keeps it from loading all segments.
     """
     return [Path(one.path) for one in snapshot.problems if _is_moved(one, snapshot.settings)]
 
@@ -71,11 +71,13 @@ def without_strays(snapshot: Snapshot) -> Snapshot:
     away = {str(path) for path in strays_of(snapshot)}
     left = [problem for problem in snapshot.problems if not _is_moved(problem, snapshot.settings)]
     segments = tuple(file for file in snapshot.log.files if file.place not in away)
-    return replace(snapshot, problems=left, log=replace(snapshot.log, files=segments))
+    of_log = tuple(problem for problem in snapshot.log.problems if problem.path not in away)
+    return replace(snapshot, problems=left, log=replace(snapshot.log, files=segments, problems=of_log))
 
 
 def _is_moved(problem: Problem, settings: StoreSettings) -> bool:
-    return (problem.stops or problem.kind == SECOND_FILE) and is_stray(problem, settings)
+    goes = problem.unloads or problem.kind in (SECOND_FILE, NO_FILE)
+    return goes and is_stray(problem, settings)
 
 
 def refuse_sound_record(prediction: Prediction, cut: Cut) -> None:

@@ -487,7 +487,6 @@ class _Total:
     bytes: int = 0
     different: int = 0
     first: tuple[_Side, int, _Side, int] | None = None
-    first_same: int = -1
     same_behind: int = -1
     last_same: int = -1
 
@@ -638,7 +637,10 @@ def _reach(scanner: _Scanner, side: _Side, other: _Side) -> None:
             continue
         record = commitlog.decode(side.data.data, first)
         body = first + commitlog.body_at(record.sys_flag) + len(record.body)
-        if end == there[1] and not _is_torn(record, commitlog.decode(other.data.data, first)):
+        if end == there[1] and not (
+            torn_properties(record.properties) is not None
+            and torn_properties(commitlog.decode(other.data.data, first).properties) is None
+        ):
             continue
         if _same(side, other, first, body):
             side.sound[number] = start, first
@@ -647,10 +649,6 @@ def _reach(scanner: _Scanner, side: _Side, other: _Side) -> None:
                 side.end = first
                 side.damaged = [one for one in side.damaged if one != (first, end)]
     side.sound = [one for one in side.sound if one[0] < one[1]]
-
-
-def _is_torn(record: commitlog.Record, other: commitlog.Record) -> bool:
-    return torn_properties(record.properties) is not None and torn_properties(other.properties) is None
 
 
 def _compare_sound(side: _Side, theirs: _Side, total: _Total) -> None:

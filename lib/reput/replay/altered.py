@@ -12,7 +12,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple, Protocol, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
@@ -48,6 +48,7 @@ from reput.store.reading import open_file
 
 #: More messages than this aren't looked for in one gap; nor more gaps, nor in more bytes of log.
 _MOST_MISSING, _MOST_GAPS, _MOST_BYTES = 64, 1024, 1 << 32
+_LIGHT = commitlog.LMQ_PREFIX.decode()
 
 
 class _Row(NamedTuple):
@@ -88,8 +89,7 @@ class Altered:
         found = dict(rows)
         for queue, gone in self.taken.items():
             if queue in found:
-                left = found[queue].only(~np.isin(found[queue].position, [*gone]))
-                found[queue] = left
+                found[queue] = found[queue].only(~np.isin(found[queue].position, [*gone]))
         for queue, more in self.added.items():
             columns = zip(*sorted(more, key=lambda row: row.position), strict=True)
             new = QueueRows(*(np.array(column, np.int64) for column in columns))  # type: ignore[arg-type]
@@ -101,23 +101,13 @@ class Altered:
         return {queue: units for queue, units in found.items() if len(units.offset)}
 
 
-class _Result(Protocol):
-    """What comes of placing a queue."""
-
-    @property
-    def outcome(self) -> QueueOutcome: ...
-
-
-Result = TypeVar("Result", bound=_Result)
-
-
 def in_rounds(
     target: Target,
     log: CommitLog,
     parts: list[Part],
     queues: BatchQueues,
-    place: Callable[[dict[Queue, QueueState | None], Altered], list[Result]],
-) -> dict[Queue, Result]:
+    place: Callable[[dict[Queue, QueueState | None], Altered], Iterable[QueueOutcome]],
+) -> list[QueueOutcome]:
     """Place a batch's irregular queues, and once more those with altered messages.
 
     Args:
@@ -126,20 +116,19 @@ def in_rounds(
     Raises:
         StoreError: a segment can't be read.
     """
-    placed: dict[Queue, Result] = {}
+    placed: dict[Queue, QueueOutcome] = {}
     altered, again = Altered(), queues.irregular()
     while again:
-        for result in place(again, altered):
-            outcome = result.outcome
+        for outcome in place(again, altered):
             queues.replace(outcome)
-            placed[outcome.topic, outcome.queue_id] = result
+            placed[outcome.topic, outcome.queue_id] = outcome
         if altered.queues:
-            next(iter(placed.values())).outcome.findings.extend(altered.findings)
+            next(iter(placed.values())).findings.extend(altered.findings)
             break
-        gaps = [(queue, gap) for queue, result in placed.items() for gap in result.outcome.gaps]
+        gaps = [(queue, gap) for queue, outcome in placed.items() for gap in outcome.gaps]
         altered = find(target, log, parts, gaps, queues.changed())
         again = queues.before(queue for queue in altered.queues if target.selection.wants_queue(*queue))
-    return placed
+    return [*placed.values()]
 
 
 class _Candidate(NamedTuple):
@@ -186,7 +175,9 @@ def find(
     for (queue, offset, gap), found in sorted(missing.items(), key=lambda one: one[0][2].first == 0):
         if queue in result.taken:
             continue
-        strays = [one for one in found if one.named not in result.added and _is_stray(one, rows, states)]
+        # Light queues miss messages in a sound log: those that have no unit by other rules.
+        alone = [] if settings.enable_multi_dispatch and queue[0].startswith(_LIGHT) else found
+        strays = [one for one in alone if one.named not in result.added and _is_stray(one, rows, states)]
         there = _unit_there(settings, log, queue, offset, gap)
         if len(strays) != 1 and there is not None:
             strays = [one for one in found if one.row.position == there.row.position] or [there]
@@ -195,7 +186,7 @@ def find(
             if strays[0].named is not None:
                 result.taken.setdefault(strays[0].named, set()).add(strays[0].row.position)
             result.findings.append(_finding(log, queue, strays[0]))
-        if found or there is not None:
+        if alone or there is not None:
             result.breaks.setdefault(queue, set()).add(gap.before)
     return result
 

@@ -76,7 +76,8 @@ def estimate(
             raw = bytes(data[slice(*record.properties)])
             keys += _keys(raw, settings.dialect.index_tags)
             if index_in_rocksdb:
-                key_bytes += _key_bytes(bytes(data[slice(*record.topic)]), raw)
+                topic = bytes(data[slice(*record.topic)])
+                key_bytes += sum(map(len, keys_of(topic, properties.parse(raw), 0, MS_AN_HOUR, 0)))
             if batch_topics:
                 batched += bytes(data[slice(*record.topic)]).decode("utf-8", "replace") in batch_topics
             position += record.size
@@ -87,7 +88,8 @@ def estimate(
     all_messages, all_keys = int(messages * share), int(keys * share) if index else 0
     in_batches = int(batched * share)
     batches = max(sum(segment.length for segment in log.segments) / max(bytes_per_batch, 1), 1)
-    bit_map = _bit_map(settings)
+    # As if all topics had filters.
+    bit_map = BloomFilter.create(settings.filters).bits // 8 if settings.has_bit_maps else 0
     needed = 0.0
     if settings.rocksdb.files or not queues_in_rocksdb:
         needed += (all_messages - in_batches) * UNIT_LENGTH * _MARGIN
@@ -112,13 +114,3 @@ def _keys(raw: bytes, tags: bool) -> int:
     values = properties.parse(raw)
     words = sum(1 for word in values.get(properties.KEYS, b"").split(b" ") if word)
     return words + (properties.UNIQ_KEY in values) + (tags and properties.TAGS in values)
-
-
-def _key_bytes(topic: bytes, raw: bytes) -> int:
-    """Bytes of a message's keys in a database."""
-    return sum(map(len, keys_of(topic, properties.parse(raw), 0, MS_AN_HOUR, 0)))
-
-
-def _bit_map(settings: StoreSettings) -> int:
-    """Bytes of a bit map, as if all topics had filters; 0 where there are none."""
-    return BloomFilter.create(settings.filters).bits // 8 if settings.has_bit_maps else 0

@@ -34,5 +34,4 @@ def load() -> None:
     rows = KeyRows(none, none, np.zeros(0, np.int32), np.zeros(0, np.int32))
     put_keys(IndexHeader(), np.zeros(1, np.int32), rows, 0, 2)
     # What is loaded stays: the garbage collector, which PySpark calls after every task, can skip it.
-    gc.collect()
     gc.freeze()

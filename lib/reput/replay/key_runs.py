@@ -10,7 +10,6 @@ from __future__ import annotations
 import mmap
 from bisect import bisect_left
 from pathlib import Path
-from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +17,7 @@ from numpy.typing import NDArray
 from reput.build.rocksdb_index import IndexKeys, pack
 from reput.errors import OutputError
 from reput.format.rocksdbindex import VALUE_LENGTH
+from reput.newer_python import Self
 from reput.replay.runs import Keys, write_run
 from reput.scan import output
 from reput.store import files

@@ -22,6 +22,7 @@ from reput.errors import Finding
 from reput.format.consumequeue import FIELDS, unit
 from reput.replay.part_result import QueueRows
 from reput.replay.state import FILLED, HIDDEN, LoneZero, QueueState, Salvaged
+from reput.replay.stranded import CREATED_AGAIN, QUEUE_RESTARTED
 from reput.scan.rules import Part
 
 #: Messages of one queue and batch that are listed one by one; one more row stands for the rest.
@@ -31,7 +32,7 @@ _EXPECTED = "the queueOffset that is due"
 _OUTCOMES = {
     "repeated-message": "one unit was kept",
     "repeated-queue-offset": "the first keeps its place; these can only be read by physical offset",
-    "queue-restarted": "the topic was created again: only the newest incarnation is kept",
+    QUEUE_RESTARTED: CREATED_AGAIN,
     "missing-queue-offsets": "the hole was filled with the unit after it, so that consumers lose no message",
     "queue-offset-jump": "appended at the due place, as the broker's dispatch does",
 }
@@ -60,11 +61,6 @@ class QueueOutcome:
     findings: list[Finding]
     salvaged: list[Salvaged] = field(default_factory=list)
     gaps: list[Gap] = field(default_factory=list)
-
-    @property
-    def outcome(self) -> QueueOutcome:
-        """Itself, as :func:`reput.replay.altered.in_rounds` takes it."""
-        return self
 
 
 class Placed(NamedTuple):

@@ -13,7 +13,7 @@ import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from threading import Lock
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -23,6 +23,7 @@ from reput.build.units import PackedUnits
 from reput.caches import CACHED
 from reput.errors import OutputError
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.newer_python import Self
 from reput.scan.crc32 import crc32
 from reput.store import files
 from reput.store.system_errors import output_error

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from reput.build.batch import units_fit
 from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
+from reput.format.batchconsumequeue import UNIT_LENGTH
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
 from reput.replay.state import QueueState
 
@@ -35,7 +35,7 @@ def check_batch_file_size(file_size: int, broker_conf: Path | None) -> None:
     Raises:
         SettingsError: they don't.
     """
-    if not units_fit(file_size):
+    if file_size % UNIT_LENGTH:  # ``appendMessage``
         raise SettingsError(
             "files of batch queues that aren't filled by whole units of 46 bytes: a broker can't go past one",
             path=broker_conf,

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+#: A queue that begins at 0 again: its topic was created again, or it was lost and no start has made it.
+QUEUE_RESTARTED = "queue-restarted"
+CREATED_AGAIN = "the topic was created again, or its queues were lost: the newest messages alone are kept"
 #: What stands in a message's place of its queue.
 ITSELF, NOTHING, ANOTHER = 0, 1, 2
 #: By the names of findings: what stands in the place of such a message.

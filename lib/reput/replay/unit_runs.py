@@ -14,13 +14,14 @@ import os
 import zlib
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.errors import OutputError
 from reput.format.rocksdbqueue import prefix
+from reput.newer_python import Self
 from reput.replay.runs import Keys, write_run
 from reput.scan import output
 from reput.scan.fields import store_timestamps

@@ -13,6 +13,7 @@ from reput.diagnosis.nightly import REFUSED
 from reput.diagnosis.verdict import Sort
 from reput.job.many import REFUSED as REFUSED_CODE
 from reput.job.many import badness
+from reput.newer_python import time_of_iso
 from reput.remote import with_urls
 from reput.report import units
 from reput.report.facts import ATTENTION, BROKEN, SOUND
@@ -246,5 +247,5 @@ def _size(label: str, value: int | None) -> tuple[str, float | None, str]:
 
 def _ms(moment: datetime | str | None) -> int | None:
     """Ms since 1970."""
-    found = datetime.fromisoformat(moment) if isinstance(moment, str) else moment
+    found = time_of_iso(moment) if isinstance(moment, str) else moment
     return None if found is None else int(found.timestamp() * 1000)

@@ -98,7 +98,7 @@ def gather(
     facts = Facts(
         store=settings.place,
         broker_conf=None if settings.broker_conf is None else str(settings.broker_conf),
-        rocketmq_version=settings.dialect.name,
+        rocketmq_version=settings.told_release,
         basis=settings.basis,
         reput_version=reput.__version__,
         made_at=now,
@@ -219,7 +219,6 @@ class _Gathering:
             settings=settings,
             clean=not (settings.root / names.ABORT).exists(),
             segment_size=size or 0,
-            segment_size_known=size is not None,
             log=Listing(),
             queues={},
             batch_queues={},

@@ -11,13 +11,14 @@ error, stays English.
 from __future__ import annotations
 
 import re
-import tomllib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache, lru_cache
 from importlib.resources import files
 from typing import NamedTuple
+
+from reput.newer_python import tomllib
 
 #: Of pages; each but English has a catalogue.
 LANGUAGES = ENGLISH, CHINESE = ("en", "zh")
@@ -109,13 +110,11 @@ class Catalogue:
         if text in self.texts:
             return self.texts[text]
         number = _COUNTED.fullmatch(text)
-        word = None if number is None else self._counted_as(number[2])
-        if number is not None and word is not None:
-            return f"{number[1]} {word}"
+        if number is not None:
+            word = self.counted.get(number[2]) or self.counted.get(number[2].removesuffix("s"))
+            if word is not None:
+                return f"{number[1]} {word}"
         return self._matched(text, self._known) or self._joined(text)
-
-    def _counted_as(self, word: str) -> str | None:
-        return self.counted.get(word) or self.counted.get(word.removesuffix("s"))
 
     def _matched(self, text: str, say: Callable[[str], str | None]) -> str | None:
         for pattern in self._patterns:

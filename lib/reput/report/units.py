@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta, tzinfo
+from datetime import datetime, timedelta, tzinfo
 
+from reput.newer_python import UTC
 from reput.report.language import CHINESE, ENGLISH, current, said
 from reput.words import counted
 

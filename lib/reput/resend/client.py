@@ -11,9 +11,10 @@ from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from reput.errors import BrokerError
+from reput.newer_python import Self
 from reput.resend.jars import java_command, pyspark_jar
 from reput.resend.keys import AccessKeys
 from reput.resend.outgoing import Outgoing, encoded

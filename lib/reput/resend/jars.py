@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import subprocess
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -140,21 +141,9 @@ def _fetch(release: str, hashes: dict[str, str], target: Path) -> None:
         if target.is_dir():
             return  # another process fetched it meanwhile
         (work / "ivy.xml").write_text(_module(hashes), encoding="utf-8")
-        command = [
-            *(java_command(), "-jar", str(pyspark_jar("ivy-")), "-m2compatible"),
-            *("-ivy", str(work / "ivy.xml"), "-cache", str(work / "cache")),
-            *("-types", "jar", "bundle", "-retrieve", f"{work}/jars/[artifact]-[revision].[ext]"),
-        ]
+        command = [java_command(), "-jar", str(pyspark_jar("ivy-"))]
         try:
-            done = subprocess.run(
-                command,
-                check=False,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=_TIMEOUT_SECONDS,
-            )
+            done = retrieve(command, work, "[artifact]-[revision].[ext]", _TIMEOUT_SECONDS)
             said = f"exit code {done.returncode}: {_last(done.stdout)}" if done.returncode else None
         except subprocess.TimeoutExpired:
             said = f"nothing after {_TIMEOUT_SECONDS} s"
@@ -168,6 +157,31 @@ def _fetch(release: str, hashes: dict[str, str], target: Path) -> None:
         for coordinates, expected in hashes.items():
             _checked(work / "jars", coordinates, expected)
         (work / "jars").rename(target)
+
+
+def retrieve(
+    ivy: Sequence[str], work: Path, pattern: str, timeout: float
+) -> subprocess.CompletedProcess[str]:
+    """Have Ivy bring what ``ivy.xml`` in a directory asks for into ``jars`` there; stdout has all it says.
+
+    Args:
+        ivy: the command that starts it.
+        pattern: how Ivy names a jar.
+        timeout: seconds.
+
+    Raises:
+        subprocess.TimeoutExpired: it took longer.
+    """
+    words = ("-m2compatible", "-ivy", str(work / "ivy.xml"), "-cache", str(work / "cache"))
+    return subprocess.run(
+        [*ivy, *words, "-types", "jar", "bundle", "-retrieve", f"{work}/jars/{pattern}"],
+        check=False,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        timeout=timeout,
+    )
 
 
 def _last(said: str) -> str:

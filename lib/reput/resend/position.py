@@ -14,9 +14,9 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from reput.errors import OutputError, StoreInUseError
+from reput.newer_python import Self
 from reput.store import files
 
 

@@ -13,7 +13,7 @@ count it, and has a finding for it (``bad-delay``, ``bad-inner-batch``), since a
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
@@ -40,6 +40,7 @@ from reput.format.commitlog import (
     host_length,
     store_timestamp_at,
 )
+from reput.newer_python import Self
 from reput.scan import kernel
 from reput.scan.extent import Extents
 from reput.scan.kernel import (
@@ -368,7 +369,7 @@ def has_stored_crc(view: memoryview, position: int, *, property_crc_only: bool =
     if (
         not property_crc_only
         and record.body
-        and commitlog.body_crc(record.body) != _unsigned(record.body_crc)
+        and commitlog.body_crc(record.body) != (record.body_crc or 0) & 0xFFFFFFFF
     ):
         return False
     stored = properties.parse(record.properties).get(properties.CRC32, b"")
@@ -379,10 +380,6 @@ def has_stored_crc(view: memoryview, position: int, *, property_crc_only: bool =
     size = int.from_bytes(view[position + TOTAL_SIZE : position + TOTAL_SIZE + 4], "big")
     found = commitlog.body_crc(view[position : position + size - commitlog.PROPERTY_CRC_RESERVED])
     return bool(found == expected)
-
-
-def _unsigned(value: int | None) -> int:
-    return (value or 0) & 0xFFFFFFFF
 
 
 class FrameWalk:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.errors import Finding
+from reput.errors import STAND_IN, Finding
 from reput.format import commitlog, dledger, properties
 from reput.scan import kernel, output
 from reput.scan.extent import NOWHERE, Extents
@@ -59,8 +59,6 @@ class PartOutcome:
 TORN_PROPERTIES = "torn-properties"
 #: Topic of the records that ``reput mend`` puts in place of damage.
 STAND_IN_TOPIC = b"reput"
-#: How a finding ends that is about one of them.
-STAND_IN = "a stand-in of `reput mend`"
 #: Of so many bytes at the beginning of a frame some aren't zero: those of its magic, or of its entry's.
 _MAGIC_END = commitlog.MAGIC + 4
 _EXPECTED = {

@@ -25,12 +25,6 @@ from pyspark.sql.datasource import (
     InputPartition,
     SimpleDataSourceStreamReader,
 )
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxBytes,
-    SupportsTriggerAvailableNow,
-)
 
 from reput.errors import LogWentBackError, SegmentGoneError, SettingsError, StoreError
 from reput.format import dledger
@@ -55,6 +49,13 @@ from reput.source.filters import ALL, FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, PARTS, Options
 from reput.source.read_statistics import ReadStatistics, reported
 from reput.spark import worker_daemon
+from reput.spark.stack import (
+    LIMITS_READS,
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxBytes,
+    SupportsTriggerAvailableNow,
+)
 from reput.store.witness import FileSeen, missing, naming_host, witness
 
 if TYPE_CHECKING:
@@ -122,15 +123,22 @@ class CommitLogDataSource(DataSource):
         Raises:
             PySparkNotImplementedError: :meth:`simpleStreamReader` is for these options.
         """
-        if self._options.live and self._options.content == PARTS:
+        if self._options.content == PARTS and (self._options.live or not LIMITS_READS):
             raise PySparkNotImplementedError(
                 errorClass="NOT_IMPLEMENTED", messageParameters={"feature": "streamReader"}
             )
-        return CommitLogStreamReader(self._options, self._chosen(schema), self._where)
+        options = self._options
+        if not LIMITS_READS and (options.max_bytes_per_trigger or options.max_bytes_per_second):
+            raise SettingsError(
+                "Spark before 4.2 asks a stream for all that is there, and can't limit a batch",
+                expected="a stream of messages without maxBytesPerTrigger and maxBytesPerSecond",
+                next_step="Leave them out, or use Spark 4.2",
+            )
+        return CommitLogStreamReader(options, self._chosen(schema), self._where)
 
     def simpleStreamReader(self, schema: StructType) -> SimpleDataSourceStreamReader:  # noqa: N802 - Spark's name
-        """The stream reader for the parts of a live log; ``schema`` may name some of the columns."""
-        return LivePartsReader(CommitLogStreamReader(self._options, self._chosen(schema), self._where))
+        """The stream reader for parts; ``schema`` may name some of the columns."""
+        return PartsReader(CommitLogStreamReader(self._options, self._chosen(schema), self._where))
 
     def _chosen(self, schema: StructType) -> tuple[str, ...]:
         # A part's path tells its store.
@@ -270,13 +278,13 @@ class _Plan:
 
     def read(
         self,
-        partition: InputPartition,
+        partition: InputPartition | None,
         wanted: Wanted | None = None,
         reads: ReadStatistics | None = None,
         *,
         follows: bool = False,
     ) -> Iterator[pa.RecordBatch]:
-        """A partition's rows. Spark makes an empty partition up when there are none.
+        """A partition's rows. When there are none, Spark makes an empty partition up, or gives None (4.1).
 
         Args:
             wanted: which messages; None for all.
@@ -298,7 +306,7 @@ class _Plan:
                     "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
                 )
             return
-        parts: list[Part] = partition.value or []
+        parts: list[Part] = (partition and partition.value) or []
         if parts:
             yield self.rows(parts)
 
@@ -407,6 +415,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._rate = None if options.max_bytes_per_second is None else Rate(options.max_bytes_per_second)
         self._fixed_end: int | None = None
         self._seen: dict[str, int] | None = None
+        self._planned: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
         """startOffset, or the first segment's first byte; 0 while a live log has no segment."""
@@ -419,16 +428,20 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         most = self._options.max_bytes_per_trigger
         return ReadAllAvailable() if most is None else ReadMaxBytes(most)
 
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:  # noqa: N802
+    def latestOffset(  # noqa: N802
+        self, start: dict[str, int] | None = None, limit: ReadLimit | None = None
+    ) -> dict[str, int]:
         """The end of the next micro-batch: of the last whole record, or as far as ``limit`` and rate allow.
 
         For a live log: of what is settled, see docs/internals/live-log.md. A call that finds nothing waits.
+        Spark before 4.2 gives neither argument: the stream then goes on from what was planned last.
 
         Raises:
             LogWentBackError: the log ends before ``start``, or isn't what it was: it was cut.
             StoreError: it can't be read.
         """
-        begin = start[_OFFSET]
+        begin = (start or self._planned or self.initialOffset())[_OFFSET]
+        self._planned = {_OFFSET: begin}
         if self._is_stopped():
             return {_OFFSET: begin}
         found = self._look(begin)
@@ -440,7 +453,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         if end <= begin:
             return {_OFFSET: begin}
         end = batch_end(log, begin, end, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
-        return {_OFFSET: self._within_rate(next_place(log, begin), end)}
+        self._planned = {_OFFSET: self._within_rate(next_place(log, begin), end)}
+        return self._planned
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
         """Fix the end: what is written from now on is for the next run."""
@@ -455,6 +469,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The partitions of a micro-batch; none when it is empty."""
+        self._planned = self._planned or end  # of a batch that an earlier run has planned
         if start[_OFFSET] >= end[_OFFSET]:
             return []
         # Segments that a broker has made ahead of time are no successors of the one that it writes.
@@ -473,6 +488,10 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return iter(
             [self._plan.rows(one.value, self._seen) for one in self.partitions(start, end) if one.value]
         )
+
+    def commit(self, end: dict[str, int]) -> None:
+        """What an earlier run has read isn't planned again."""
+        self._planned = self._planned or end
 
     def stop(self) -> None:
         """Nothing is held; but Spark may be gone already, which isn't worth a traceback."""
@@ -515,8 +534,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         return stop_file is not None and stop_file.exists()
 
 
-class LivePartsReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Follows a live log by its parts, whose few rows go to Spark from the process that plans them.
+class PartsReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
+    """Follows a log by its parts, whose few rows go to Spark from the process that plans them.
 
     Otherwise each micro-batch would need a task in a Python worker for them, which takes longer than a small
     batch, and workers that stay for it.

@@ -8,15 +8,19 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.sql.datasource import (
-    DataSourceReader,
+from pyspark.sql.datasource import DataSourceReader
+
+from reput.newer_python import UTC
+from reput.source import stores
+from reput.spark.stack import (
     EqualNullSafe,
     EqualTo,
+    Filter,
     GreaterThan,
     GreaterThanOrEqual,
     In,
@@ -25,11 +29,7 @@ from pyspark.sql.datasource import (
     LessThanOrEqual,
 )
 
-from reput.source import stores
-
 if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
-
     from reput.source.options import Shared
 
 _Made = TypeVar("_Made")
@@ -201,7 +201,7 @@ class _Offered:
     as right without Spark's filters, only slower.
     """
 
-    __func__ = staticmethod(DataSourceReader.pushFilters)
+    __func__ = staticmethod(getattr(DataSourceReader, "pushFilters", id))
 
     def __init__(self, take: Callable[[Sequence[Filter]], Iterator[Filter]]) -> None:
         self._take = take

@@ -8,10 +8,14 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from pyspark.sql.datasource import (
+from reput.errors import SettingsError
+from reput.newer_python import time_of_iso
+from reput.source.filters import Wanted
+from reput.spark.stack import (
     EqualTo,
+    Filter,
     GreaterThan,
     GreaterThanOrEqual,
     In,
@@ -19,12 +23,6 @@ from pyspark.sql.datasource import (
     LessThan,
     LessThanOrEqual,
 )
-
-from reput.errors import SettingsError
-from reput.source.filters import Wanted
-
-if TYPE_CHECKING:
-    from pyspark.sql.datasource import Filter
 
 #: A column, how it is compared, and with what; nothing for ``is not null``.
 Condition = Sequence[Any]
@@ -109,7 +107,7 @@ def _filter(condition: Any, columns: Mapping[str, str]) -> Filter:
 
 def _time(value: object) -> datetime:
     try:
-        time = datetime.fromisoformat(value) if isinstance(value, str) else None
+        time = time_of_iso(value) if isinstance(value, str) else None
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:

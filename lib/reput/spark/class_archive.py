@@ -324,8 +324,11 @@ def _facts() -> dict[str, str] | None:
 
 
 def _checksum(path: Path) -> str:
+    found = hashlib.sha256()
     with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()[:16]
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()[:16]
 
 
 def _fingerprint(files: Iterable[Path]) -> str:

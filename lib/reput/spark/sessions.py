@@ -41,10 +41,6 @@ _SETTINGS = {
     "spark.sql.adaptive.enabled": "false",
     # Workers are forked from a daemon that has the kernels loaded.
     "spark.python.daemon.module": "reput.spark.worker_daemon",
-    # Spark forks readlink and chmod some twenty times a batch without this, and fs.file.impl below.
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
     "spark.sql.streaming.checkpoint.fileChecksum.enabled": "false",
     # On a busy machine Python comes to fetch a result later than Spark's 15 s.
     "spark.python.authenticate.socketTimeout": "120s",
@@ -76,9 +72,8 @@ _IN_COMMANDS = {
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
-#: For ledger and messages as tables; conf/spark-defaults.conf has the same for spark-submit, and the reasons.
+#: For ledger and messages as tables; conf/delta.conf has the same for spark-submit, and the reasons.
 _DELTA = {
-    "spark.jars.packages": "io.delta:delta-spark_4.2_2.13:4.4.0",
     "spark.jars.excludes": (
         "org.apache.*:*,com.fasterxml.*:*,com.github.luben:*,com.google.code.findbugs:*,commons-*:*,io.airlift:*,"
         "io.unitycatalog:*,javax.annotation:*,org.locationtech.jts:*,org.roaringbitmap:*,org.slf4j:*,"
@@ -89,9 +84,8 @@ _DELTA = {
     # A ledger is small: 50 tasks to find out what it holds take longer than reading it.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-#: What ``spark.jars.packages`` comes to without what is excluded.
+#: What ``spark.jars.packages`` comes to without what is excluded, behind Delta's own jar.
 _DELTA_ARTIFACTS = (
-    "delta-spark_4.2_2.13",
     "delta-storage",
     "delta-kernel-api",
     "delta-kernel-defaults",
@@ -239,14 +233,18 @@ def _check_delta(spark: SparkSession) -> None:
             "this Spark session has no Delta Lake, which can't be added while it runs",
             expected=f"spark.sql.extensions with {extension}, from the start",
             found=spark.conf.get("spark.sql.extensions", None) or "none",
-            next_step="Stop the session first, or give spark-submit conf/spark-defaults.conf",
+            next_step="Stop the session first, or give spark-submit --properties-file conf/delta.conf",
         )
 
 
 def _settings(master: str | None) -> dict[str, str]:
     """The settings for a master; None if the master isn't known."""
+    from reput.spark.stack import CHECKPOINT_MANAGER
+
     faster = master is not None and master.startswith(_FASTER_MASTERS)
-    return _SETTINGS | _FASTER if faster else dict(_SETTINGS)
+    # Spark forks readlink and chmod some twenty times a batch without this, and fs.file.impl of _FASTER.
+    manager = {"spark.sql.streaming.checkpointFileManagerClass": CHECKPOINT_MANAGER}
+    return _SETTINGS | manager | (_FASTER if faster else {})
 
 
 def _submitted_settings() -> dict[str, str]:
@@ -268,20 +266,28 @@ def _submitted_master() -> str | None:
 
 def _delta(given: Collection[str]) -> dict[str, str]:
     """Delta Lake's settings. Cached jars are named directly: Ivy would use the network, and print a lot."""
+    from reput.spark.stack import LINE
+
+    package = delta_package(LINE)
     packages, excludes = "spark.jars.packages", "spark.jars.excludes"
-    cached = _delta_jars()
+    cached = _delta_jars(package)
     if not cached or packages in given or "spark.jars" in given:
         own = _own_ivy()
-        return _DELTA if own is None else {**_DELTA, "spark.jars.ivy": str(own)}
-    settings = {key: value for key, value in _DELTA.items() if key not in (packages, excludes)}
+        return {**_DELTA, packages: package, **({} if own is None else {"spark.jars.ivy": str(own)})}
+    settings = {key: value for key, value in _DELTA.items() if key != excludes}
     return {**settings, "spark.jars": ",".join(str(path) for path in cached)}
 
 
-def _delta_jars() -> list[Path]:
+def delta_package(line: str) -> str:
+    """Delta Lake's jar for a Spark, ``major.minor``: of the version of the package ``delta-spark``."""
+    return f"io.delta:delta-spark_{line}_2.13:4.4.0"
+
+
+def _delta_jars(package: str) -> list[Path]:
     """The jars that Ivy would find, from the first of its caches that has them all; else none."""
-    group, _, version = _DELTA["spark.jars.packages"].split(":")
+    group, first, version = package.split(":")
     for directory in _ivy_caches():
-        jars = [directory / f"{group}_{artifact}-{version}.jar" for artifact in _DELTA_ARTIFACTS]
+        jars = [directory / f"{group}_{artifact}-{version}.jar" for artifact in (first, *_DELTA_ARTIFACTS)]
         if all(jar.is_file() for jar in jars):
             return jars
     return []
@@ -304,11 +310,17 @@ def _own_ivy() -> Path | None:
 
 
 def delta_jar() -> tuple[Path | None, str]:
-    """Delta Lake's jar, if Spark already has it, and its file name: see ``delta`` of :func:`session`."""
-    group, artifact, version = _DELTA["spark.jars.packages"].split(":")
+    """Delta Lake's jar, if Spark already has it, and its file name: see ``delta`` of :func:`session`.
+
+    Spark isn't loaded for it: the package's number has to do.
+    """
+    line = "4.2"
+    with suppress(PackageNotFoundError):
+        line = ".".join(version("pyspark").split(".")[:2])
+    group, artifact, release = delta_package(line).split(":")
     spec = find_spec("pyspark")
     own = [Path(spec.origin).parent / "jars"] if spec is not None and spec.origin is not None else []
-    names = (f"{group}_{artifact}-{version}.jar", f"{artifact}-{version}.jar")
+    names = (f"{group}_{artifact}-{release}.jar", f"{artifact}-{release}.jar")
     places = (directory / name for directory in (*_ivy_caches(), *own) for name in names)
     return next((place for place in places if place.is_file()), None), names[1]
 

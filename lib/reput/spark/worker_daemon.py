@@ -15,6 +15,7 @@ three tracebacks.
 
 from __future__ import annotations
 
+import importlib
 import sys
 import traceback
 from collections.abc import Callable
@@ -47,10 +48,11 @@ def hide_closed_connections_of_planner() -> None:
 def tell_in_a_sentence(kind: type[BaseException]) -> None:
     """Have a process of Spark's tell its JVM such errors without the stack, and others as before.
 
-    What a worker and a planner do with an error is in ``pyspark.util.handle_worker_exception``, which both
-    have by that name (PySpark 4.2.0).
+    What a worker and a planner do with an error is in ``pyspark.util.handle_worker_exception``, which they
+    have by that name: planners in ``pyspark.sql.worker.utils`` in PySpark 4.2.0, before in a module of each.
     """
-    for name in ("__main__", "pyspark.worker", "pyspark.sql.worker.utils"):
+    planners = [name for name in sys.modules if name.startswith("pyspark.sql.worker.")]
+    for name in ("__main__", "pyspark.worker", *planners):
         module = sys.modules.get(name)
         tell = getattr(module, "handle_worker_exception", None)
         if tell is not None:
@@ -78,12 +80,12 @@ def hide_closed_connections_at_exit() -> None:
 
 
 def _show_error() -> None:
-    if not isinstance(sys.exception(), ConnectionError):
+    if not isinstance(sys.exc_info()[1], ConnectionError):
         traceback.print_exc()
 
 
 def _show(*values: object, **options: object) -> None:
-    if not isinstance(sys.exception(), ConnectionError):
+    if not isinstance(sys.exc_info()[1], ConnectionError):
         print(*values, **options)  # type: ignore[call-overload] # noqa: T201 - as the daemon does
 
 
@@ -97,6 +99,8 @@ def run() -> None:
 
     from reput.spark import idle_daemon
 
+    if hasattr(daemon, "worker_main"):  # before 4.2 it is chosen when the module loads: perhaps too early
+        daemon.worker_main = importlib.import_module(sys.argv[1]).main
     hide_closed_connections(daemon)
     idle_daemon.end_when_idle(daemon)
     daemon.manager()

@@ -121,7 +121,7 @@ def count(
     backs, most_back, gaps = _times(tallies, [one.ends for one in counted if one.ends is not None])
     return Statistics(
         store=settings.root,
-        rocketmq_version=settings.dialect.name,
+        rocketmq_version=settings.told_release,
         by=by,
         start=start,
         end=max(start, min(end, max((one.reached for one in counted), default=start))),

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from pathlib import Path
 
 from reput.config.evidence import Basis
 from reput.errors import Finding
+from reput.newer_python import StrEnum
 
 
 class By(StrEnum):

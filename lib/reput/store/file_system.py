@@ -25,9 +25,10 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from reput.errors import StoreError
+from reput.newer_python import Self
 from reput.store import files
 from reput.store.lock import broker_on, is_broker_running
 

@@ -3,7 +3,8 @@
 A broker holds a POSIX record lock on the first byte of ``<store>/lock`` while it runs
 (``DefaultMessageStore.start``: ``lockFile.getChannel().tryLock(0, 1, false)``; rocketmq-all-4.9.7, 5.3.3, by
 ``javap`` 5.5.0). It takes it **after** load(), so a broker that starts has cut and deleted files before it
-meets anybody's lock. It opens ``lock`` before load(), though, and that is looked for, too.
+meets anybody's lock. It opens ``lock`` before load(), though, and that is looked for, too. Up to 4.1.0 there
+is no lock: a Java program that has the checkpoint open for writing is then taken for the broker.
 
 A plain POSIX lock belongs to the process, and closing any descriptor of the file, by whatever part of the
 process, gives it up. On Linux :class:`StoreLock` takes an open file description lock instead: that one
@@ -28,10 +29,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from reput.errors import StoreError, StoreInUseError
 from reput.format import names
+from reput.newer_python import Self
 from reput.next_command import next_command
 from reput.store import files, system_errors
 from reput.store.outside import refuse_links
@@ -124,7 +126,7 @@ class StoreLock(_Held):
         try:
             if not _try_lock(fd, path):
                 raise _in_use(self.root, _lock_holder(fd) or Holder(None, "another process"))
-            opener = _opener(path)
+            opener = _opener(self.root)
             if opener is not None:
                 raise _in_use(self.root, opener)
         except BaseException:
@@ -157,7 +159,7 @@ def store_holder(root: Path) -> Holder | None:
     try:
         fd = open_file(path)
     except FileNotFoundError:
-        return None
+        return _opener(root)
     except OSError as error:
         if error.errno in (errno.EINVAL, errno.EISDIR, errno.ELOOP):
             return None  # it is no file: no broker starts with that
@@ -168,7 +170,7 @@ def store_holder(root: Path) -> Holder | None:
             next_step="Run the same command as root, or as the user that the broker runs as.",
         ) from error
     try:
-        return _lock_holder(fd) or _opener(path)
+        return _lock_holder(fd) or _opener(root)
     finally:
         os.close(fd)
 
@@ -427,26 +429,35 @@ def _lock_holder(fd: int) -> Holder | None:
     return Holder(None, "a process of another container" if pid == 0 else "another reput, or another host")
 
 
-def _opener(path: Path) -> Holder | None:
-    """Another process that has ``path`` open for writing, as far as /proc shows: a broker before its lock."""
-    identity = _identity(path)
+def _opener(root: Path) -> Holder | None:
+    """A broker without its lock, as far as /proc shows: before it takes it, or one that takes none."""
+    lock, checkpoint = _identity(root / names.LOCK), _identity(root / names.CHECKPOINT)
+    wanted = {lock, checkpoint} - {None}
     with suppress(OSError):
         for process in Path("/proc").iterdir():
-            if process.name.isdecimal() and int(process.name) != os.getpid() and _writes(process, identity):
-                pid = int(process.name)
-                return Holder(
-                    pid, f"{_process(pid)}, which has opened the lock file and hasn't locked it yet"
-                )
+            if not process.name.isdecimal() or int(process.name) == os.getpid():
+                continue
+            pid = int(process.name)
+            opened = _written(process, wanted) if wanted else set()
+            if lock in opened:
+                what = "the lock file and hasn't locked it yet"
+            elif opened and _process(pid).endswith("(java)"):
+                what = "the checkpoint"
+            else:
+                continue
+            return Holder(pid, f"{_process(pid)}, which has opened {what}")
     return None
 
 
-def _writes(process: Path, identity: tuple[int, int] | None) -> bool:
+def _written(process: Path, wanted: set[tuple[int, int] | None]) -> set[tuple[int, int] | None]:
+    """Those of these files that a process has open for writing."""
+    found: set[tuple[int, int] | None] = set()
     # Processes come and go, and those of other users can't be looked into.
     with suppress(OSError):
         for fd in (process / "fd").iterdir():
-            if _identity(fd) == identity and _is_writable(process, fd.name):
-                return True
-    return False
+            if (identity := _identity(fd)) in wanted and _is_writable(process, fd.name):
+                found.add(identity)
+    return found
 
 
 def _process(pid: int) -> str:

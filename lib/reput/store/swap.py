@@ -37,12 +37,13 @@ import re
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from reput.errors import OutputError
 from reput.format import names
+from reput.newer_python import UTC
 from reput.next_command import next_command
 from reput.store import files, system_errors
 from reput.store.file_system import mounted

@@ -15,6 +15,7 @@ from reput.log.segments import CommitLog
 from reput.output.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark.sessions import scratch_places, spark_error
+from reput.spark.stack import LIMITS_READS
 from reput.store.system_errors import unwritten
 from reput.stream.query_stop import in_few_words, until_it_ends
 
@@ -61,17 +62,22 @@ def run_available(
             raise
 
     try:
-        with _own_source:
-            register(spark)
-            stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
-        query = (
-            stream.writeStream.foreachBatch(write)
-            # With its scheme: otherwise the path would be on Hadoop's default file system, which may differ.
-            .option("checkpointLocation", f"file://{checkpoint}")
-            .trigger(availableNow=True)
-            .start()
-        )
-        until_it_ends(spark, query, stopped)
+        while True:
+            before = asked
+            with _own_source:
+                register(spark)
+                stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
+            query = (
+                stream.writeStream.foreachBatch(write)
+                # With its scheme: otherwise the path would be on Hadoop's default file system.
+                .option("checkpointLocation", f"file://{checkpoint}")
+                .trigger(availableNow=True)
+                .start()
+            )
+            until_it_ends(spark, query, stopped)
+            # Before 4.2, Spark takes one batch of a limited stream for all that is available.
+            if LIMITS_READS or asked == before:
+                break
     except (PySparkException, Py4JError, ConnectionError) as error:
         raise failures[0] if failures else spark_error(error, checkpoint, checkpoint.parent) from None
     return asked

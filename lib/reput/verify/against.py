@@ -7,7 +7,6 @@ their logs begin and end, and whatever their index files are called.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -47,7 +46,7 @@ from reput.verify.plan import (
     open_store,
     queues_on_disk,
 )
-from reput.verify.report import INDEX, Difference, Note, Report
+from reput.verify.report import DIFFERS, INDEX, ONLY_FIRST, ONLY_SECOND, Difference, Note, Report
 from reput.verify.rocksdb_against import compare_databases, compare_indexes
 from reput.verify.tasks import NOTHING, Readers, in_waves, of_each
 from reput.verify.units import (
@@ -65,14 +64,12 @@ from reput.verify.units import (
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-ONLY_FIRST, ONLY_SECOND, DIFFERS = "only-in-first", "only-in-second", "differs"
-
 _UNITS_AT_ONCE = 1 << 18
 _QUEUES_AT_ONCE = 64
 
 
 def verify_against(
-    options: VerifyOptions,
+    pair: Pair,
     start_spark: Callable[[], SparkSession] | None,
     listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Report:
@@ -86,19 +83,10 @@ def verify_against(
     Raises:
         ReputError: refused or failed.
     """
-    started = time.perf_counter()
-    pair = prepare_pair(options)
     if start_spark is None:
         elsewhere = pair.first.remote is not None or pair.second.remote is not None
         with on_this_host(pair.end - pair.start, elsewhere=elsewhere) as runner:
-            report = compare_pair(pair, runner, listener)
-    else:
-        report = _on_spark(pair, start_spark, listener)
-    report.seconds = time.perf_counter() - started
-    return report
-
-
-def _on_spark(pair: Pair, start_spark: Callable[[], SparkSession], listener: Listener) -> Report:
+            return compare_pair(pair, runner, listener)
     from reput.spark.runner import SparkRunner
     from reput.spark.sessions import converting_spark_errors
 
@@ -305,13 +293,10 @@ def compare_pair(
         }
     )
     report = Report(
-        store=pair.first.place,
         against=pair.second.place,
-        rocketmq_version=pair.first.dialect.name,
         start=pair.start,
         end=pair.end,
         broker_running=pair.running,
-        basis=pair.first.basis,
         queues=len(queues),
     )
     ext = done = 0
@@ -338,11 +323,6 @@ def compare_pair(
             f"the bit maps of {ext:,} units in {names.CONSUME_QUEUE_EXT}, and where there their records stand"
         )
         report.not_checked.append(Note("queue-ext", text, count=ext))
-    if report.findings:
-        report.next = [
-            f"to see which of them is as its log says: `{settings.command('check')}`"
-            for settings in (pair.first, pair.second)
-        ]
     return report
 
 

@@ -6,12 +6,13 @@ A unit's place says nothing of queueOffsets, so units are told apart by the reco
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED
+from reput.newer_python import Self
 from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG, QueueRange, pieces
 
 UNIT = np.dtype(FIELDS)

@@ -23,11 +23,13 @@ from reput.format.indexfile import (
 )
 from reput.verify.index_file import BLOCK, MOST_PROBLEMS, IndexInfo
 from reput.verify.report import Difference
-from reput.verify.sums import Sum, entry_sums
+from reput.verify.sums import Sum, mixed_entries, sums_by
 from reput.verify.units import pieces
 
 #: A place in all files: the file's number above these bits, the ordinal below.
 _ORDINAL_BITS = 31
+#: Fewer messages without entries of their tags may as well have lost them.
+_MOST_BY_DAMAGE = 8
 
 
 class BlockRun(NamedTuple):
@@ -169,7 +171,7 @@ def compare_entries(
     """
     entries = read_entries(runs, start, end)
     position, timestamp, key_hash = keys_of(chunks)
-    result = EntriesCompared(sums=entry_sums(entries, infos) if summed else {})
+    result = EntriesCompared(sums=sums_by(entries.number, mixed_entries(entries, infos)) if summed else {})
     if (
         len(position) == len(entries.place)
         and (position == entries.position).all()
@@ -177,8 +179,11 @@ def compare_entries(
     ):
         _check_times(timestamp, entries, infos, result)
         return result
+    if not len(entries.place):
+        result.missing = _missing(np.arange(len(position)), position, key_hash)
+        return result
     # A key and an entry by one number each: the rank of the position above the hash.
-    known = np.unique(position)
+    known = position[np.flatnonzero(np.diff(position, prepend=-1))]
     rank = np.searchsorted(known, entries.position)
     at_message = rank < len(known)
     at_message[at_message] = known[rank[at_message]] == entries.position[at_message]
@@ -194,13 +199,16 @@ def compare_entries(
 
     unpaired = np.ones(len(there), bool)
     unpaired[keys[paired]] = False
-    twice = np.flatnonzero(unpaired & (there >= 0) & np.isin(there, wanted))
+    left = np.flatnonzero(unpaired)
+    if not len(left):
+        return result
+    at_key = (there[left] >= 0) & np.isin(there[left], wanted)
+    twice, strange = left[at_key], left[~at_key]
     legal = _adjacent(twice, entries, infos)
     result.duplicates = int(legal.sum())
     if result.duplicates:
         result.first_duplicate = int(entries.position[twice[legal]].min())
     _tell(result, "index-duplicate", twice[~legal], entries, infos, "one entry for a key of a message")
-    strange = np.flatnonzero(unpaired & ~((there >= 0) & np.isin(there, wanted)))
     _tell(result, "dangling-entry", strange, entries, infos, "a message with a key of this hash")
     return result
 
@@ -253,6 +261,50 @@ def compare_two(
     return result
 
 
+@dataclass(frozen=True, slots=True)
+class TagsOtherwise:
+    """Messages of a part whose tags are indexed as by another release: not, or although this one doesn't.
+
+    Attributes:
+        count: messages.
+        end: physical offset above that of the last.
+        to_end: no message behind them has tags.
+    """
+
+    count: int
+    end: int
+    to_end: bool
+
+    @classmethod
+    def of(
+        cls,
+        own: EntriesCompared,
+        other: EntriesCompared,
+        keys: Sequence[KeyRows],
+        other_keys: Sequence[KeyRows],
+    ) -> TagsOtherwise | None:
+        """Compare a part by this release's keys, and by those of releases that treat tags otherwise.
+
+        Returns:
+            None where more than that is wrong: these aren't the part's first messages with tags, or are too
+            few to tell an upgrade from damage.
+        """
+        position, other_position = keys_of(keys)[0], keys_of(other_keys)[0]
+        with_tags = len(position) > len(other_position)
+        full, plain = (own, other) if with_tags else (other, own)
+        if full.problems or plain.missing:
+            return None
+        tags = abs(len(position) - len(other_position))
+        lacking = sum(one.count for one in full.missing)
+        if with_tags:
+            count, end = lacking, full.missing[-1].end
+        else:
+            count = tags - lacking
+            end = full.missing[0].first if lacking else int(position[-1]) + 1
+        before = abs(int(np.searchsorted(position, end)) - int(np.searchsorted(other_position, end)))
+        return cls(count, end, count == tags) if count == before and count >= _MOST_BY_DAMAGE else None
+
+
 def _nth(values: NDArray[np.int64]) -> NDArray[np.int64]:
     """How many equal values stand before each, int64[values]."""
     order = np.argsort(values, kind="stable")
@@ -300,12 +352,12 @@ def joined(ranges: Sequence[KeyRange]) -> list[KeyRange]:
     return [replace(ranges[0], end=ranges[-1].end, count=count, at_end=ranges[-1].at_end)]
 
 
-def joined_problems(problems: Sequence[Difference], kind: str) -> list[Difference]:
-    """The problems, with those of one kind in one file as one."""
+def joined_problems(problems: Sequence[Difference]) -> list[Difference]:
+    """The problems, with the dangling entries of a file as one."""
     found: dict[str, Difference] = {}
     others = []
     for one in problems:
-        if one.kind != kind:
+        if one.kind != "dangling-entry":
             others.append(one)
             continue
         known = found.get(one.path)

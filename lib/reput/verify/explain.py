@@ -42,6 +42,8 @@ _LMQ_PREFIX = "%LMQ%"
 
 #: The cause where a unit knows more of a message than the log.
 TAGS_LOST = "tags-lost"
+#: The cause where all that differs is the time at which a delayed message is due.
+DELAY_LEVELS = "delay-levels"
 #: What each cause means; docs/findings.md has more about some.
 REMARKS = {
     "queue-lost": "the queue has no file at all",
@@ -54,7 +56,7 @@ REMARKS = {
     "delay-tags-hashed": "tags' hashes in place of deliver times, as a 4.9 broker's recovery leaves them: "
     "delayed messages come at once",
     TAGS_LOST: "the message in the log has no tags any more: the unit, which has their hash, is kept",
-    "delay-levels": "another deliver time: broker.conf has other delay levels than the broker had",
+    DELAY_LEVELS: "another deliver time: broker.conf has other delay levels than the broker had",
     "queue-ext": "an address in consumequeue_ext, which isn't there, or which queues of this kind don't use",
     "queue-ext-lost": "the queue has no file in consumequeue_ext",
     "queue-ext-file-lost": "the file in consumequeue_ext is gone",
@@ -76,7 +78,6 @@ REMARKS = {
     "index-begins-late": "the index begins after the log: a broker that starts after a crash deletes "
     "the file that isn't full, and doesn't index all anew",
     "index-file-missing": "no file has the keys between {} and {}",
-    "other-dialect": "whether tags are indexed depends on the release",
 }
 
 
@@ -90,7 +91,6 @@ class Explainer:
         damaged: [start, end) of what couldn't be read, ascending.
         holes: findings of queues whose queueOffsets have gaps or repeats.
         restarts: by topic, the physical offset where a queue of it begins anew.
-        other_tags: parts of the index fit releases that index tags, or don't, unlike the chosen one.
     """
 
     plan: Plan
@@ -100,7 +100,6 @@ class Explainer:
     holes: Sequence[Finding]
     restarts: Mapping[str, int]
     infos: Sequence[IndexInfo]
-    other_tags: bool
 
     def queue(
         self, queue: tuple[str, int], ranges: Sequence[UnitRange]
@@ -151,7 +150,7 @@ class Explainer:
             if queue[0].startswith(_LMQ_PREFIX) and not self.plan.settings.rocksdb.lmq:
                 cause = "light-queues-off"
         elif one.field == "tagsCode" and queue[0] == SCHEDULE_TOPIC.decode():
-            cause = "delay-levels"
+            cause = DELAY_LEVELS
         expected = _plainly(one.expected)
         return replace(of_range(queue, one, (database, 0), expected, found, cause), offset=None)
 
@@ -273,7 +272,7 @@ class Explainer:
             if one.found.tags <= MAX_ADDRESS:
                 return "queue-ext"
             if topic == SCHEDULE_TOPIC.decode() and one.field == "tagsCode":
-                return "delay-tags-hashed" if one.is_hash() else "delay-levels"
+                return "delay-tags-hashed" if one.is_hash() else DELAY_LEVELS
             return TAGS_LOST if one.field == "tagsCode" and one.has_lost_tags() else None
         if topic.startswith(_LMQ_PREFIX) and not self.plan.settings.enable_multi_dispatch:
             return "multi-dispatch-off"
@@ -323,20 +322,12 @@ class Explainer:
         (queue_offset,) = struct.unpack_from(">q", view, position - segment.base + commitlog.QUEUE_OFFSET)
         return topic, queue_id, queue_offset
 
-    def index(self, problem: Difference) -> Difference:
-        """A problem of an index file, with its cause where that is the release."""
-        if not self.other_tags or problem.kind != "dangling-entry":
-            return problem
-        return replace(problem, cause="other-dialect", remark=self._other_dialect())
-
     def missing_keys(self, keys: KeyRange) -> Difference:
         """Keys without entry."""
         infos = self.infos
         cause = remark = None
         gap = gap_of(infos, keys.first, keys.end)
-        if self.other_tags:
-            cause = "other-dialect"
-        elif not infos:
+        if not infos:
             cause = "index-lost"
         elif keys.first >= infos[-1].header.end_physical_offset:
             cause = "index-short"
@@ -359,13 +350,8 @@ class Explainer:
             end=keys.end,
             count=keys.count,
             cause=cause,
-            remark=self._other_dialect() if cause == "other-dialect" else remark or _remark(cause),
+            remark=remark or _remark(cause),
         )
-
-    def _other_dialect(self) -> str:
-        if self.plan.settings.dialect.index_tags:
-            return "written by a version before 5.4: check with --rocketmq-version 5.3"
-        return "written by 5.4 or later, which indexes TAGS: check with --rocketmq-version 5.5"
 
 
 def _plainly(found: rocksdbqueue.Unit | bytes | None) -> str:

@@ -13,9 +13,10 @@ from numpy.typing import NDArray
 
 from reput.format.indexfile import FIRST_ORDINAL
 from reput.replay.runner import Runner
-from reput.verify.entries import BlockRun, EntriesCompared, compare_entries, joined, joined_problems
+from reput.verify.entries import BlockRun, EntriesCompared, compare_entries, joined
 from reput.verify.explain import Explainer
 from reput.verify.index_file import (
+    COUNTED_OTHERWISE,
     IndexInfo,
     block_starts,
     blocks,
@@ -61,11 +62,6 @@ class IndexMap:
         return tuple(found)
 
 
-def _is_of_first_entry(one: Difference) -> bool:
-    """Whether only the time of a file's first entry is wrong: it counts from the end of the file before."""
-    return one.kind == "index-time" and one.first == FIRST_ORDINAL and one.count == 1
-
-
 def find_entries(
     runner: Runner,
     infos: Sequence[IndexInfo],
@@ -100,17 +96,17 @@ class IndexCheck:
 
     Attributes:
         map: the files, and where in the log their entries point to.
-        other_tags: keys are indexed as another release does it.
     """
 
     def __init__(self, plan: Plan, runner: Runner) -> None:
         self._plan = plan
         self._runner = runner
         self.map = IndexMap()
-        self.other_tags = False
         self._entries = EntriesCompared()
         self._strays: list[Difference] = []
         self._sound: set[str] = set()
+        self._counted_otherwise = 0
+        self._other_tags, self._other_tags_end, self._own_tags = 0, 0, False
 
     def find(self, proven: Remembering | None = None) -> None:
         """Look at which files there are, and where their entries point to.
@@ -135,7 +131,12 @@ class IndexCheck:
     def follow_chains(self, ended: threading.Event) -> list[Difference]:
         """What is wrong with the chains of all index files; cut short once the run has ended without it."""
         problems: list[Difference] = []
-        tasks = [partial(check_chains, info) for info in self.map.infos if info.path not in self._sound]
+        counts_keys = self._plan.settings.dialect.counts_keys
+        tasks = [
+            partial(check_chains, info, counts_keys=counts_keys)
+            for info in self.map.infos
+            if info.path not in self._sound
+        ]
         with closing(in_waves(self._runner, tasks)) as results:
             for found in results:
                 problems += found
@@ -144,10 +145,17 @@ class IndexCheck:
         return problems
 
     def add(self, checked: PartChecked) -> None:
-        """Take what came of a part of the log."""
-        if checked.entries is not None:
-            self._add_entries(checked.entries)
-        self.other_tags |= checked.other_tags
+        """Take what came of a part of the log; parts come in its order."""
+        entries, tags = checked.entries, checked.tags
+        if entries is None:
+            return
+        if tags is None or self._own_tags:
+            self._own_tags |= checked.result.messages > 0
+        else:
+            self._other_tags += tags.count
+            self._other_tags_end, self._own_tags = tags.end, not tags.to_end
+            entries.missing, entries.problems = [], []
+        self._add_entries(entries)
 
     def check_leftovers(self, ranges: Sequence[tuple[int, int]]) -> None:
         """Entries that point to where no part was: into one of these ranges."""
@@ -174,13 +182,17 @@ class IndexCheck:
 
     def findings(self, explainer: Explainer, chains: list[Difference]) -> Iterator[Difference]:
         """What is wrong, ``chains`` being what :meth:`follow_chains` found."""
+        broken = [one for one in chains if one.kind != COUNTED_OTHERWISE]
+        self._counted_otherwise = len(chains) - len(broken)
         dangling, missing = self._entries.problems, self._entries.missing
-        if self.other_tags:
-            dangling, missing = joined_problems(dangling, "dangling-entry"), joined(missing)
         gaps = (gap_of(self.map.infos, one.first, one.end) for one in missing)
         behind = {gap[1].path for gap in gaps if gap is not None}
-        dangling = [one for one in dangling if not (one.path in behind and _is_of_first_entry(one))]
-        yield from (explainer.index(problem) for problem in [*self._strays, *chains, *dangling])
+        # The time of a file's first entry counts from the end of the file before.
+        alone = "index-time", FIRST_ORDINAL, 1
+        dangling = [
+            one for one in dangling if one.path not in behind or (one.kind, one.first, one.count) != alone
+        ]
+        yield from [*self._strays, *broken, *dangling]
         yield from (explainer.missing_keys(one) for one in missing)
 
     def notes(self) -> Iterator[Note]:
@@ -191,6 +203,23 @@ class IndexCheck:
                 f"{self._entries.duplicates:,} index entries stand twice in a row, first of the message at "
                 f"{self._entries.first_duplicate}: a broker that is started indexes its last message again",
                 count=self._entries.duplicates,
+            )
+        if self._counted_otherwise:
+            yield Note(
+                COUNTED_OTHERWISE,
+                f"hashSlotCount of {self._counted_otherwise:,} index files is that of a store that was "
+                "upgraded: up to 4.7.0 it counts keys, from 4.7.1 on slots; no release reads it",
+                count=self._counted_otherwise,
+            )
+        if self._other_tags:
+            of = f"{self._other_tags:,} messages before {self._other_tags_end}"
+            tags = self._plan.settings.dialect.index_tags
+            yield Note(
+                "tags-not-indexed" if tags else "tags-indexed",
+                f"{of} have no index entry of their tags, as before 5.4: a query by tag doesn't find them"
+                if tags
+                else f"{of} have index entries of their tags, as from 5.4 on: earlier ones don't use them",
+                count=self._other_tags,
             )
 
     @property

@@ -13,7 +13,7 @@ import json
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -27,6 +27,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, IndexHeader
 from reput.log.segments import Segment
+from reput.newer_python import UTC
 from reput.remote import remote_store, with_urls
 from reput.remote.client import RemoteFile
 from reput.remote.left_out import listed_file
@@ -161,7 +162,7 @@ class Remembering:
             base: seen
             for base, seen in known.items()
             if seen is not None
-            and self._same(self._before.queue_files.get((*queue, base)), self._queue_files[*queue, base])
+            and self._same(self._before.queue_files.get((*queue, base)), self._queue_files[(*queue, base)])
         }
 
     def is_sound(self, info: IndexInfo) -> bool:

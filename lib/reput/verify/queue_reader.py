@@ -7,10 +7,10 @@ import os
 from collections import OrderedDict
 from collections.abc import Callable
 from pathlib import Path
-from typing import Self
 
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.newer_python import Self
 from reput.remote.left_out import have, may_lack
 from reput.store.reading import open_file
 

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from reput.config.evidence import Basis
-from reput.errors import Fact, Finding
+from reput.errors import STAND_IN, Fact, Finding
 from reput.format import names
 from reput.remote import with_urls
 from reput.remote.tally import Spent
-from reput.scan.part import STAND_IN
 from reput.words import counted
 
 LOG, QUEUE, INDEX, CHECKPOINT = "log", "queue", "index", "checkpoint"
 #: What is odd about a queue's messages and just as a live broker left it.
 LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted", "unproven-message"})
-_NOT_ALL = ", but for what wasn't read"
+#: How two stores differ.
+ONLY_FIRST, ONLY_SECOND, DIFFERS = "only-in-first", "only-in-second", "differs"
 #: Notes on what no verification can look at, or has nothing to look at.
 NOT_IN_LOG, SWITCHED_OFF = "not-in-log", "switched-off"
 #: The settings aren't those of the store's files, and nothing was compared.
@@ -81,60 +80,6 @@ class Difference(Fact):
     def said(self) -> str:
         """What was expected and found."""
         return f"expected {self.expected}, found {self.found}"
-
-    def to_dict(self) -> dict[str, object]:
-        """As :meth:`Fact.to_dict`, with the area, the cause, and slots or entries of the index."""
-        low, high = self.places
-        return {
-            **Fact.to_dict(self),
-            "area": self.area,
-            "file_offset": self.offset,
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "slot": None,
-            "slot_end": None,
-            "ordinal": None,
-            "ordinal_end": None,
-            low: self.first,
-            high: self.end,
-            "count": self.count,
-            "expected": self.expected,
-            "found": self.found,
-            "cause": self.cause,
-            "remark": self.remark,
-        }
-
-    @property
-    def places(self) -> tuple[str, str]:
-        """What ``first`` and ``end`` are."""
-        if self.area == QUEUE:
-            return "queue_offset", "queue_end"
-        if self.area == INDEX and self.kind != "missing-entry":
-            return ("slot", "slot_end") if self.kind == "index-slot" else ("ordinal", "ordinal_end")
-        return "physical_offset", "physical_end"
-
-    def __str__(self) -> str:
-        many = f" ({self.count:,})" if self.count > 1 else ""
-        if self.topic is None and self.area == QUEUE:
-            return f"{self.area}{many}: {self.said}; {self.path}"
-        span = str(self.first) if self.end <= self.first + 1 else f"{self.first} to {self.end}"
-        if self.area == QUEUE:
-            what = f"{self.topic}:{self.queue_id} queueOffset {span}{many}"
-            if self.end <= self.first:
-                what = f"{self.topic}:{self.queue_id}"
-        elif self.area == LOG:
-            queue = "" if self.topic is None else f", queue {self.topic}:{self.queue_id}"
-            what = f"physical offset {span}{queue}{many}"
-        elif self.kind == "missing-entry":
-            what = f"physical offset {span}{many}"
-        elif self.kind == "index-slot":
-            what = f"slot {span}{many}"
-        elif self.end > self.first:
-            what = f"entry {span}{many}"
-        else:
-            what = f"{self.area}{many}"
-        at = "" if self.offset is None else f" at byte {self.offset}"
-        return f"{what}: {self.said}; {self.path}{at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,8 +153,8 @@ class Remembered:
         )
 
 
-#: How much was compared, by the names of :class:`Report`.
-MEASURES = ("start", "end", "messages", "bytes", "queues", "units", "index_files", "index_entries")
+#: What was compared, by the names of :class:`Report`.
+MEASURES = ("against", "start", "end", "messages", "bytes", "queues", "units", "index_files", "index_entries")
 
 
 def key_of(one: Any) -> str:
@@ -220,12 +165,10 @@ def key_of(one: Any) -> str:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a verification, or of a comparison of two stores, whose ``--json`` is ``to_dict``.
+    """What came of a verification, or of a comparison of two stores.
 
     Attributes:
-        store: the directory.
         against: the other store's, None where the log was compared with.
-        rocketmq_version: the dialect.
         start, end: physical offsets, half open: what of the log was looked at.
         broker_running: somebody wrote to the store meanwhile; the end was fixed when the run began.
         messages, bytes: whole records in that range.
@@ -235,17 +178,13 @@ class Report:
         findings: what is wrong.
         notes: what is odd and legal.
         not_checked: what wasn't looked at.
-        next: commands to run next, of two stores.
-        basis: what the settings rest on.
         remembered: what wasn't read again; None where nothing is remembered.
     """
 
-    store: str
-    against: str | None
-    rocketmq_version: str
     start: int
     end: int
     broker_running: bool
+    against: str | None = None
     messages: int = 0
     bytes: int = 0
     queues: int = 0
@@ -256,49 +195,10 @@ class Report:
     findings: list[Difference] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     not_checked: list[Note] = field(default_factory=list)
-    next: list[str] = field(default_factory=list)
-    basis: Basis = field(default_factory=Basis)
     remembered: Remembered | None = None
 
-    @property
-    def exit_code(self) -> int:
-        """0 when nothing is wrong, 1 with findings."""
-        return 1 if self.findings else 0
-
-    @property
-    def verdict(self) -> str:
-        """Of two stores, for programs: differs, sound, or nothing-found where not all was read."""
-        if self.findings:
-            return "differs"
-        left = any(note.kind not in (NOT_IN_LOG, SWITCHED_OFF) for note in self.not_checked)
-        return "nothing-found" if left else "sound"
-
-    @property
-    def summary(self) -> str:
-        """What a comparison of two stores comes to, in a sentence."""
-        well = "the same" if self.verdict == "sound" else f"the same{_NOT_ALL}"
-        said = f"not the same: {counted(len(self.findings), 'finding')}" if self.findings else well
-        return f"Compared {self.store} with {self.against}: {said}"
-
     def facts(self) -> dict[str, object]:
-        """How much was compared, JSON-ready."""
+        """What was compared, JSON-ready."""
         facts = {name: getattr(self, name) for name in MEASURES}
         remembered = None if self.remembered is None else self.remembered.to_dict()
         return {**facts, "remembered": remembered}
-
-    def to_dict(self) -> dict[str, object]:
-        """A comparison of two stores as a JSON-ready mapping."""
-        return {
-            "verdict": self.verdict,
-            "summary": self.summary,
-            "store": self.store,
-            "against": self.against,
-            "broker_running": self.broker_running,
-            **{name: getattr(self, name) for name in (*MEASURES, "seconds")},
-            "rocketmq_version": self.basis.rocketmq_version,
-            "settings": self.basis.to_dict(),
-            "findings": [one.to_dict() for one in self.findings],
-            "notes": [asdict(one) for one in self.notes],
-            "not_read": [one.text for one in self.not_checked],
-            "next_steps": self.next,
-        }

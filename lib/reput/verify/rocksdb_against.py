@@ -16,13 +16,12 @@ from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.rocksdb import Database, is_database, opened
 from reput.rocksdb.snapshot import caught
-from reput.verify.report import INDEX, QUEUE, Difference
+from reput.verify.report import DIFFERS, INDEX, ONLY_FIRST, ONLY_SECOND, QUEUE, Difference
 from reput.verify.rocksdb_check import wanted_keys, wants
 from reput.verify.rocksdb_units import StoredRange, refuse_other_hosts
 from reput.verify.tasks import in_waves
 from reput.verify.units import add_ranges
 
-ONLY_FIRST, ONLY_SECOND, DIFFERS = "only-in-first", "only-in-second", "differs"
 _RANGES_A_SLOT = 3
 #: Index entries of a range and kind that are listed one by one.
 _LISTED = 64

@@ -6,12 +6,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Self
 
 from reput.build.placement import Breaks
 from reput.errors import Finding
 from reput.format import rocksdbqueue
 from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, OFFSETS, UNITS, QueueEnd
+from reput.newer_python import Self
 from reput.output.rocksdb.queue_task import Share
 from reput.output.rocksdb.queues import Totals, shares_of, totals_of
 from reput.replay.part_result import PartResult

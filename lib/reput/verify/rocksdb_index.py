@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
 
 from reput.format import names, rocksdbindex
 from reput.format.rocksdbindex import ENTRIES
+from reput.newer_python import Self
 from reput.output.rocksdb.index import Share, shares_of
 from reput.replay.key_runs import KeyRun
 from reput.replay.part_result import PartResult

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,6 +19,7 @@ from reput.build.placement import Breaks
 from reput.build.rocksdb_units import unpack
 from reput.errors import Finding, UnsupportedError
 from reput.format.rocksdbqueue import UNIT_LENGTH, UNITS, Unit, UnitKey, parse_unit, parse_unit_key
+from reput.newer_python import Self
 from reput.output.rocksdb.queue_task import Ends, Placed, Share, placed
 from reput.replay.runner import Runner
 from reput.replay.target import Target

@@ -23,6 +23,7 @@ from reput.log.parts import cut
 from reput.replay.altered import Altered, in_rounds
 from reput.replay.chain import Chain
 from reput.replay.part_result import PartResult, witnessed
+from reput.replay.placing import QueueOutcome
 from reput.replay.processes import on_this_host
 from reput.replay.queues import BatchQueues
 from reput.replay.runner import Runner
@@ -126,13 +127,9 @@ def of_other_settings(plan: Plan) -> Report:
     ]
     text = "log, queues and index: by settings that aren't the files', all of them differ"
     return Report(
-        store=plan.settings.place,
-        against=None,
-        rocketmq_version=plan.settings.dialect.name,
         start=plan.log.start,
         end=plan.log.start,
         broker_running=plan.running,
-        basis=basis,
         findings=findings,
         not_checked=[Note(OTHER_SETTINGS, text)],
     )
@@ -222,7 +219,19 @@ class _Verification:
                 chains = following.result()
             finally:
                 ended.set()
-        explainer = self._explainer()
+        explainer = Explainer(
+            plan=self._plan,
+            queues=self._queues,
+            end=self._end,
+            damaged=sorted(
+                (finding.offset, finding.end)
+                for finding in self._log_findings
+                if finding.topic is None and finding.end > finding.offset
+            ),
+            holes=self._holes,
+            restarts={**self._database.restarts, **self._restarts},
+            infos=self._index.map.infos,
+        )
         findings = [Difference.of_log(finding) for finding in self._of_log()]
         for queue, ranges in sorted(self._merged(outside).items()):
             differing, notes = explainer.queue(queue, ranges)
@@ -247,13 +256,9 @@ class _Verification:
             findings = [*self._proven.findings, *findings]
             self._finish(chains, outside, findings)
         return Report(
-            store=plan.settings.place,
-            against=None,
-            rocketmq_version=plan.settings.dialect.name,
             start=plan.log.start,
             end=self._end,
             broker_running=plan.running,
-            basis=plan.settings.basis,
             messages=self._messages,
             bytes=self._bytes,
             queues=max(len(self._queues) + len(self._batch.queues), self._database.queues),
@@ -503,13 +508,17 @@ class _Verification:
             queues.doubt_heads()
         queues.doubt(breaks, self._plan.settings.largest_record)
 
-        def place(some: dict[_Queue, QueueState | None], altered: Altered) -> list[QueueChecked]:
+        irregular: dict[_Queue, QueueChecked] = {}
+
+        def place(some: dict[_Queue, QueueState | None], altered: Altered) -> Iterator[QueueOutcome]:
             of_files = self._plan.queue_ext, from_zero
             task = IrregularTask(self._target, tuple(parts), some, breaks, altered, *of_files)
-            ((checked),) = done(self._runner, [task])
-            return checked
+            (found,) = done(self._runner, [task])
+            for checked in found:
+                irregular[checked.outcome.topic, checked.outcome.queue_id] = checked
+                yield checked.outcome
 
-        irregular = in_rounds(self._target, self._plan.log, parts, queues, place)
+        in_rounds(self._target, self._plan.log, parts, queues, place)
         for queue, each in irregular.items():
             outcome = each.outcome
             known = found.get(queue, Compared())
@@ -591,22 +600,6 @@ class _Verification:
         return merged
 
     # --- the report ---------------------------------------------------------------------------------------
-
-    def _explainer(self) -> Explainer:
-        return Explainer(
-            plan=self._plan,
-            queues=self._queues,
-            end=self._end,
-            damaged=sorted(
-                (finding.offset, finding.end)
-                for finding in self._log_findings
-                if finding.topic is None and finding.end > finding.offset
-            ),
-            holes=self._holes,
-            restarts={**self._database.restarts, **self._restarts},
-            infos=self._index.map.infos,
-            other_tags=self._index.other_tags,
-        )
 
     def _check_checkpoint(self) -> list[Difference]:
         queues, last_unit = self._reached_queues, self._last_unit

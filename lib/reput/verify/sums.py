@@ -43,14 +43,6 @@ def unit_sum(first: int, data: bytes | memoryview) -> int:
     return _total(_mixed(places, units["position"], sizes, units["tags"]))
 
 
-def entry_sums(entries: Entries, infos: Sequence[IndexInfo]) -> dict[int, Sum]:
-    """How many entries each file has, and their sum, by the file's number.
-
-    What a header says of its file's first and last entry counts with these.
-    """
-    return sums_by(entries.number, mixed_entries(entries, infos))
-
-
 def sums_by(keys: NDArray[np.integer[Any]], mixed: _U64) -> dict[int, Sum]:
     """How many numbers each key has, and their sum.
 

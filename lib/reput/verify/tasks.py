@@ -9,17 +9,19 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.build.index import KeyRows
 from reput.build.placement import Breaks, Placement
 from reput.build.units import pack
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.segments import map_segment
+from reput.newer_python import Self
 from reput.remote import is_elsewhere, tally
 from reput.remote.tally import Spent
 from reput.replay import runner as runners
@@ -38,7 +40,14 @@ from reput.scan.rules import Part
 from reput.scan.table import QueueTable
 from reput.verify.batch_files import BatchRun, read_runs
 from reput.verify.batch_units import UNIT, BatchRange, Found, begins_anew, compare_batch
-from reput.verify.entries import BlockRun, EntriesCompared, compare_entries, joined, joined_problems
+from reput.verify.entries import (
+    BlockRun,
+    EntriesCompared,
+    TagsOtherwise,
+    compare_entries,
+    joined,
+    joined_problems,
+)
 from reput.verify.ext import ExtReader, OfMessages, compare_records
 from reput.verify.index_file import IndexInfo
 from reput.verify.messages import ChunkFields, records_of
@@ -170,7 +179,7 @@ class PartChecked:
         queues: what came of each queue's units; of irregular queues the ranges mean nothing.
         batch: what came of batch queues' units that are of the part, or point into it.
         entries: what came of the index entries that point into the part.
-        other_tags: whether all that is wrong with the entries is whether tags are indexed.
+        tags: where all that is wrong with the entries is whether tags are indexed.
         sha256: of the part's bytes, in hexadecimal digits; None where it wasn't asked for, or the part lies
             elsewhere.
     """
@@ -179,7 +188,7 @@ class PartChecked:
     queues: dict[_Queue, Compared]
     batch: BatchCompared
     entries: EntriesCompared | None = None
-    other_tags: bool = False
+    tags: TagsOtherwise | None = None
     sha256: str | None = None
 
 
@@ -255,13 +264,9 @@ class PartTask:
         if self.bound is not None and not is_elsewhere(self.part.path):
             done.sha256 = sha256_of(replace(self.part, start=self.bound))
         if self.runs is not None:
-            done.entries = self._compare_entries(spill, self.runs)
-            if done.entries.wrong:
-                done.other_tags = self._is_other_tags(done.entries, self.runs)
-                if done.other_tags:
-                    # One cause, and a key of nearly every message: told as one.
-                    done.entries.missing = joined(done.entries.missing)
-                    done.entries.problems = joined_problems(done.entries.problems, "dangling-entry")
+            done.entries = self._compare_entries(expected := _rows(spill), self.runs)
+            if done.entries.wrong and self.runs:
+                done.tags = self._tags(done.entries, expected, self.runs)
         return done
 
     def _compare(
@@ -306,21 +311,30 @@ class PartTask:
                 batch.setdefault(queue, []).append(units)
                 yield from findings
 
-    def _compare_entries(self, spill: SpillWriter, runs: Sequence[BlockRun]) -> EntriesCompared:
-        keys = spill.close()
+    def _compare_entries(self, keys: Sequence[KeyRows], runs: Sequence[BlockRun]) -> EntriesCompared:
         start, end = self.part.start, self.part.end
-        return compare_entries(
-            keys.rows if keys else (), runs, start, end, self.infos, summed=self.bound is not None
-        )
+        return compare_entries(keys, runs, start, end, self.infos, summed=self.bound is not None)
 
-    def _is_other_tags(self, compared: EntriesCompared, runs: Sequence[BlockRun]) -> bool:
-        """Whether the entries are right for releases that do index tags, or don't, unlike this one."""
+    def _tags(
+        self, own: EntriesCompared, keys: Sequence[KeyRows], runs: Sequence[BlockRun]
+    ) -> TagsOtherwise | None:
+        """Whether entries are as releases write them that index tags, or don't, unlike this one."""
         settings = self.target.settings
         dialect = replace(settings.dialect, index_tags=not settings.dialect.index_tags)
         other = replace(self.target, settings=replace(settings, dialect=dialect))
         spill = SpillWriter(None)
         pass_over(other, self.part, lambda _table, chunk, _data: spill.add(chunk))
-        return self._compare_entries(spill, runs).wrong * 4 < compared.wrong
+        other_keys = _rows(spill)
+        found = self._compare_entries(other_keys, runs)
+        if found.wrong * 4 < own.wrong:
+            # One cause, and a key of nearly every message: told as one.
+            own.missing, own.problems = joined(own.missing), joined_problems(own.problems)
+        return TagsOtherwise.of(own, found, keys, other_keys)
+
+
+def _rows(spill: SpillWriter) -> Sequence[KeyRows]:
+    keys = spill.close()
+    return keys.rows if keys else ()
 
 
 def compare_runs(

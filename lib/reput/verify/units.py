@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple, Self, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE
 from reput.format.consumequeueext import MAX_ADDRESS
+from reput.newer_python import Self
 
 UNIT = np.dtype(FIELDS)
 #: Ranges of one comparison that are listed one by one; what is beyond goes into one more range a kind.

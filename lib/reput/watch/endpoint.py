@@ -103,7 +103,7 @@ class MetricsServer(ThreadingMixIn, TCPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """Report nothing for a connection that was cut off: the operator can't do anything about it."""
-        if not isinstance(sys.exception(), OSError):
+        if not isinstance(sys.exc_info()[1], OSError):
             super().handle_error(request, client_address)
 
     def server_close(self) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, ClassVar, Self, get_type_hints
+from typing import Any, ClassVar, get_type_hints
 
 from reput.format import names
+from reput.newer_python import Self
 from reput.store import files
 from reput.store.reading import read_file
 

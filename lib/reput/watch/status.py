@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.settings import StoreSettings
-from reput.errors import Finding, OutputError, ReputError, counts
+from reput.errors import OutputError, ReputError, counts
 from reput.format import names
 from reput.output.journal.journal import read_state
 from reput.remote.place import check_here
-from reput.replay.state import Opening
+from reput.replay.state import Opening, State
 from reput.store.lock import Holder, output_holder
 from reput.watch import table
 from reput.watch.note import RunNote
@@ -48,60 +48,45 @@ class Status:
             what was not committed.
         holder: the process that writes, None if there is none.
         note: the note of the last tail, None without one.
-        store: the store that the output was begun from.
-        rocketmq_version: the dialect that it is written in.
-        start: physical offset where the output begins.
-        offset: physical offset up to which the log is committed.
-        last_timestamp: storeTimestamp of the last message, ms; 0 before the first one.
+        opening: what the output was begun with.
+        committed: what its journal says.
         committed_ms: when the last batch was committed, ms since the epoch.
-        batches, messages, bytes: committed.
-        queues, units: in the output.
-        index_files, index_entries: in the output.
-        findings: all of them, in the order of batches.
         ledger_batches: how many batches the ledger has; None when it can't be read.
         ledger_problem: why it can't be read.
         lag: against the log as it is now; None when the log can't be read.
         log_problem: why it can't be read, or that it went back.
         catalog: the table of messages that the last tail kept, None if it kept none.
         disk: bytes on disk below each part of the output.
-        releases: all with the dialect's rules, the oldest first.
     """
 
     root: Path
     state: str
     holder: Holder | None
     note: RunNote | None
-    store: str
-    rocketmq_version: str
-    start: int
-    offset: int
-    last_timestamp: int
+    opening: Opening
+    committed: State
     committed_ms: int
-    batches: int
-    messages: int
-    bytes: int
-    queues: int
-    units: int
-    index_files: int
-    index_entries: int
-    findings: list[Finding] = field(default_factory=list)
     ledger_batches: int | None = None
     ledger_problem: str | None = None
     lag: Lag | None = None
     log_problem: str | None = None
     catalog: TableStatus | None = None
     disk: dict[str, int] = field(default_factory=dict)
-    releases: list[str] = field(default_factory=list)
 
     @property
     def exit_code(self) -> int:
         """0 when all is sound, 1 with findings, or when the last run died."""
-        return 1 if self.findings or self.state == DIED else 0
+        return 1 if self.committed.findings or self.state == DIED else 0
+
+    @property
+    def rocketmq_version(self) -> str:
+        """The dialect that the output is written in; "" where its journal doesn't say."""
+        return str(self.opening.settings.get("rocketmq_version", ""))
 
     @property
     def finding_counts(self) -> dict[str, int]:
         """How many findings there are of each kind."""
-        return counts(self.findings)
+        return counts(self.committed.findings)
 
     @property
     def running(self) -> RunNote | None:
@@ -111,7 +96,9 @@ class Status:
 
     def to_dict(self) -> dict[str, object]:
         """The status as a JSON-ready mapping."""
-        run, lag = self.running, self.lag
+        run, lag, done = self.running, self.lag, self.committed
+        releases = self.opening.settings.get("rocketmq_releases")
+        releases = list(map(str, releases)) if isinstance(releases, list) else []
         return {
             "output": str(self.root),
             "state": self.state,
@@ -119,30 +106,30 @@ class Status:
             "holder": None if self.holder is None else self.holder.what,
             "started_ms": None if run is None else run.started_ms,
             "metrics": None if run is None else run.metrics,
-            "store": self.store,
-            "rocketmq_version": self.releases[-1] if self.releases else self.rocketmq_version or None,
-            "rocketmq_releases": self.releases,
-            "start": self.start,
-            "offset": self.offset,
-            "last_store_timestamp": self.last_timestamp or None,
+            "store": self.opening.store,
+            "rocketmq_version": releases[-1] if releases else self.rocketmq_version or None,
+            "rocketmq_releases": releases,
+            "start": self.opening.start,
+            "offset": done.cursor,
+            "last_store_timestamp": done.last_timestamp or None,
             "last_commit_ms": self.committed_ms,
             "log_end": None if lag is None else lag.end,
             "lag_bytes": None if lag is None else lag.bytes,
             "lag_ms": None if lag is None else lag.ms,
             "log_problem": self.log_problem,
-            "batches": self.batches,
-            "messages": self.messages,
-            "bytes": self.bytes,
-            "queues": self.queues,
-            "units": self.units,
-            "index_files": self.index_files,
-            "index_entries": self.index_entries,
+            "batches": done.batches,
+            "messages": done.messages,
+            "bytes": done.bytes,
+            "queues": len(done.queues),
+            "units": done.units,
+            "index_files": len(done.index),
+            "index_entries": done.index_entries,
             "ledger_batches": self.ledger_batches,
             "ledger_problem": self.ledger_problem,
             "catalog": None if self.catalog is None else self.catalog.to_dict(),
             "disk_bytes": self.disk,
             "finding_counts": self.finding_counts,
-            "findings": [finding.to_dict() for finding in self.findings],
+            "findings": [finding.to_dict() for finding in done.findings],
         }
 
 
@@ -200,33 +187,17 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         state=state,
         holder=holder,
         note=note,
-        store=opening.store,
-        rocketmq_version=str(opening.settings.get("rocketmq_version", "")),
-        start=opening.start,
-        offset=committed.cursor,
-        last_timestamp=committed.last_timestamp,
+        opening=opening,
+        committed=committed,
         committed_ms=committed_ms,
-        batches=committed.batches,
-        messages=committed.messages,
-        bytes=committed.bytes,
-        queues=len(committed.queues),
-        units=committed.units,
-        index_files=len(committed.index),
-        index_entries=committed.index_entries,
-        findings=list(committed.findings),
         disk=_disk(root),
-        releases=list(map(str, _as_list(opening.settings.get("rocketmq_releases")))),
     )
     status.ledger_batches, status.ledger_problem = _ledger(root)
-    status.catalog = table.look(root, status.start, status.offset)
+    status.catalog = table.look(root, opening.start, committed.cursor)
     if broker_conf is None and note is not None and note.broker_conf is not None:
         broker_conf = Path(note.broker_conf)
-    _measure_lag(status, opening, broker_conf)
+    _measure_lag(status, broker_conf)
     return status
-
-
-def _as_list(value: object) -> list[object]:
-    return value if isinstance(value, list) else []
 
 
 def _what(root: Path) -> str:
@@ -249,9 +220,10 @@ def _writer(root: Path) -> tuple[str, Holder | None]:
     return DIED, None
 
 
-def _measure_lag(status: Status, opening: Opening, broker_conf: Path | None) -> None:
+def _measure_lag(status: Status, broker_conf: Path | None) -> None:
     from reput.watch.lag import LagProbe
 
+    opening, committed = status.opening, status.committed
     try:
         settings = StoreSettings.load(
             Path(opening.store),
@@ -262,11 +234,11 @@ def _measure_lag(status: Status, opening: Opening, broker_conf: Path | None) -> 
         )
         force = bool(opening.settings.get("force_verify_prop_crc", settings.force_verify_prop_crc))
         probe = LagProbe(replace(settings, force_verify_prop_crc=force))
-        status.lag = probe.look(status.offset, status.last_timestamp)
+        status.lag = probe.look(committed.cursor, committed.last_timestamp)
     except (ReputError, OSError) as error:
         status.log_problem = str(error)
         return
-    if status.lag.end < status.offset and status.batches:
+    if status.lag.end < committed.cursor and committed.batches:
         status.log_problem = f"the log ends at {status.lag.end}, before what is committed: it went back"
 
 

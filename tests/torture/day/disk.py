@@ -8,7 +8,8 @@ import subprocess
 import time
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+
+from reput.newer_python import Self
 
 _BALLAST = "ballast"
 _UMOUNT_SECONDS = 30.0

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Self
 
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.newer_python import Self
 
 TOPICS, QUEUES = 4, 4
 #: About what a message of FeedWriter.java takes in the log.

@@ -8,10 +8,11 @@ import statistics
 import urllib.request
 from collections import Counter
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from bench import usage
+from reput.newer_python import UTC
 from reput.watch.note import RunNote
 from tests.torture import processes
 from tests.torture.tailing import Tailing

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime, timedelta, tzinfo
+from datetime import date, datetime, timedelta, tzinfo
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,7 @@ from reput.errors import (
 )
 from reput.format import names
 from reput.format.commitlog import Record
+from reput.newer_python import UTC
 from tests.golden.store import unpack
 from tests.here import Here
 from tests.rebuilds import run as reput

@@ -16,7 +16,7 @@ from reput.job.many import Job
 from reput.job.options import RebuildOptions
 from reput.job.place import Place
 from reput.spark.command import Ended
-from reput.verify import VerifyOptions
+from reput.verify.plan import VerifyOptions
 
 PLACE = Place(Path("/a store"), "h")
 CHECK = Job(PLACE, VerifyOptions(PLACE.path))

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from enum import IntEnum, StrEnum
+from enum import IntEnum
 
 from hypothesis import example, given
 from hypothesis import strategies as st
 
 from reput.cli.indented import indented
+from reput.newer_python import StrEnum
 
 
 class Word(StrEnum):

@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from reput.config.dialect import DIALECTS, Dialect, dialect
+from reput.config.dialect import DIALECTS, Dialect, dialect, in_full, is_newer
 from reput.errors import SettingsError
 
 RELEASES = [
+    *("4.0.0", "4.1.0", "4.2.0", "4.3.0", "4.3.1", "4.3.2", "4.4.0", "4.5.0", "4.5.1", "4.5.2"),
+    *("4.6.0", "4.6.1", "4.7.0", "4.7.1", "4.8.0"),
     *("4.9.0", "4.9.1", "4.9.2", "4.9.3", "4.9.4", "4.9.5", "4.9.6", "4.9.7", "4.9.8"),
     *("5.0.0",),
     *("5.1.0", "5.1.1", "5.1.2", "5.1.3", "5.1.4"),
@@ -50,6 +52,15 @@ def test_a_release_gets_the_dialect_that_covers_it(release: str) -> None:
 @pytest.mark.parametrize(
     ("line", "newest"),
     [
+        ("4.0", "4.0.0"),
+        ("4.1", "4.1.0"),
+        ("4.2", "4.2.0"),
+        ("4.3", "4.3.2"),
+        ("4.4", "4.4.0"),
+        ("4.5", "4.5.2"),
+        ("4.6", "4.6.1"),
+        ("4.7", "4.7.1"),
+        ("4.8", "4.8.0"),
         ("4.9", "4.9.8"),
         ("5.0", "5.0.0"),
         ("5.1", "5.1.4"),
@@ -84,12 +95,12 @@ def test_a_rule_holds_from_its_first_release_on(rule: str, first: str) -> None:
 def test_when_a_start_knows_the_delay_levels() -> None:
     """``DefaultMessageStore.load``: first, behind the recovery from 4.9.2 on, and first again in 5.0."""
     known = [release for release in RELEASES if dialect(release).recovery.knows_delay_levels]
-    assert known == ["4.9.0", "4.9.1", *since("5.0.0")]
+    assert known == [*RELEASES[: RELEASES.index("4.9.2")], *since("5.0.0")]
 
 
 def test_the_checkpoint_grows() -> None:
     assert {count: releases_with("checkpoint_fields", count)[0] for count in (3, 4, 5, 6)} == {
-        3: "4.9.0",
+        3: "4.0.0",
         4: "5.0.0",
         5: "5.1.1",
         6: "5.5.0",
@@ -116,7 +127,7 @@ def test_an_empty_index_file_holds_a_count_from_5_0_on() -> None:
     ],
 )
 def test_topics_without_light_message_queues(topic: str, excluding: list[str]) -> None:
-    without_any = ["4.9.0", "4.9.1", "4.9.2"]
+    without_any = RELEASES[: RELEASES.index("4.9.3")]
     found = [release for release in RELEASES if dialect(release).lmq_excludes(topic)]
     assert found == without_any + excluding
 
@@ -148,8 +159,10 @@ def test_rules_hold_every_field_that_reaches_the_files() -> None:
     reading = {"name", "versions", "multi_path_commit_log", "trims_text_settings", "unknown_settings"}
     reading |= {"settings_in_rocksdb", "imports_json_settings", "recovery", "queries"}
     reading |= {"filter_parts", "rocksdb_lmq"}  # of some stores: see StoreSettings.fingerprint
+    reading |= {"maped_settings"}
     no_rule = {"dup_info_check"}  # of the fingerprints that journals hold
-    assert set(dialect(None).rules()) - no_rule == set(Dialect.__dataclass_fields__) - reading
+    assert "counts_keys" not in dialect("4.7.1").rules()  # nor do they
+    assert set(dialect("4.7.0").rules()) - no_rule == set(Dialect.__dataclass_fields__) - reading
 
 
 def test_a_dialect_travels_by_pickle() -> None:
@@ -170,7 +183,7 @@ def test_what_is_not_a_version(version: str) -> None:
     assert "5.3.0 to 5.3.4" in str(caught.value)
 
 
-@pytest.mark.parametrize("version", ["3.2", "4.8", "4.8.0", "4.10", "5.6", "5.6.0", "6.0", "04.9"])
+@pytest.mark.parametrize("version", ["3.2", "3.5.8", "4.10", "04.9"])
 def test_a_line_that_is_not_known(version: str) -> None:
     with pytest.raises(SettingsError, match="isn't known") as caught:
         dialect(version)
@@ -181,11 +194,39 @@ def test_a_line_that_is_not_known(version: str) -> None:
 
 @pytest.mark.parametrize(
     ("version", "line", "newest"),
-    [("5.3.5", "5.3", "5.3.4"), ("4.9.9", "4.9", "4.9.8"), ("5.5.2", "5.5", "5.5.1")],
+    [("5.3.5", "5.3", "5.3.4"), ("4.9.9", "4.9", "4.9.8"), ("5.4.1", "5.4", "5.4.0")],
 )
 def test_an_unknown_release_of_a_known_line_names_the_way_out(version: str, line: str, newest: str) -> None:
     with pytest.raises(SettingsError, match=f"say {line} for the rules of {newest}"):
         dialect(version)
+
+
+@pytest.mark.parametrize(
+    ("version", "release"),
+    [(None, None), ("4.3", "4.3.2"), ("4.9", "4.9.8"), ("5.3.3", "5.3.3"), ("6.0", "6.0")],
+)
+def test_a_line_is_named_in_full(version: str | None, release: str | None) -> None:
+    """``4.3`` has the rules of 4.3.2, and 4.3.1 starts otherwise."""
+    assert in_full(version) == release
+
+
+@pytest.mark.parametrize("version", ["5.5.2", "5.6", "5.6.0", "6.0", "10.0.0"])
+def test_a_newer_release_has_the_rules_of_the_newest(version: str) -> None:
+    assert is_newer(version)
+    assert dialect(version) is DIALECTS[-1]
+    assert not any(map(is_newer, RELEASES))
+
+
+@pytest.mark.parametrize(("release", "counts"), [("4.2.0", True), ("4.7.0", True), ("4.7.1", False)])
+def test_what_the_hash_slot_count_counts(release: str, counts: bool) -> None:
+    """``IndexFile.putKey``: every key up to 4.7.0, then slots that were empty."""
+    assert dialect(release).counts_keys is counts
+
+
+@pytest.mark.parametrize(("release", "maped"), [("4.2.0", True), ("4.5.1", True), ("4.5.2", False)])
+def test_where_keys_have_one_p(release: str, maped: bool) -> None:
+    """``MessageStoreConfig``."""
+    assert dialect(release).maped_settings is maped
 
 
 # --- The page for operators ------------------------------------------------------------------------------

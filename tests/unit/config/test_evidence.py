@@ -15,11 +15,14 @@ import pytest
 from reput.config.dialect import dialect
 from reput.config.evidence import Asked, Evidence, Writes, look
 from reput.config.settings import StoreSettings
+from reput.diagnosis.check import check
+from reput.diagnosis.finding import Area
 from reput.errors import SettingsError
 from reput.format import indexfile, javastring, names
 from reput.format.checkpoint import LENGTH
 from reput.format.commitlog import Record
 from reput.format.indexfile import IndexHeader
+from reput.verify.plan import VerifyOptions
 from tests.golden.store import FILTERED, NAMES, GoldenStore, unpack
 from tests.local import rebuild_locally, write_store
 from tests.rebuilds import broker_conf, golden, record_starts
@@ -422,3 +425,56 @@ def test_units_are_seen_in_files_of_the_default_size(name: str, tmp_path: Path) 
     found = shown_by(tmp_path).switches
     assert found.queue_ext == (store.config.get("enableConsumeQueueExt") or None)
     assert found.multi_dispatch == (store.config.get("enableMultiDispatch") or None)
+
+
+def count_keys(root: Path) -> None:
+    """Have index headers count keys, as releases up to 4.7.0 do."""
+    for path in sorted((root / names.INDEX).iterdir()):
+        header = IndexHeader.decode(path.read_bytes()[: indexfile.HEADER_LENGTH])
+        with path.open("r+b") as file:
+            file.write(header.encode(counts_keys=True))
+
+
+def test_an_index_that_counts_keys_is_of_an_old_release(tmp_path: Path) -> None:
+    store = golden("4.9.7-mixed", tmp_path)
+    count_keys(store.root)
+    found = shown_by(store.root).release
+    assert found.assumed is dialect("4.7.0")
+    # Some of its messages came from an IPv6 host, which 4.5 doesn't know.
+    allowed = [
+        one for one in ("4.2.0", "4.5.2", "4.6.0", "4.7.0", "4.7.1", "4.9.7") if found.allows(dialect(one))
+    ]
+    assert allowed == ["4.6.0", "4.7.0"]
+    checked = check(VerifyOptions(store.root, broker_conf=broker_conf(store)))
+    assert [one for one in checked.findings if one.area is Area.INDEX] == []
+    told = check(VerifyOptions(store.root, None, broker_conf(store), "4.9.7"))
+    assert [one for one in told.findings if one.area is Area.INDEX] == []
+    assert [(one.kind, one.count) for one in told.notes] == [("counted-otherwise", 6)]
+
+
+@pytest.mark.parametrize(
+    ("lines", "assumed", "size"),
+    [
+        ("mapedFileSizeConsumeQueue=2000\n", "4.5.0", 2000),
+        ("mappedFileSizeConsumeQueue=2000\n", "4.9", 2000),
+    ],
+)
+def test_a_key_with_one_p_is_of_an_old_release(lines: str, assumed: str, size: int, tmp_path: Path) -> None:
+    (tmp_path / "commitlog").mkdir()
+    (tmp_path / "checkpoint").write_bytes(bytes(LENGTH))
+    conf = tmp_path / "broker.conf"
+    conf.write_text(lines)
+    found = StoreSettings.load(tmp_path, conf, None)
+    assert (found.dialect.name, found.consume_queue_file_size) == (assumed, size)
+    one = "maped" in lines
+    assert ("4.5.1 or before: broker.conf has a key" in str(found.basis.line())) == one
+    newer = StoreSettings.load(tmp_path, conf, "5.5.0")
+    assert newer.basis.contradictions == ()  # many a newer broker.conf was copied from an old one
+    assert newer.consume_queue_file_size == (6_000_000 if one else size)
+    assert ("doesn't read mapedFileSizeConsumeQueue" in str(newer.basis.line())) == one
+
+
+def test_a_newer_release_is_said_to_be_taken_for_the_newest(tmp_path: Path) -> None:
+    found = StoreSettings.load(tmp_path, None, "6.1.0")
+    assert found.dialect is dialect(None)
+    assert "6.1.0 is newer than all that is known" in str(found.basis.line())

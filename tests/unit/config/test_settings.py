@@ -166,10 +166,45 @@ def test_settings_that_the_version_does_not_have_are_ignored(store: Path) -> Non
     assert load(store, "forceVerifyPropCRC=maybe\nstoreType=defaultRocksDB\n", "5.1")
 
 
+def test_a_key_of_4_5_1_proves_nothing_beside_the_new_one(store: Path) -> None:
+    old, new = "mapedFileSizeConsumeQueue=3000\n", "mappedFileSizeConsumeQueue=2000\n"
+    assert load(store, old).dialect is dialect("4.5.1")
+    both = load(store, old + new)
+    assert both.dialect is dialect(None)
+    assert both.consume_queue_file_size == 2000
+
+
+@pytest.mark.parametrize(
+    ("release", "wrong", "key"),
+    [
+        ("4.3.1", "mappedFileSizeConsumeQueue", "mapedFileSizeConsumeQueue"),
+        ("4.5", "mapedFileSizeConsumeQueue", "mappedFileSizeConsumeQueue"),
+    ],
+)
+def test_a_key_that_is_spelled_otherwise_is_named(store: Path, release: str, wrong: str, key: str) -> None:
+    queue = store / "consumequeue" / "T" / "0"
+    queue.mkdir(parents=True)
+    for place in (0, 2000):
+        (queue / f"{place:020d}").write_bytes(bytes(2000))
+    (one,) = load(store, f"{wrong}=2000\n", release).basis.contradictions
+    assert one.setting == key
+    assert f"{key}=6000000" in one.used
+    assert one.next_step.startswith("Name the release that wrote this store")
+    assert one.next_step.endswith(f"it reads {key}")
+
+
+@pytest.mark.parametrize(
+    ("release", "told"),
+    [("4.3.1", "4.3.1"), ("4.6.1", "4.6.1"), ("4.1.0", "4.1"), ("5.3.3", "5.3"), ("5.3", "5.3")],
+)
+def test_the_release_for_people(store: Path, release: str, told: str) -> None:
+    assert load(store, version=release).told_release == told
+
+
 def test_the_version_picks_the_dialect(store: Path) -> None:
     assert load(store, version="4.9.7").dialect is dialect("4.9")
     with pytest.raises(SettingsError, match="isn't known"):
-        load(store, version="6.0")
+        load(store, version="3.5")
 
 
 # --- Places ----------------------------------------------------------------------------------------------

@@ -248,3 +248,12 @@ def test_a_file_that_can_not_be_read(topics_json: Path) -> None:
     with pytest.raises(SettingsError, match="can't be read") as caught:
         known_topics(topics_json)
     assert caught.value.found == "a directory"
+
+
+def test_what_java_takes_for_no_file_is_none(tmp_path: Path) -> None:
+    path = tmp_path / "topics.json"
+    path.symlink_to(path)
+    assert known_topics(path) is None
+    (tmp_path / "topics.json.bak").write_text(WRITTEN_BY_4_9_7)
+    assert set(known_topics(path) or ()) == {"TopicTest", '主题"x'}
+    assert known_topics(tmp_path / "topics.json.bak" / "topics.json") is None

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -19,6 +19,7 @@ from reput.errors import OutputError, ReputError, SettingsError, StoreInUseError
 from reput.job import history as histories
 from reput.job.history import History, Row
 from reput.job.place import Place
+from reput.newer_python import UTC
 from reput.verify.proofs import Proofs
 from tests.memory import scratch
 from tests.rebuilds import environment

@@ -11,7 +11,7 @@ from reput.job.many import plan_checks, plan_rebuilds
 from reput.job.options import RebuildOptions
 from reput.job.place import Place
 from reput.job.store_list import StoreEntry, listed, read_stores
-from reput.verify import VerifyOptions
+from reput.verify.plan import VerifyOptions
 
 WHOLE = """
 cluster = "north"

@@ -18,7 +18,7 @@ from reput.log import live
 from reput.log.segments import CommitLog, map_segment
 from reput.source import CommitLogDataSource
 from reput.source import commitlog as source
-from reput.source.commitlog import CommitLogStreamReader, LivePartsReader, Rate
+from reput.source.commitlog import CommitLogStreamReader, PartsReader, Rate
 from tests.stores import LogWriter
 
 ALL = ReadAllAvailable()
@@ -45,7 +45,7 @@ def stream(log: LogWriter, **options: object) -> CommitLogStreamReader:
     return reader
 
 
-def parts_stream(log: LogWriter, **options: object) -> LivePartsReader:
+def parts_stream(log: LogWriter, **options: object) -> PartsReader:
     texts = {name: str(value) for name, value in options.items()}
     one = CommitLogDataSource(
         CaseInsensitiveDict({"path": str(log.root), "live": "true", "content": "parts", **texts})
@@ -53,7 +53,7 @@ def parts_stream(log: LogWriter, **options: object) -> LivePartsReader:
     # As Spark does: the one that sends rows along with the plan.
     wrapper = _streamReader(one, one.schema())
     assert isinstance(wrapper, _SimpleStreamReaderWrapper)
-    assert isinstance(wrapper.simple_reader, LivePartsReader)
+    assert isinstance(wrapper.simple_reader, PartsReader)
     return wrapper.simple_reader
 
 

@@ -10,6 +10,7 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError
 from reput.format import names
+from reput.format.indexfile import HEADER_LENGTH
 from reput.output.audit import audit, audit_batch
 from reput.output.journal.journal import read_state
 from reput.output.scan_task import Floors, scan
@@ -18,7 +19,7 @@ from reput.replay.state import QueueState, State
 from reput.replay.target import Target
 from reput.scan.rules import Part
 from tests.golden.store import unpack
-from tests.local import Store, in_log_order, rebuild_locally, target_of
+from tests.local import Store, in_log_order, open_store, rebuild_locally, target_of
 
 QUEUE = {
     "consumequeue": names.queue_directory,
@@ -48,6 +49,20 @@ def test_a_sound_output(rebuilt: tuple[Target, State]) -> None:
     assert sum(queue.is_batch for queue in state.queues.values()) > 0
     assert sum(queue.appended > 0 for queue in state.queues.values()) > 3
     audit(target, state)
+
+
+def test_a_sound_index_that_counts_keys(tmp_path: Path) -> None:
+    """Up to 4.7.0 the header on disk isn't the one of the journal, which counts slots."""
+    golden = unpack("4.9.7-mixed", tmp_path / "store")
+    store = open_store(golden.root, version="4.7.0", max_hash_slot_num=7)
+    state = rebuild_locally(store, tmp_path / "out")
+    target = target_of(store, tmp_path / "out")
+    audit(target, state)
+    name, header = state.index[0]
+    path = target.root / names.INDEX / name
+    path.write_bytes(header.encode() + path.read_bytes()[HEADER_LENGTH:])
+    with pytest.raises(OutputError, match="header is not what was written"):
+        audit(target, state)
 
 
 @pytest.mark.parametrize("kind", QUEUE)

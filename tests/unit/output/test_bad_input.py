@@ -665,7 +665,7 @@ def test_the_newest_incarnation_is_kept(tmp_path: Path) -> None:
     result = Result(tmp_path, of(0, 1, 2, 3, 0, 1))
     finding = result.finding
     assert (finding.kind, finding.offset, finding.count) == ("queue-restarted", 4 * LENGTH, 4)
-    assert "only the newest incarnation is kept" in finding.outcome
+    assert "the newest messages alone are kept" in finding.outcome
     assert result.positions() == [4 * LENGTH, 5 * LENGTH]
 
 

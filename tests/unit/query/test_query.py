@@ -600,3 +600,17 @@ def test_a_pull_looks_at_so_many_units_by_release(tmp_path: Path) -> None:
     assert ask.by_queue(own, "t", 0, 990, 100, "a || b").exit_code == 0
     missing = ask.by_queue(own, "t", 0, 0, 100, "b")
     assert (missing.exit_code, missing.facts["next_begin_offset"]) == (1, count), "on and on to the end"
+
+
+@pytest.mark.parametrize(
+    ("version", "following"), [("4.8.0", 0), ("4.9.3", 0), ("4.9.4", None), ("4.9.7", None)]
+)
+def test_where_a_pull_past_the_end_is_sent(version: str, following: int | None, tmp_path: Path) -> None:
+    """``DefaultMessageStore.getMessage``: ``0 == minOffset`` up to 4.9.3; past a later beginning never."""
+    store = opened(golden("4.9.7-mixed", tmp_path / "whole"), version)
+    found = store.pull("Orders", 0, 1 << 20, 1)
+    assert (found.status.name, found.min_offset) == ("OFFSET_OVERFLOW_BADLY", 0)
+    assert found.next_begin_offset == (found.max_offset if following is None else following)
+    late = opened(golden("4.9.7-lost-head", tmp_path / "late"), version).pull("Orders", 0, 1 << 20, 1)
+    assert late.min_offset > 0
+    assert late.next_begin_offset == late.max_offset

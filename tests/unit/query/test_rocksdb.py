@@ -228,7 +228,7 @@ def test_a_dump_has_every_unit(store: GoldenStore) -> None:
     for key, value in queues(store)["default"].items():
         place = rocksdbqueue.parse_unit_key(key)
         assert place is not None
-        expected[place.topic.decode(), *place[1:]] = rocksdbqueue.parse_unit(value)
+        expected[(place.topic.decode(), *place[1:])] = rocksdbqueue.parse_unit(value)
     assert found == expected
 
 

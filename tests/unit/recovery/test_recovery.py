@@ -76,7 +76,7 @@ def diagnosed(looked_at: Plan | Snapshot) -> Diagnosis:
     """What a quick check says."""
     snapshot = looked_at.snapshot if isinstance(looked_at, Plan) else looked_at
     settings = snapshot.settings
-    return check(VerifyOptions(settings.root, None, settings.broker_conf, settings.release), quick=True)
+    return check(VerifyOptions(settings.root, None, settings.broker_conf, settings.basis.given), quick=True)
 
 
 def kinds(result: Plan) -> set[str]:
@@ -279,6 +279,21 @@ def test_what_stops_a_broker_is_named(
     assert found.verdict.sort is Sort.NO_START
     (stops,) = [one for one in found.findings if one.effect is Effect.BLOCKS]
     assert (stops.kind, stops.remedy) == (kind, Remedy.MEND)
+
+
+@pytest.mark.parametrize("quick", [True, False])
+def test_a_directory_in_a_files_place_is_to_be_mended(
+    stores: dict[str, GoldenStore], tmp_path: Path, *, quick: bool
+) -> None:
+    root = tmp_path / "store"
+    shutil.copytree(stores["5.5.0-restart"].root, root)
+    queue = next((root / names.CONSUME_QUEUE).glob("*/0/*"))
+    next_file = queue.parent / names.offset_name(queue.stat().st_size)
+    next_file.mkdir()
+    (queue.parent / "old").mkdir()
+    found = check(VerifyOptions(root, None, None, "5.5.0"), quick=quick)
+    assert found.verdict.sort is Sort.MEND
+    assert [(one.kind, one.path) for one in found.left] == [("not-a-file", str(next_file))]
 
 
 def broken_delay_offsets(copy: Copy) -> None:

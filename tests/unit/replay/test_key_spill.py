@@ -134,6 +134,7 @@ def test_tasks_build_the_files_that_one_key_after_the_other_would(
                     tuple(spills),
                     slots,
                     entries,
+                    False,
                     None,
                     False,
                 )

@@ -19,6 +19,7 @@ import pytest
 from reput.errors import ReputError, StoreError
 from reput.replay.processes import Processes, on_this_host
 from reput.replay.runner import InlineRunner
+from tests.unit.spark.test_fork_server import is_running
 
 LIB = Path(__file__).parents[3] / "lib"
 PARENT = """
@@ -74,21 +75,12 @@ def left(code: object) -> object:
     os._exit(code)
 
 
-def is_there(process: int) -> bool:
-    """Whether a process runs; one that nobody has waited for yet doesn't."""
-    try:
-        state = Path(f"/proc/{process}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()[0]
-    except FileNotFoundError:
-        return False
-    return state != "Z"
-
-
 def gone(processes: list[int]) -> bool:
     """Whether all have ended, or do so within seconds."""
     deadline = time.monotonic() + 10
-    while any(map(is_there, processes)) and time.monotonic() < deadline:
+    while any(map(is_running, processes)) and time.monotonic() < deadline:
         time.sleep(0.01)
-    return not any(map(is_there, processes))
+    return not any(map(is_running, processes))
 
 
 def test_results_are_in_order(runner: Processes) -> None:

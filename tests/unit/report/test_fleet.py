@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
+from reput.newer_python import UTC
 from reput.report.fleet import render
 
 NOW = datetime(2026, 11, 24, 1, 30, tzinfo=UTC)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -39,6 +39,7 @@ from pyspark.sql.types import BinaryType, StringType, StructType
 from reput.errors import SettingsError
 from reput.format import consumequeue, names
 from reput.format.commitlog import Record
+from reput.newer_python import UTC
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
 from reput.source.filters import Wanted
 from reput.source.read_statistics import ReadStatistics

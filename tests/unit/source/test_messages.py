@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -19,6 +19,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, javastring, properties
 from reput.format.commitlog import Record
+from reput.newer_python import UTC
 from reput.scan import output
 from reput.scan.part import PartOutcome, scan_part
 from reput.scan.rules import Part, rules

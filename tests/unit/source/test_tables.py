@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import batchconsumequeue, consumequeue, consumequeueext, indexfile
 from reput.format.indexfile import IndexHeader
+from reput.newer_python import UTC
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource, ranges
 from reput.source.columns import INDEX_COLUMNS, QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import FilteredReader

@@ -102,6 +102,7 @@ def client(modules: Path, path: Path, *words: str) -> subprocess.Popen[str]:
 
 
 def is_running(process: int) -> bool:
+    """Whether a process runs; one that nobody has waited for yet doesn't."""
     try:
         return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:

@@ -6,8 +6,7 @@ from pathlib import Path
 
 from reput.replay.runner import InlineRunner
 from reput.store.ignored_features import ignored_features
-from reput.verify import VerifyOptions
-from reput.verify.plan import prepare
+from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from tests.golden.store import unpack
 from tests.stores import add_left_alone, tree_of

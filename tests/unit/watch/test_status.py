@@ -16,6 +16,7 @@ from reput.cli.watch import _lines
 from reput.errors import JournalError, OutputError
 from reput.format import names
 from reput.format.commitlog import Record, encode
+from reput.replay.state import Opening, State
 from reput.store.lock import OutputLock
 from reput.store.space import human
 from reput.watch.lag import Lag, LagProbe
@@ -53,11 +54,16 @@ def test_an_output_at_rest(log: LogWriter, out: Path) -> None:
     status = look(out)
     assert tree(out) == before, "nothing was written"
     assert (status.state, status.holder, status.exit_code) == (STOPPED, None, 0)
-    assert (status.store, status.start, status.offset) == (str(log.root), 0, log.end)
-    assert status.last_timestamp == log.records[-1].store_timestamp
+    assert (status.opening.store, status.opening.start, status.committed.cursor) == (
+        str(log.root),
+        0,
+        log.end,
+    )
+    assert status.committed.last_timestamp == log.records[-1].store_timestamp
     assert NOW <= status.committed_ms <= time.time() * 1000
-    assert (status.batches, status.messages, status.queues, status.units) == (2, 11, 1, 11)
-    assert (status.index_files, status.index_entries) == (2, 11)
+    done = status.committed
+    assert (done.batches, done.messages, len(done.queues), done.units) == (2, 11, 1, 11)
+    assert (len(done.index), done.index_entries) == (2, 11)
     assert (status.ledger_batches, status.ledger_problem) == (2, None)
     assert (status.lag, status.log_problem) == (Lag(log.end, 0, 0), None)
     assert status.disk.keys() == {names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.REPUT}
@@ -103,7 +109,7 @@ def test_in_the_middle_of_an_append(out: Path) -> None:
     path = out / names.REPUT / names.JOURNAL
     path.write_bytes(path.read_bytes()[:-7])
     cut = look(out)
-    assert (whole.batches, cut.batches) == (2, 1)
+    assert (whole.committed.batches, cut.committed.batches) == (2, 1)
     assert cut.ledger_batches == 2
     assert cut.lag is not None
     assert cut.lag.bytes > 0
@@ -142,7 +148,7 @@ def test_a_log_that_cannot_be_read(log: LogWriter, out: Path, change: object, sa
     assert status.lag is None
     assert status.log_problem is not None
     assert said in status.log_problem
-    assert (status.offset, status.exit_code) == (log.end, 0)
+    assert (status.committed.cursor, status.exit_code) == (log.end, 0)
 
 
 def test_the_log_went_back(log: LogWriter, out: Path) -> None:
@@ -177,7 +183,7 @@ def test_the_table_of_messages(out: Path, tmp_path: Path) -> None:
     TableNote(str(place), 2, NOW, "no room").write(out)
     begun = look(out).catalog
     assert begun is not None
-    assert (begun.offset, begun.lag_bytes, begun.problem) == (None, status.offset, None)
+    assert (begun.offset, begun.lag_bytes, begun.problem) == (None, status.committed.cursor, None)
     TableNote(str(place)).write(out)
     assert "behind the offset; not yet brought up to date by this tail\n" in said(look(out))
     TableNote(str(place), 2, NOW, "no room").write(out)
@@ -189,14 +195,14 @@ def test_the_table_of_messages(out: Path, tmp_path: Path) -> None:
     assert look(out).to_dict()["catalog"] == {
         "table": str(place),
         "offset": 500,
-        "lag_bytes": status.offset - 500,
+        "lag_bytes": status.committed.cursor - 500,
         "last_success_ms": NOW,
         "failures": 2,
         "last_failure": "no room",
         "problem": None,
     }
     text = said(look(out))
-    behind = human(status.offset - 500)
+    behind = human(status.committed.cursor - 500)
     assert f"  catalog    {place}: {behind} behind the offset; last brought up to date at 20" in text
     assert "    2 failures since the tail began, the last one: no room" in text
     for path in (place / "_delta_log").iterdir():
@@ -257,11 +263,23 @@ def test_every_field_is_told() -> None:
         "root": "output",
         "holder": "holder",
         "note": "started_ms",
-        "last_timestamp": "last_store_timestamp",
+        "opening": "store",
+        "committed": "offset",
         "committed_ms": "last_commit_ms",
         "lag": "lag_bytes",
         "disk": "disk_bytes",
-        "releases": "rocketmq_releases",
     }
-    status = Status(Path(), STOPPED, None, None, "", "", *([0] * 11))
-    assert {told.get(name, name) for name in Status.__slots__} <= status.to_dict().keys()
+    done = {
+        "start",
+        "batches",
+        "messages",
+        "bytes",
+        "queues",
+        "units",
+        "index_files",
+        "index_entries",
+        "findings",
+    }
+    done |= {"last_store_timestamp", "rocketmq_version", "rocketmq_releases"}
+    status = Status(Path(), STOPPED, None, None, Opening("", "", 0), State(0), 0)
+    assert {told.get(name, name) for name in Status.__slots__} | done <= status.to_dict().keys()

@@ -12,7 +12,7 @@ from enum import Enum
 from pathlib import Path
 
 from reput.config.broker_conf import BrokerConf
-from reput.config.dialect import Dialect
+from reput.config.dialect import Dialect, in_full, is_newer
 from reput.config.evidence.look import Evidence
 from reput.config.evidence.sizes import Sizes
 from reput.errors import SettingsError
@@ -211,6 +211,12 @@ class Weighing:
         self._contradictions: list[Contradiction] = []
         self._unproven: list[Contradiction] = []
         self._release(conf.rules, version)
+        if version is not None and is_newer(version):
+            self._assumed.append(f"RocketMQ {version} is newer than all that is known: as {conf.rules.name}")
+        if conf.passed_over:
+            keys = " and ".join(conf.passed_over)
+            release = in_full(version) or conf.rules.versions[-1]
+            self._assumed.append(f"RocketMQ {release} doesn't read {keys}, which it spells otherwise")
 
     def sizes(self, sizes: Sizes, values: tuple[int, ...], directory: str) -> tuple[int, ...]:
         """The values to go by.
@@ -237,10 +243,11 @@ class Weighing:
         if given and self._agrees(sizes, values):
             return values
         named = [key for key in sizes.settings if self._conf.entry(key) is not None]
-        used = ", ".join(f"{key}={value}" for key, value in zip(sizes.settings, values, strict=True))
+        keys = [self._conf.spelled(key) for key in sizes.settings]
+        used = ", ".join(f"{key}={value}" for key, value in zip(keys, values, strict=True))
         used = used if named else f"{used}, {DEFAULT}"
         self._contradict(
-            ", ".join(sizes.settings),
+            ", ".join(keys),
             str(sizes),
             used if given else f"a broker.conf that says which {' and '.join(sizes.units)}",
             directory,
@@ -317,8 +324,12 @@ class Weighing:
         self, setting: str, shown: str, used: str, directory: str, *, given: bool = True, hides: bool = False
     ) -> None:
         """The store speaks against what broker.conf says, or a broker.conf is needed; see Contradiction."""
+        step, passed = _CONF, self._conf.passed_over
+        if passed:  # keys of other releases
+            keys = " and ".join(self._conf.respelled(key) for key in passed)
+            step = f"{_VERSION}. If it was this one, it reads {keys}"
         self._contradictions.append(
-            Contradiction(setting, shown, used, _CONF, True, given=given, directory=directory, hides=hides)
+            Contradiction(setting, shown, used, step, True, given=given, directory=directory, hides=hides)
         )
 
 

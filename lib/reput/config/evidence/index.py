@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import stat
 import struct
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -55,12 +56,14 @@ class Tags:
         file: its name.
         with_tags, without: messages with tags that have an entry for them, and that have only their keys'.
         long_topics: messages of version 2.
+        v6_hosts: messages with a host of 16 bytes.
     """
 
     file: str
     with_tags: int
     without: int
     long_topics: int
+    v6_hosts: int
 
     @property
     def has_tags(self) -> bool | None:
@@ -76,12 +79,14 @@ class IndexEvidence:
         sizes: slots and entries.
         newest: tags in the newest file that tells; None where none does.
         oldest: those in the oldest file, where it differs.
+        counts_keys: the first file that tells, and whether its hashSlotCount counts keys, not slots.
         unread: what couldn't be read.
     """
 
     sizes: Sizes
     newest: Tags | None = None
     oldest: Tags | None = None
+    counts_keys: tuple[str, bool] | None = None
     unread: tuple[str, ...] = ()
 
 
@@ -119,11 +124,13 @@ def index_files(root: Path, log: LogRecords) -> IndexEvidence:
         if len(fitting) == 1:
             counts[fitting[0]] += files
     sizes = _sizes(counts, lengths, len(looked))
-    newest = oldest = None
+    newest = oldest = counts_keys = None
     if log and sizes.shown is not None:
         slots, most = sizes.shown
         length = indexfile.file_length(slots, most)
         whole = [name for name, size in looked if size == length]
+        counting = ((name, _counts_keys(directory / name, slots)) for name in whole[:_MOST_TAG_FILES])
+        counts_keys = next(((name, found) for name, found in counting if found is not None), None)
         told = (
             _tags(directory / name, slots, first=name == found[0], log=log)
             for name in whole[:_MOST_TAG_FILES]
@@ -133,7 +140,7 @@ def index_files(root: Path, log: LogRecords) -> IndexEvidence:
             oldest = _tags(directory / found[0], slots, first=True, log=log)
             if oldest is not None and oldest.has_tags in (None, newest.has_tags):
                 oldest = None
-    return IndexEvidence(sizes, newest, oldest, tuple(unread))
+    return IndexEvidence(sizes, newest, oldest, counts_keys, tuple(unread))
 
 
 def telling(files: Sequence[_File]) -> list[_File]:
@@ -283,7 +290,7 @@ def _tags(path: Path, slots: int, *, first: bool, log: LogRecords) -> Tags | Non
     # The others of its entries may stand in the file before this one, or behind; or aren't written yet.
     if not (first and begin == FIRST_ORDINAL):
         rows = rows[1:]
-    with_tags = without = long_topics = 0
+    with_tags = without = long_topics = v6_hosts = 0
     last = len(rows) - 1
     for number in range(last, max(last - _MOST_MESSAGES, -1), -1):
         place, hashes = rows[number]
@@ -291,6 +298,7 @@ def _tags(path: Path, slots: int, *, first: bool, log: LogRecords) -> Tags | Non
         if record is None:
             continue
         long_topics += record.version > 1
+        v6_hosts += record.has_v6
         keys, tag = record.keys(), record.tag()
         if tag is None or tag in keys:
             continue
@@ -299,4 +307,23 @@ def _tags(path: Path, slots: int, *, first: bool, log: LogRecords) -> Tags | Non
         without += hashes == keys and number != last
         if with_tags + without >= _ENOUGH:
             break
-    return Tags(path.name, with_tags, without, long_topics)
+    return Tags(path.name, with_tags, without, long_topics, v6_hosts)
+
+
+def _counts_keys(path: Path, slots: int) -> bool | None:
+    """Whether a file's hashSlotCount is the number of its keys, and not that of the slots they are in.
+
+    None where the two don't differ, and where the file can't be read.
+    """
+    try:
+        with reading(path, by_ranges=True) as descriptor:
+            header = IndexHeader.decode(pread(path, descriptor, HEADER_LENGTH, 0))
+            keys, used = header.index_count - FIRST_ORDINAL, 0
+            if 0 < header.slot_count < keys:
+                return False
+            for start, end in extents(descriptor, HEADER_LENGTH, HEADER_LENGTH + slots * SLOT_LENGTH):
+                words = array("i", pread(path, descriptor, (end - start) // SLOT_LENGTH * SLOT_LENGTH, start))
+                used += len(words) - words.count(0)
+    except (OSError, OverflowError, ValueError, struct.error):
+        return None
+    return True if keys == header.slot_count > used else None

@@ -29,12 +29,14 @@ class LogRecord:
         queue_id: its queue's.
         properties: the last of a repeated name wins.
         version: 1 or 2, by the magic.
+        has_v6: one of its hosts has 16 bytes.
     """
 
     topic: bytes
     queue_id: int
     properties: dict[bytes, bytes]
     version: int
+    has_v6: bool
 
     def keys(self) -> list[int]:
         """What every release indexes of it, in the index's order (``IndexService.buildIndex``)."""
@@ -130,7 +132,8 @@ def _record(read: Callable[[int, int], bytes], position: int, offset: int) -> Lo
     if len(data) != rest or start + max(length, 0) != rest:
         return None
     version = 1 if magic == commitlog.MAGIC_V1 else 2
-    return LogRecord(data[topic_at:topic_end], queue_id, properties.parse(data[start:]), version)
+    has_v6 = bool(sys_flag & (commitlog.SYS_FLAG_BORN_HOST_V6 | commitlog.SYS_FLAG_STORE_HOST_V6))
+    return LogRecord(data[topic_at:topic_end], queue_id, properties.parse(data[start:]), version, has_v6)
 
 
 def _hash(topic: bytes, text: bytes) -> int:

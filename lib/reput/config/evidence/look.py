@@ -38,12 +38,13 @@ class Evidence:
         yield from (self.queues, self.index, self.batch_queues, self.queue_ext)
 
 
-def look(root: Path, commit_log_dirs: Iterable[Path]) -> Evidence:
+def look(root: Path, commit_log_dirs: Iterable[Path], *, is_maped: bool = False) -> Evidence:
     """Look at a store: names, lengths, headers, a few index entries and the records that they lead to.
 
     Args:
         root: the store.
         commit_log_dirs: where its segments are.
+        is_maped: broker.conf has a key as releases up to 4.5.1 spell it.
     """
     unread: list[str] = []
     found = []
@@ -62,7 +63,7 @@ def look(root: Path, commit_log_dirs: Iterable[Path]) -> Evidence:
         unread += [] if problem is None else [problem]
     log = LogRecords(commit_log_dirs)
     index = index_files(root, log)
-    shown, not_read = release(root, index, log)
+    shown, not_read = release(root, index, log, is_maped=is_maped)
     return Evidence(
         queues=found[0],
         batch_queues=found[1],

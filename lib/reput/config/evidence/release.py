@@ -125,7 +125,7 @@ class Release:
             return DIALECTS[min(mark.last for mark in of_index)]
         if self.is_mixed:
             return DIALECTS[self.first]
-        if self.lacks_five and self.first == 0:
+        if self.lacks_five and self.first < _place(_FIVE):
             return DIALECTS[min(self.last, _place(_FIVE) - 1)]
         return DIALECTS[self.last]
 
@@ -144,7 +144,7 @@ class Release:
             several = self.first < self.last and self.range != rules.name
             return f"{self}, {rules.name} assumed" if several else str(self)
         shown = f" ({self})" if self.marks else ""
-        if self.lacks_five and self.first == 0:
+        if self.lacks_five and self.first < _place(_FIVE):
             why = "for there is no abort.bak, which a start of 5.x leaves"
             return f"release not shown{shown}: {rules.name}, {why}"
         return f"release not shown: {rules.name}, the newest"
@@ -176,8 +176,14 @@ class Release:
         return list(dict.fromkeys(kept))
 
 
-def release(root: Path, index: IndexEvidence, log: LogRecords) -> tuple[Release, list[str]]:
-    """What a store shows, and what couldn't be read; never raises."""
+def release(
+    root: Path, index: IndexEvidence, log: LogRecords, *, is_maped: bool = False
+) -> tuple[Release, list[str]]:
+    """What a store shows, and what couldn't be read; never raises.
+
+    Args:
+        is_maped: broker.conf has the old spelling of a key, which counts where nothing newer is shown.
+    """
     unread: list[str] = []
     marks = [*_of_index(index), *_of_checkpoint(root, log, unread), *_of_config(root, unread)]
     for name, first in _DIRECTORIES:
@@ -190,15 +196,24 @@ def release(root: Path, index: IndexEvidence, log: LogRecords) -> tuple[Release,
         marks.append(_since(_FIVE, "abort.bak is there"))
     elif abort is not None and abort.st_size:
         marks.append(_since(_FIVE, "abort holds a process id"))
+    if is_maped and all(mark.first <= _place("4.5.0") for mark in marks):
+        marks.append(Mark(0, _place("4.5.0"), "broker.conf has a key mapedFileSize…"))
     has_run = _stat(root / names.CHECKPOINT, unread) is not None
     return Release(tuple(marks), lacks_five=has_run and backup is None and not unread), unread
 
 
 def _of_index(index: IndexEvidence) -> list[Mark]:
-    tags = index.newest
+    tags, marks = index.newest, []
+    if index.counts_keys is not None:
+        name, counts_keys = index.counts_keys
+        what = f"hashSlotCount of index/{name} counts {'keys' if counts_keys else 'slots'}"
+        marks.append(Mark(0, _place("4.7.0"), what, of_index=True) if counts_keys else _since("4.8", what))
     if tags is None:
-        return []
-    marks = [_since("5.1.0", f"index/{tags.file} leads to records of version 2")] if tags.long_topics else []
+        return marks
+    if tags.v6_hosts:
+        marks.append(_since("4.7.0", f"index/{tags.file} leads to hosts of 16 bytes"))
+    if tags.long_topics:
+        marks.append(_since("5.1.0", f"index/{tags.file} leads to records of version 2"))
     if not tags.has_tags:
         return [*marks, Mark(0, _place("5.4") - 1, "the index has no tags", of_index=True)]
     older = "" if index.oldest is None else ", though its older files have none"
@@ -257,7 +272,7 @@ def _place(name: str) -> int:
 
 
 def _range(first: int, last: int) -> str:
-    begin, end = DIALECTS[first].name, DIALECTS[last].name
+    begin, end = _named(first, 0), _named(last, -1)
     if last == len(DIALECTS) - 1:
         return f"{begin} or later" if first else "any release"
     line = begin.split(".")[:2]
@@ -265,7 +280,14 @@ def _range(first: int, last: int) -> str:
         return ".".join(line)
     if first == 0:
         return f"{end} or before"
-    return end if first == last else f"{begin} to {end}"
+    return end if begin == end else f"{begin} to {end}"
+
+
+def _named(place: int, of_row: int) -> str:
+    """A row by its first release or its last, where its name is that of another one."""
+    row = DIALECTS[place]
+    release = row.versions[of_row]
+    return row.name if release.startswith(row.name) else release
 
 
 def _stat(path: Path, unread: list[str]) -> os.stat_result | None:

@@ -100,6 +100,7 @@ class IndexBuilder(BatchIndex):
                     spills=spills,
                     max_hash_slot_num=self._settings.max_hash_slot_num,
                     max_index_num=self._settings.max_index_num,
+                    counts_keys=self._settings.dialect.counts_keys,
                     owner=self._target.owner,
                     flush=self._target.flush_in_tasks,
                 )

@@ -36,6 +36,7 @@ class IndexTask:
         keys: how many keys to put, at most what the file has room for.
         spills: in log order; they hold the keys, and the one before them where ``header`` is None.
         max_hash_slot_num, max_index_num: the file's dimensions.
+        counts_keys: as :attr:`reput.config.dialect.Dialect.counts_keys`.
         owner: of a file that has to be made; None for the process's own.
         flush: fsync the file, because the driver's fsync would not reach this host.
     """
@@ -48,6 +49,7 @@ class IndexTask:
     spills: tuple[Spill, ...]
     max_hash_slot_num: int
     max_index_num: int
+    counts_keys: bool
     owner: Owner | None
     flush: bool
 
@@ -127,7 +129,7 @@ def _build(task: IndexTask) -> IndexHeader:
             writing.result()
         files.start_writeback(fd, written_from, at - written_from)
         files.pwrite_all(fd, slot_bytes(slots), HEADER_LENGTH)
-        files.pwrite_all(fd, header.encode(), 0)
+        files.pwrite_all(fd, header.encode(counts_keys=task.counts_keys), 0)
         if task.flush:
             files.fsync_file(fd)
             files.fsync_dir(task.path.parent)

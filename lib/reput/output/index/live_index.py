@@ -155,6 +155,7 @@ class LiveFile:
         self._path = target.root / names.INDEX / name
         self._max_index_num = settings.max_index_num
         self._slot_num = settings.max_hash_slot_num
+        self._counts_keys = settings.dialect.counts_keys
         self._hashes: list[NDArray[np.int32]] = []
         self._unflushed = index_file.entry_offset(self._slot_num, header.index_count)
         length = index_file.file_length(settings)
@@ -238,7 +239,7 @@ class LiveFile:
     def _show(self) -> None:
         if not self._hashes:
             return
-        files.pwrite_all(self._fd, self.header.encode(), 0)
+        files.pwrite_all(self._fd, self.header.encode(counts_keys=self._counts_keys), 0)
         hashes = np.concatenate(self._hashes).view(np.uint32)
         at = (hashes % np.uint32(self._slot_num)).astype(np.intp)
         files.store_in_map(self._shown, at, self._slots[at].astype(">i4"))

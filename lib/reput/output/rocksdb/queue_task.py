@@ -20,6 +20,7 @@ from reput.format.rocksdbqueue import Unit, parse_unit_key
 from reput.output.attempt import attempt_directory
 from reput.replay.placing import MOST_HIDDEN
 from reput.replay.state import FILLED, HIDDEN, Salvaged
+from reput.replay.stranded import CREATED_AGAIN, QUEUE_RESTARTED
 from reput.replay.target import Target
 from reput.replay.unit_runs import ROW, Rows, RunReader
 from reput.rocksdb.writing import write_sorted
@@ -28,7 +29,7 @@ _BLOCK = 1 << 17  # units that are packed at once
 
 _OUTCOMES = {
     "repeated-queue-offset": "the last one has the unit; the others can only be read by physical offset",
-    "queue-restarted": "the topic was created again: only the newest incarnation is kept",
+    QUEUE_RESTARTED: CREATED_AGAIN,
     "missing-queue-offsets": "the hole was filled with the unit after it, so that consumers lose no message",
     "queue-offset-jump": "it stands at its own queueOffset; the places before have no unit, as in a broker's "
     "database",

@@ -1,0 +1,91 @@
+"""What differs between the releases of Spark that reput runs on: 4.0, 4.1 and 4.2.
+
+Found by trying, not by comparing numbers. What an older Spark lacks has a stand-in here, so that nothing else
+has to ask; but :data:`LIMITS_READS`, for a stream in Spark 4.0 and 4.1 takes all that is there.
+"""
+
+from __future__ import annotations
+
+from dataclasses import make_dataclass
+from typing import TYPE_CHECKING
+
+import pyspark.sql.datasource as _datasource
+
+if TYPE_CHECKING:
+    from pyspark.sql.datasource import (
+        EqualNullSafe,
+        EqualTo,
+        Filter,
+        GreaterThan,
+        GreaterThanOrEqual,
+        In,
+        IsNotNull,
+        LessThan,
+        LessThanOrEqual,
+    )
+    from pyspark.sql.streaming.datasource import (
+        ReadAllAvailable,
+        ReadLimit,
+        ReadMaxBytes,
+        SupportsTriggerAvailableNow,
+    )
+
+#: Spark hands conditions to a source: from 4.1 on. Before, only the option ``where`` makes any.
+HANDS_CONDITIONS = hasattr(_datasource, "Filter")
+try:
+    import pyspark.sql.streaming.datasource as _streaming
+except ImportError:
+    _streaming = None  # type: ignore[assignment]
+#: Spark asks a stream for so many bytes, and fixes the end of a run over what is available: from 4.2 on.
+LIMITS_READS = _streaming is not None
+
+#: Delta Lake has a jar for each.
+LINE = "4.2" if LIMITS_READS else "4.1" if HANDS_CONDITIONS else "4.0"
+#: Spark's own writer of stream checkpoints that doesn't ask Hadoop's FileContext; 4.1 moved it.
+CHECKPOINT_MANAGER = (
+    "org.apache.spark.sql.execution.streaming."
+    f"{'checkpointing.' if HANDS_CONDITIONS else ''}FileSystemBasedCheckpointFileManager"
+)
+
+if not TYPE_CHECKING:
+    Filter = getattr(_datasource, "Filter", object)
+
+    def _condition(name: str, *fields: str) -> type:
+        return getattr(_datasource, name, None) or make_dataclass(name, fields, frozen=True)
+
+    _BOTH = ("attribute", "value")
+    EqualNullSafe = _condition("EqualNullSafe", *_BOTH)
+    EqualTo = _condition("EqualTo", *_BOTH)
+    GreaterThan = _condition("GreaterThan", *_BOTH)
+    GreaterThanOrEqual = _condition("GreaterThanOrEqual", *_BOTH)
+    In = _condition("In", *_BOTH)
+    IsNotNull = _condition("IsNotNull", "attribute")
+    LessThan = _condition("LessThan", *_BOTH)
+    LessThanOrEqual = _condition("LessThanOrEqual", *_BOTH)
+
+    ReadLimit = getattr(_streaming, "ReadLimit", object)
+    ReadAllAvailable = getattr(_streaming, "ReadAllAvailable", type("ReadAllAvailable", (), {}))
+    ReadMaxBytes = getattr(_streaming, "ReadMaxBytes", make_dataclass("ReadMaxBytes", ["max_bytes"]))
+    SupportsTriggerAvailableNow = getattr(
+        _streaming, "SupportsTriggerAvailableNow", type("SupportsTriggerAvailableNow", (), {})
+    )
+
+__all__ = [
+    "CHECKPOINT_MANAGER",
+    "HANDS_CONDITIONS",
+    "LIMITS_READS",
+    "LINE",
+    "EqualNullSafe",
+    "EqualTo",
+    "Filter",
+    "GreaterThan",
+    "GreaterThanOrEqual",
+    "In",
+    "IsNotNull",
+    "LessThan",
+    "LessThanOrEqual",
+    "ReadAllAvailable",
+    "ReadLimit",
+    "ReadMaxBytes",
+    "SupportsTriggerAvailableNow",
+]

@@ -1,0 +1,144 @@
+"""``python -m tests.stacks``: reput with each Spark that it runs on, in an environment of its own.
+
+Each gets a virtual environment below ``.venv-stacks`` from its own lock file; then the tests that use Spark
+run there: the demo, rebuilds, checks, a tail that is killed, the catalog, the sources by name, SQL and
+spark-submit.
+docs/stacks.md gets the table with ``--write``; what wasn't run keeps its cell, and a Python that isn't
+installed is said there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from tests.distribution import found
+from tests.marked import between, put_between
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs" / "stacks.md"
+PLACE = ROOT / ".venv-stacks"
+_BEGIN, _END = "<!-- stacks: begin -->", "<!-- stacks: end -->"
+#: What is run, and by which tests.
+RUNS = {
+    "demo": ("tests/cli/test_demo.py",),
+    "rebuild": ("tests/spark/test_golden.py", "tests/spark/test_rebuild.py"),
+    "check": ("tests/spark/test_verify.py",),
+    "tail, killed": ("tests/spark/test_tail.py",),
+    "catalog": ("tests/spark/test_catalog.py",),
+    "sources": ("tests/spark/test_source.py",),
+    "SQL": ("tests/spark/test_source_sql.py", "tests/spark/test_ledger_in_spark.py"),
+    "spark-submit": ("tests/spark/test_cluster.py",),
+}
+_TIMEOUT = 3600.0
+_SUM = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
+
+
+@dataclass(frozen=True)
+class Stack:
+    """A Spark and a Python.
+
+    Attributes:
+        spark: ``major.minor``; its lock file is ``requirements/stacks/spark-SPARK.txt``.
+        python: likewise.
+    """
+
+    spark: str
+    python: str
+
+    @property
+    def name(self) -> str:
+        return f"{self.spark}-py{self.python}"
+
+    @property
+    def lock(self) -> Path:
+        return ROOT / "requirements" / "stacks" / f"spark-{self.spark}.txt"
+
+
+STACKS = (Stack("4.0", "3.10"), Stack("4.1", "3.12"))
+
+
+def environment(stack: Stack) -> Path | None:
+    """The interpreter of a stack's environment, made where it is missing; None without such a Python."""
+    place = PLACE / stack.name
+    done = place / "done"
+    lock = stack.lock.read_text(encoding="utf-8")
+    if done.is_file() and done.read_text(encoding="utf-8") == lock:
+        return place / "bin" / "python"
+    python = found(stack.python)
+    if python is None:
+        return None
+    shutil.rmtree(place, ignore_errors=True)
+    subprocess.run([python, "-m", "venv", place], check=True)
+    pip = [place / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
+    subprocess.run([*pip, "--require-hashes", "-r", ROOT / "requirements" / "build.txt"], check=True)
+    more = ("--require-hashes", "--no-build-isolation", "--use-pep517", "-r", stack.lock)
+    subprocess.run([*pip, *more], check=True)
+    done.write_text(lock, encoding="utf-8")
+    return place / "bin" / "python"
+
+
+def outcome(python: Path, tests: Sequence[str]) -> str:
+    """What a run of tests comes to: ``12 passed``, ``11 of 12``."""
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "lib"), str(ROOT)))}
+    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
+    done = subprocess.run(
+        command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=_TIMEOUT
+    )
+    last = done.stdout.strip().splitlines()[-1] if done.stdout.strip() else done.stderr.strip()[-200:]
+    counts = {kind.rstrip("s"): int(count) for count, kind in _SUM.findall(last)}
+    passed, wrong = counts.get("passed", 0), counts.get("failed", 0) + counts.get("error", 0)
+    if wrong or done.returncode:
+        print(done.stdout, done.stderr, file=sys.stderr)
+        return f"{passed} of {passed + wrong}"
+    return f"{passed} passed"
+
+
+def _cells(line: str) -> list[str]:
+    """Those of a table's line."""
+    return [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else []
+
+
+def main(words: Sequence[str] | None = None) -> int:
+    """Run; returns 1 if anything failed."""
+    parser = argparse.ArgumentParser(prog="python -m tests.stacks", description=__doc__)
+    parser.add_argument("stacks", nargs="*", help="4.0 or 4.1 alone (default: both)")
+    parser.add_argument("--only", choices=RUNS, action="append", help="this alone")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/stacks.md")
+    options = parser.parse_args(words)
+    lines = between(PAGE, _BEGIN, _END).splitlines()
+    known = {tuple(row[:2]): row for row in map(_cells, lines) if len(row) > 2}
+    rows = []
+    for stack in STACKS:
+        if options.stacks and stack.spark not in options.stacks:
+            rows += [row for (spark, _), row in known.items() if spark.startswith(f"{stack.spark}.")]
+            continue
+        python = environment(stack)
+        if python is None:
+            rows.append([stack.spark, stack.python, f"Python {stack.python} isn't installed"])
+            continue
+        version = [str(python), "-c", "import pyspark; print(pyspark.__version__)"]
+        spark = subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip()
+        kept = known.get((spark, stack.python), [""] * (len(RUNS) + 2))[2:]
+        cells = [
+            outcome(python, tests) if not options.only or name in options.only else cell
+            for (name, tests), cell in zip(RUNS.items(), kept, strict=True)
+        ]
+        rows.append([spark, stack.python, *cells])
+        print("| " + " | ".join(rows[-1]) + " |", flush=True)
+    lines = [f"| Spark | Python | {' | '.join(RUNS)} |", "|---" * (len(RUNS) + 2) + "|"]
+    lines += ["| " + " | ".join([*row, *[""] * (len(RUNS) + 2 - len(row))]) + " |" for row in rows]
+    if options.write:
+        put_between(PAGE, _BEGIN, _END, "\n".join(lines))
+    return int(any(" of " in cell or "isn't" in cell for row in rows for cell in row))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
