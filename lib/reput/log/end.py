@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import store_timestamp
-from reput.log.segments import CommitLog, Segment, open_segment
+from reput.log.segments import CommitLog, Segment, open_segment, written_ranges
 from reput.log.written import Records
 from reput.scan.frames import FrameWalk
 from reput.store.lock import is_broker_running
@@ -80,6 +80,8 @@ class LogEnd:
     def _walk(self, segment: Segment, log: CommitLog, known: _Known | None) -> FrameWalk:
         opened = open_segment(segment.path, segment.length, keeps=False)
         data, view = opened.data, opened.data.data
+        # Of the zeros behind, a file has no pages: looking for more there would make some.
+        written = max((end for _, end in written_ranges(segment)), default=0)
         if known is not None:
             opened.fetch_frame(known.last_record)
             if not _is_there(known, view):
@@ -102,7 +104,7 @@ class LogEnd:
             data,
             segment.base,
             log.segment_size,
-            len(data),
+            written,
             last=True,
             topic_length_v2=self._v2,
             is_whole=is_whole,
@@ -115,7 +117,7 @@ class LogEnd:
             growing=lambda: is_broker_running(self._settings.root),
             arriving=opened.arriving,
         )
-        walk.advance(len(data))
+        walk.advance(written)
         last = walk.last_record if walk.last_record >= 0 else known.last_record if known else -1
         head = bytes(view[last : last + commitlog.MIN_RECORD_LENGTH]) if last >= 0 else b""
         self._known[str(segment.path)] = _Known(walk.end, last, head)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.log.segments import SegmentBytes, map_segment, open_segment
+from reput.log.segments import SegmentBytes, open_segment
 from reput.remote import is_elsewhere
 from reput.remote.store import await_copy
 from reput.replay.chain import ScannedPart
@@ -100,9 +100,7 @@ def witnessed(runner: Runner, part: Part) -> Part:
     """
     if runner.is_local or is_elsewhere(part.path):
         return part  # what lies elsewhere is pinned
-    data = map_segment(part.path, part.segment_length)
-    seen = witness.witness(part.path, data, part.start - part.base, part.end - part.base)
-    return replace(part, witness=seen)
+    return replace(part, witness=witness.witness(part.path, part.start - part.base, part.end - part.base))
 
 
 def _opened(part: Part) -> SegmentBytes:

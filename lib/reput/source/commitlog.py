@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
-from itertools import pairwise
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -56,7 +56,7 @@ from reput.spark.stack import (
     ReadMaxBytes,
     SupportsTriggerAvailableNow,
 )
-from reput.store.witness import FileSeen, missing, naming_host, witness
+from reput.store.witness import FileSeen, missing, naming_host, witnesses
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -218,7 +218,8 @@ class _Plan:
         if self._options.end_offset is None and not any(first_time(log, one, reads) for one in behind[:1]):
             end = self.end(log)
             walked = [segment for segment in log.segments if segment.base + segment.length >= end]
-            reads.files += len(walked)
+            # Each is opened for what was written of it, and to be walked.
+            reads.files += len(walked) * (1 if self._settings.remote is not None else 2)
             reads.passed += min(max(end - walked[0].base, 0), walked[0].length) if walked else 0
             return end
         end = log.end if self._options.end_offset is None else self.end(log)
@@ -264,12 +265,12 @@ class _Plan:
         if kept is not None:
             paths = {str(segment.path) for segment in kept}
             parts = [part for part in parts if part.path in paths]
-        if wanted is not None:
+        if wanted is not None and wanted.range_of("physicalOffset") != ALL:
             # A part's records are those whose frames begin in it; an entry's header stands before the record.
             lead = dledger.HEADER_LENGTH if log.entries else 0
             parts = list(_clipped(parts, wanted.range_of("physicalOffset"), lead))
         if options.content == MESSAGES:
-            return [_MessagePartition(part, log.segments[-1], reads or ReadStatistics()) for part in parts]
+            return list(_message_partitions(parts, str(log.segments[-1].path), reads or ReadStatistics()))
         return [InputPartition(parts)] if parts else []
 
     def discover(self) -> CommitLog:
@@ -329,26 +330,18 @@ class _MessagePartition(InputPartition):
 
     Attributes:
         store: which of several stores it is of.
-        newest: the log's last segment, which doesn't expire.
+        newest: path of the log's last segment, which doesn't expire.
         host: where the query is planned.
         witness: of the part; None where its segment has expired since the log was listed, or isn't a file.
     """
 
-    def __init__(self, part: Part, newest: Segment, reads: ReadStatistics) -> None:
+    def __init__(self, part: Part, newest: str, host: str, seen: FileSeen | None) -> None:
         super().__init__([part])
         self.part = part
         self.store = 0
-        self.newest = str(newest.path)
-        self.host = socket.gethostname()
-        self.witness: FileSeen | None = None
-        if is_elsewhere(part.path):
-            return  # pinned, and the same from everywhere
-        with suppress(SegmentGoneError):
-            data = map_segment(part.path, part.segment_length)
-            start, stop = part.start - part.base, part.end - part.base
-            self.witness = witness(part.path, data, start, stop, grows=True)
-            reads.files += 1
-            reads.passed += self.witness.read
+        self.newest = newest
+        self.host = host
+        self.witness = seen
 
     @contextmanager
     def expiring(self) -> Iterator[None]:
@@ -640,6 +633,27 @@ class Rate:
     def seconds_until(self, size: int) -> float:
         """How long until ``size`` bytes, or as many as can ever be in hand, may be taken."""
         return max(min(size, self.bytes_per_second) - self.available(), 0) / self.bytes_per_second
+
+
+def _message_partitions(
+    parts: Sequence[Part], newest: str, reads: ReadStatistics
+) -> Iterator[_MessagePartition]:
+    """One for each part of which something is written."""
+    host = socket.gethostname()
+    for path, found in groupby(parts, lambda part: part.path):
+        of_segment = list(found)
+        seen: list[FileSeen | None] = [None] * len(of_segment)
+        if not is_elsewhere(path):  # else it is pinned, and the same from everywhere
+            with suppress(SegmentGoneError):
+                ranges = [(part.start - part.base, part.end - part.base) for part in of_segment]
+                seen = witnesses(path, ranges)
+                of_segment = [part for part, one in zip(of_segment, seen, strict=True) if one is not None]
+                seen = [one for one in seen if one is not None]
+                reads.files += 1
+                reads.passed += sum(one.read for one in seen if one is not None)
+        yield from (
+            _MessagePartition(part, newest, host, one) for part, one in zip(of_segment, seen, strict=True)
+        )
 
 
 def _clipped(parts: list[Part], offsets: Range, lead: int) -> Iterator[Part]:

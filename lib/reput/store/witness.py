@@ -21,12 +21,13 @@ from numpy.typing import NDArray
 
 from reput.errors import ReputError, StoreError
 from reput.format import names
-from reput.store.reading import reading, unreadable
+from reput.store.reading import extents, reading, unreadable
 
 #: A record's header of fixed fields has 88 bytes: these tell records apart.
 _LENGTH = 128
 _LOOK_AT = 1 << 20
 _SHOWN = 8
+_SEGMENT = "the segment"
 #: So many topics, and index files, are looked at closely.
 _MOST = 64
 _PROBLEM = "this host doesn't see the store that the driver sees"
@@ -44,28 +45,57 @@ class Stretch(NamedTuple):
     data: bytes
 
 
-def witness(
-    path: str | Path, data: NDArray[np.uint8], start: int, stop: int, *, grows: bool = False
-) -> FileSeen:
+def witness(path: str | Path, start: int, stop: int) -> FileSeen:
     """What this host reads of the bytes [start, stop) of a segment.
-
-    Args:
-        path: the segment.
-        data: its bytes.
-        grows: zeros that the range ends in may be written before somebody compares.
 
     Raises:
         SegmentGoneError, StoreError: it can't be read.
     """
-    end = _written_end(data, start, stop)
+    with reading(path, _SEGMENT) as descriptor:
+        length, host = os.fstat(descriptor).st_size, socket.gethostname()
+        return _seen(host, path, descriptor, length, start, stop, list(extents(descriptor, start, stop)))
+
+
+def witnesses(path: str | Path, ranges: Sequence[tuple[int, int]]) -> list[FileSeen | None]:
+    """The same of several ranges of a segment, where zeros that one ends in may be written later.
+
+    None for a range that lies in a hole of the file: no record begins there.
+
+    Raises:
+        SegmentGoneError, StoreError: it can't be read.
+    """
+    found: list[FileSeen | None] = []
+    with reading(path, _SEGMENT) as descriptor:
+        length, host = os.fstat(descriptor).st_size, socket.gethostname()
+        written = list(extents(descriptor, 0, length))
+        for start, stop in ranges:
+            within = [(max(a, start), min(b, stop)) for a, b in written if a < stop and b > start]
+            found.append(
+                _seen(host, path, descriptor, length, start, stop, within, grows=True) if within else None
+            )
+    return found
+
+
+def _seen(
+    host: str,
+    path: str | Path,
+    descriptor: int,
+    length: int,
+    start: int,
+    stop: int,
+    written: Sequence[tuple[int, int]],
+    *,
+    grows: bool = False,
+) -> FileSeen:
+    end = _written_end(descriptor, start, written)
     last = max(start, end - _LENGTH)
     until = end if grows else min(end + _LENGTH, stop)
     stretches = (
-        Stretch(start, data[start : min(start + _LENGTH, until)].tobytes()),
+        Stretch(start, os.pread(descriptor, max(min(_LENGTH, until - start), 0), start)),
         # Around the last byte that isn't zero: what is written there ends so.
-        Stretch(last, data[last:until].tobytes()),
+        Stretch(last, os.pread(descriptor, until - last, last)),
     )
-    return FileSeen(socket.gethostname(), str(path), _length(path), stretches)
+    return FileSeen(host, str(path), length, stretches)
 
 
 class FileSeen(NamedTuple):
@@ -257,14 +287,16 @@ def _length(path: str | Path) -> int:
         raise unreadable("the segment", path, error) from error
 
 
-def _written_end(data: NDArray[np.uint8], start: int, stop: int) -> int:
-    """Where the zeros begin that a range ends in."""
-    while stop > start:
-        begin = max(stop - _LOOK_AT, start)
-        block = data[begin:stop]
-        if block.any():
-            return begin + int(np.flatnonzero(block)[-1]) + 1
-        stop = begin
+def _written_end(descriptor: int, start: int, written: Sequence[tuple[int, int]]) -> int:
+    """Where the zeros begin that a range ends in, whose bytes in ``written`` are no holes."""
+    for begin, end in reversed(written):
+        stop = end
+        while stop > begin:
+            at = max(stop - _LOOK_AT, begin)
+            block = os.pread(descriptor, stop - at, at).rstrip(b"\0")
+            if block:
+                return at + len(block)
+            stop = at
     return start
 
 

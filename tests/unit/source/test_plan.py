@@ -390,3 +390,20 @@ def test_the_page_names_every_column_that_conditions_can_ask_for() -> None:
     for place, filters in enumerate((MESSAGE_FILTERS, QUEUE_FILTERS, INDEX_FILTERS), 1):
         asked = [row[0].strip() for row in rows if row[0].strip() != "column" and row[place].strip()]
         assert sorted(name for cell in asked for name in cell.split(", ")) == sorted(filters)
+
+
+def test_parts_that_lie_in_holes_of_a_segment_are_left_out(tmp_path: Path) -> None:
+    size = 4 << 20
+    log = LogWriter(tmp_path / "store", segment_size=size)
+    log.append(Record(topic=b"orders", body=b"1"))
+    log.overwrite(log.end, commitlog.encode_blank(size - log.end))
+    log.end = size
+    log.append(Record(topic=b"orders", body=b"2"))
+    for path in sorted((log.root / names.COMMIT_LOG).iterdir()):
+        path.write_bytes(path.read_bytes().rstrip(b"\0"))
+        with path.open("r+b") as file:
+            file.truncate(size)
+    one = source(log.root, partBytes="1m")
+    partitions = one.reader(one.schema()).partitions()
+    assert [(part.start, part.end) for part in parts_of(partitions)] == [(0, 1 << 20), (size, log.end)]
+    assert len(batch_parts(log.root, partBytes="1m")) == 5

@@ -147,7 +147,8 @@ def test_a_part_that_is_scanned_again_has_its_own_witness(store: Store) -> None:
 def test_zeros_that_may_be_written_meanwhile_are_not_compared(store: Store) -> None:
     path = segments(store)[-1]
     data = map_segment(path, path.stat().st_size)
-    grows = witness.witness(path, data, 0, len(data), grows=True)
+    (grows,) = witness.witnesses(path, [(0, len(data))])
+    assert grows is not None
     one_message_more(store)
     grows.check_mapped(map_segment(path, len(data)), int(path.name))
     last_message_missing(store)
