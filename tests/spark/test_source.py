@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import tarfile
 from collections.abc import Callable
 from datetime import datetime
 from itertools import pairwise
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 pytestmark = pytest.mark.spark
+
+CHECKPOINT = Path(__file__).parents[1] / "earlier" / "checkpoint-of-messages-1.0.0.tar.xz"
 
 Read = Callable[..., "DataFrame"]
 
@@ -190,8 +193,46 @@ def test_a_restart_reads_only_what_is_new(log: LogWriter, run: Callable[..., lis
     assert offsets([row for batch in second for row in batch]) == list(range(25, 60))
 
 
+def test_a_checkpoint_of_1_0_is_taken_on(
+    log: LogWriter, run: Callable[..., list[list[Any]]], tmp_path: Path
+) -> None:
+    log.append(*(message(number) for number in range(25)))
+    with tarfile.open(CHECKPOINT) as kept:
+        kept.extractall(tmp_path, filter="data")
+    for name in ("2", ".2.crc"):  # as if it had been killed in its last batch
+        (tmp_path / "checkpoint" / "commits" / name).unlink()
+    log.append(*(message(number) for number in range(25, 30)))
+    assert [offsets(rows) for rows in run()] == [list(range(19, 25)), list(range(25, 30))]
+
+
+@pytest.mark.skipif(not LIMITS_READS, reason="this Spark asks for all that is there")
+def test_a_stream_has_its_start_its_queues_and_its_messages_a_batch(
+    log: LogWriter, run: Callable[..., list[list[Any]]]
+) -> None:
+    log.append(
+        *(message(number, queue_id=number % 2, store_timestamp=1_000 * number) for number in range(30))
+    )
+    batches = run(startingTimestamp=9_000, maxMessagesPerTrigger=8, startQueueOffsets='{"orders": {"1": 13}}')
+    assert [offsets(rows) for rows in batches] == [[13, 15], [17, 19, 21, 23], [25, 27, 29]]
+
+
+def test_what_has_expired_ends_a_stream_unless_it_may_be_left_out(
+    spark: SparkSession, log: LogWriter, run: Callable[..., list[list[Any]]], tmp_path: Path
+) -> None:
+    log.append(*(message(number) for number in range(25)))
+    run(endOffset=500)
+    (log.root / names.COMMIT_LOG / names.offset_name(0)).unlink()
+    with pytest.raises(StreamingQueryException, match=r"messages have expired .*failOnDataLoss=false"):
+        run()
+    left = [record.queue_offset for record in log.records if record.physical_offset >= 1000]
+    assert [offsets(rows) for rows in run(failOnDataLoss=False)] == [left]
+    last = sorted((tmp_path / "checkpoint" / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))[-1]
+    text = last.read_text(encoding="utf-8").splitlines()[-1].replace("'", '"')
+    assert json.loads(text) == {"offset": log.end, "expiredBytes": 500}
+
+
 @pytest.mark.skipif(LIMITS_READS, reason="this Spark limits a stream's batches")
-@pytest.mark.parametrize("option", ["maxBytesPerTrigger", "maxBytesPerSecond"])
+@pytest.mark.parametrize("option", ["maxBytesPerTrigger", "maxMessagesPerTrigger", "maxBytesPerSecond"])
 def test_limits_that_cant_be_kept_are_refused(
     option: str, log: LogWriter, run: Callable[..., list[list[Any]]]
 ) -> None:
@@ -247,7 +288,10 @@ def test_a_running_stream_sees_new_messages_and_new_segments(
         progress = query.lastProgress
         assert progress is not None
         latest = progress["sources"][0]["latestOffset"].replace("'", '"')  # 4.0 has Python's own form
-        assert json.loads(latest) == {"offset": log.end}
+        seen = {"offset": log.end}
+        if LIMITS_READS:
+            seen |= {"storeTimestamp": 0, "lagBytes": 0, "lagMessages": 0, "lagSeconds": 0}
+        assert json.loads(latest) == seen
     finally:
         query.stop()
 

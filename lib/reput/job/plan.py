@@ -97,6 +97,8 @@ class Plan:
             "path": self.settings.root,
             "content": "parts",
             "startOffset": self.journal.state.cursor,
+            # What expires unread is told by the job itself.
+            "failOnDataLoss": "false",
             "partBytes": self.options.part_bytes,
             "maxBytesPerTrigger": self.options.max_bytes_per_trigger,
             "brokerConf": self.settings.broker_conf,

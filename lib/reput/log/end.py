@@ -51,6 +51,9 @@ class LogEnd:
     Args:
         settings: the store's.
         now_ms: the time, ms since the epoch; a record's storeTimestamp is compared with it.
+
+    Attributes:
+        timestamp: the storeTimestamp, ms, of the last record at the last call; 0 without one.
     """
 
     def __init__(self, settings: StoreSettings, now_ms: Callable[[], float] | None = None) -> None:
@@ -60,6 +63,7 @@ class LogEnd:
         self._property_crc_only = settings.force_verify_prop_crc
         self._now_ms = now_ms or (lambda: time.time() * 1000)
         self._known: dict[str, _Known] = {}
+        self.timestamp = 0
 
     def find(self, log: CommitLog) -> int:
         """The end of the log as it is now; the end of the segment after a BLANK.
@@ -74,6 +78,7 @@ class LogEnd:
         for segment in reversed(log.segments):
             walk = self._walk(segment, log, known.get(str(segment.path)))
             if walk.end:
+                self.timestamp = walk.timestamp
                 return segment.base + walk.end
         return log.start
 

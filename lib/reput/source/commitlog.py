@@ -54,6 +54,7 @@ from reput.spark.stack import (
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
+    ReadMaxRows,
     SupportsTriggerAvailableNow,
 )
 from reput.store.witness import FileSeen, missing, naming_host, witnesses
@@ -65,10 +66,12 @@ if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.log.end import LogEnd
     from reput.log.live import LiveLog
+    from reput.log.record_walk import RecordWalk
 
 _LOG = logging.getLogger(__name__)
 _OFFSET = "offset"
 _STORE_TIMESTAMP = "storeTimestamp"
+_EXPIRED = "expiredBytes"
 #: A call that finds nothing new in a live log waits for it this long: Spark takes some milliseconds to ask.
 _WAIT_SECONDS = 1.0
 #: How long the end of a live log is given to settle before a run to that end begins.
@@ -102,7 +105,7 @@ class CommitLogDataSource(DataSource):
         is_messages = self._options.content == MESSAGES
         self._columns = MESSAGE_COLUMNS if is_messages else PART_COLUMNS
         self._filters: Mapping[str, str] = MESSAGE_FILTERS if is_messages else {}
-        self._where = where.parse(self._options.shared.where, self._filters)
+        self._where = where.parse(self._options.shared.where, self._filters).in_queues(self._options.queues)
 
     @classmethod
     def name(cls) -> str:
@@ -128,10 +131,15 @@ class CommitLogDataSource(DataSource):
                 errorClass="NOT_IMPLEMENTED", messageParameters={"feature": "streamReader"}
             )
         options = self._options
-        if not LIMITS_READS and (options.max_bytes_per_trigger or options.max_bytes_per_second):
+        limits = {
+            "maxBytesPerTrigger": options.max_bytes_per_trigger,
+            "maxMessagesPerTrigger": options.max_messages_per_trigger,
+            "maxBytesPerSecond": options.max_bytes_per_second,
+        }
+        if not LIMITS_READS and any(limits.values()):
             raise SettingsError(
                 "Spark before 4.2 asks a stream for all that is there, and can't limit a batch",
-                expected="a stream of messages without maxBytesPerTrigger and maxBytesPerSecond",
+                expected=f"a stream of messages without {', '.join(limits)}",
                 next_step="Leave them out, or use Spark 4.2",
             )
         return CommitLogStreamReader(options, self._chosen(schema), self._where)
@@ -171,18 +179,24 @@ class _Plan:
         self._names = names
         self._log_end: LogEnd | None = None
         self._live: LiveLog | None = None
+        self._records: RecordWalk | None = None
 
     def __getstate__(self) -> dict[str, object]:
         # Tasks get the reader, too; what it remembers of the log's end is the planner's alone.
-        return {**self.__dict__, "_log_end": None, "_live": None}
+        return {**self.__dict__, "_log_end": None, "_live": None, "_records": None}
 
     def start(self, log: CommitLog) -> int:
         """Where reading begins.
 
         Raises:
             SettingsError: startOffset lies behind the log.
+            StoreError: a segment can't be read.
         """
-        start = self._options.start_offset
+        options = self._options
+        if options.starts_at_end or options.start_timestamp is not None:
+            end = self.live.settle(_SETTLE_SECONDS) if options.live else self.end(log)
+            return end if options.start_timestamp is None else self._since(log, end, options.start_timestamp)
+        start = options.start_offset
         if start is None:
             return log.start
         most = log.segments[-1].base + log.segment_size
@@ -195,6 +209,23 @@ class _Plan:
             )
         return start
 
+    def _since(self, log: CommitLog, end: int, timestamp: int) -> int:
+        """Where the first record of a time or later stands; the end where there is none yet."""
+        wanted = Wanted(ranges={"storeTimestamp": Range(low=timestamp)})
+        kept = segments_within(log, wanted, self._options.shared.time_slack_ms, ReadStatistics())
+        start = kept[0].base if kept else end
+        found = self.records.first_since(log, start, end, timestamp)
+        return end if found is None else found
+
+    @property
+    def records(self) -> RecordWalk:
+        """What counts them."""
+        if self._records is None:
+            from reput.log.record_walk import RecordWalk
+
+            self._records = RecordWalk(self._settings)
+        return self._records
+
     def end(self, log: CommitLog) -> int:
         """Where reading ends: endOffset or the file's end if that comes first, else after the last record."""
         if self._options.end_offset is not None:
@@ -204,6 +235,11 @@ class _Plan:
 
             self._log_end = LogEnd(self._settings)
         return self._log_end.find(log)
+
+    @property
+    def end_time(self) -> dict[str, int]:
+        """The last record's storeTimestamp, ms, as a stream's progress has it, if the end was looked for."""
+        return {} if self._log_end is None else {_STORE_TIMESTAMP: self._log_end.timestamp}
 
     def end_after(self, log: CommitLog, kept: Sequence[Segment], reads: ReadStatistics) -> int:
         """What :meth:`end` says; not looked for when nothing of the log's last part is wanted.
@@ -242,6 +278,8 @@ class _Plan:
         kept: Sequence[Segment] | None = None,
         wanted: Wanted | None = None,
         reads: ReadStatistics | None = None,
+        *,
+        follows: bool = False,
     ) -> list[InputPartition]:
         """A partition a part for messages, one for all parts else: those are a few bytes each.
 
@@ -249,15 +287,21 @@ class _Plan:
             start, end: physical offsets.
             kept: the segments that are wanted; None for all.
             wanted: which messages; None for all.
+            follows: for a stream.
+
+        Raises:
+            SegmentGoneError: what a stream was to read has expired, and that is to be its end.
         """
+        options = self._options
         if start < min(log.start, end):
+            if follows and options.fails_on_loss:
+                raise _expired(log, start)
             _LOG.warning(
                 "%s: the commit log begins at offset %d; messages from %d on have expired and are left out",
                 log.segments[0].path.parent,
                 log.start,
                 start,
             )
-        options = self._options
         part_bytes = options.shared.part_bytes
         if self._settings.remote is not None and options.content == MESSAGES:
             part_bytes = log.segment_size  # each part's reader goes over its segment from the first byte
@@ -289,7 +333,7 @@ class _Plan:
 
         Args:
             wanted: which messages; None for all.
-            follows: a segment that has expired since it was planned is left out, and said.
+            follows: for a stream, which may leave out a segment that has expired since it was planned.
         """
         if isinstance(partition, _MessagePartition):
             from reput.source import messages
@@ -301,7 +345,7 @@ class _Plan:
                         part, self._settings, self._names, wanted, reads, partition.witness
                     )
             except SegmentGoneError:
-                if not follows:
+                if not follows or self._options.fails_on_loss:
                     raise
                 _LOG.warning(
                     "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
@@ -408,18 +452,21 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         self._rate = None if options.max_bytes_per_second is None else Rate(options.max_bytes_per_second)
         self._fixed_end: int | None = None
         self._seen: dict[str, int] | None = None
+        self._log: CommitLog | None = None
         self._planned: dict[str, int] | None = None
 
     def initialOffset(self) -> dict[str, int]:  # noqa: N802 - Spark's name
-        """startOffset, or the first segment's first byte; 0 while a live log has no segment."""
+        """As the options say, or the first segment's first byte; 0 while a live log has no segment."""
         if self._options.live and self._plan.live.segments() is None:
             return {_OFFSET: self._options.start_offset or 0}
         return {_OFFSET: self._plan.start(self._plan.discover())}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """maxBytesPerTrigger, or everything."""
-        most = self._options.max_bytes_per_trigger
-        return ReadAllAvailable() if most is None else ReadMaxBytes(most)
+        """As maxBytesPerTrigger and maxMessagesPerTrigger say, or everything."""
+        bytes_, messages = self._options.max_bytes_per_trigger, self._options.max_messages_per_trigger
+        if bytes_ is not None:
+            return ReadMaxBytes(bytes_)
+        return ReadAllAvailable() if messages is None else ReadMaxRows(messages)
 
     def latestOffset(  # noqa: N802
         self, start: dict[str, int] | None = None, limit: ReadLimit | None = None
@@ -433,20 +480,26 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             LogWentBackError: the log ends before ``start``, or isn't what it was: it was cut.
             StoreError: it can't be read.
         """
-        begin = (start or self._planned or self.initialOffset())[_OFFSET]
-        self._planned = {_OFFSET: begin}
+        start = start or self._planned or self.initialOffset()
+        self._planned = start
         if self._is_stopped():
-            return {_OFFSET: begin}
-        found = self._look(begin)
+            return start
+        found = self._look(start[_OFFSET])
         if found is None:
-            return {_OFFSET: begin}
+            return start
         log, end = found
         if self._fixed_end is not None:
             end = min(end, self._fixed_end)
-        if end <= begin:
-            return {_OFFSET: begin}
-        end = batch_end(log, begin, end, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
-        self._planned = {_OFFSET: self._within_rate(next_place(log, begin), end)}
+        if end <= start[_OFFSET]:
+            return start
+        begin = next_place(log, start[_OFFSET])
+        if limit is not None and not isinstance(limit, ReadAllAvailable):
+            end = batch_end(log, begin, end, limit.max_bytes if isinstance(limit, ReadMaxBytes) else None)
+            if (most := self._options.max_messages_per_trigger) is not None:
+                end = self._plan.records.after(log, begin, end, most)
+        self._planned = {**start, _OFFSET: self._within_rate(begin, end)}
+        if (expired := min(log.start, self._planned[_OFFSET]) - start[_OFFSET]) > 0:
+            self._planned[_EXPIRED] = start.get(_EXPIRED, 0) + expired
         return self._planned
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
@@ -457,8 +510,25 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._fixed_end = self._plan.end(self._plan.discover())
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
-        """The log's end as last seen, for the query's progress, whatever the limits."""
-        return self._seen
+        """The log's end as last seen, whatever the limits, and what is left until there after this batch.
+
+        For the query's progress: nothing else goes by it.
+        """
+        if self._seen is None or self._planned is None:
+            return self._seen
+        at, end = self._planned[_OFFSET], self._seen[_OFFSET]
+        found = {**self._seen, "lagBytes": max(end - at, 0)}
+        if self._log is not None:
+            with suppress(StoreError):  # whoever takes these bytes says so
+                left = self._plan.records.left(self._log, at, end)
+                if left.messages is not None:
+                    found["lagMessages"] = left.messages
+                last = self._seen.get(_STORE_TIMESTAMP)
+                if left.messages == 0:
+                    found["lagSeconds"] = 0
+                elif left.first_timestamp is not None and last is not None:
+                    found["lagSeconds"] = max(last - left.first_timestamp, 0) // 1000
+        return found
 
     def partitions(self, start: dict[str, int], end: dict[str, int]) -> Sequence[InputPartition]:
         """The partitions of a micro-batch; none when it is empty."""
@@ -469,7 +539,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         log = self._plan.live.written(end[_OFFSET]) if self._options.live else None
         if log is None:
             log = self._plan.discover()
-        return self._plan.partitions(log, start[_OFFSET], end[_OFFSET])
+        return self._plan.partitions(log, start[_OFFSET], end[_OFFSET], follows=True)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows."""
@@ -493,9 +563,9 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
     def _look(self, begin: int) -> tuple[CommitLog, int] | None:
         """The log and its end; None while a live log has no segment."""
         if not self._options.live:
-            log = self._plan.discover()
+            log = self._log = self._plan.discover()
             end = self._plan.end(log)
-            self._seen = {_OFFSET: end}
+            self._seen = {_OFFSET: end, **self._plan.end_time}
             if end < begin and self._options.end_offset is None:
                 raise _shrunk(log, begin, end)
             return log, end
@@ -505,6 +575,7 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             found = live.look(begin)
             if found is not None:
                 log, (end, store_timestamp) = found
+                self._log = log
                 self._seen = {_OFFSET: end, _STORE_TIMESTAMP: store_timestamp}
                 if end > begin or self._fixed_end is not None:
                     return log, end
@@ -709,6 +780,17 @@ def _part_rows(parts: list[Part], counted: list[Counted], names: tuple[str, ...]
     values = dict(zip(PART_COLUMNS, zip(*rows, strict=True), strict=True))
     arrays = [make[PART_COLUMNS[name]](values[name]) for name in names]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names, PART_COLUMNS))
+
+
+def _expired(log: CommitLog, start: int) -> SegmentGoneError:
+    return SegmentGoneError(
+        "messages have expired before the stream read them",
+        path=log.segments[0].path.parent,
+        offset=start,
+        expected=f"a log that begins at {start} or before",
+        found=f"one that begins at {log.start}",
+        next_step="Let the stream leave them out, with the option failOnDataLoss=false, or start a new one",
+    )
 
 
 def _shrunk(log: CommitLog, begin: int, end: int) -> LogWentBackError:

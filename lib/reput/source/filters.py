@@ -101,11 +101,13 @@ class Wanted:
         ranges: by column, of numbers and of times in ms.
         texts: by column.
         present: columns that must not be null.
+        queues: the queueOffsets of each queue, by topic and queueId; None for all queues.
     """
 
     ranges: Mapping[str, Range] = field(default_factory=dict)
     texts: Mapping[str, frozenset[str]] = field(default_factory=dict)
     present: frozenset[str] = frozenset()
+    queues: Mapping[tuple[str, int], Range] | None = None
 
     def range_of(self, column: str) -> Range:
         """The values of a number or time that are wanted."""
@@ -114,6 +116,20 @@ class Wanted:
     def wants_text(self, column: str, text: str) -> bool:
         """Whether rows with this text in the column may be wanted."""
         return column not in self.texts or text in self.texts[column]
+
+    def in_queues(self, queues: Mapping[tuple[str, int], tuple[int, int]] | None) -> Wanted:
+        """This, and of these queues alone, the queueOffsets [start, end) of each; None for all."""
+        if queues is None:
+            return self
+        topics = frozenset(topic for topic, _ in queues)
+        topics &= self.texts.get("topic", topics)
+        ids = self.range_of("queueId").and_(Range.of(queue_id for _, queue_id in queues))
+        return replace(
+            self,
+            texts={**self.texts, "topic": topics},
+            ranges={**self.ranges, "queueId": ids},
+            queues={queue: Range(start, end - 1) for queue, (start, end) in queues.items()},
+        )
 
     @property
     def columns(self) -> frozenset[str]:
@@ -246,6 +262,11 @@ def _values(found: Filter) -> Sequence[object] | None:
     if isinstance(found, EqualTo) or (isinstance(found, EqualNullSafe) and found.value is not None):
         return [found.value]
     return None
+
+
+def milliseconds(time: datetime) -> int:
+    """A time with its zone in ms since the epoch, rounded up."""
+    return -((_EPOCH - time) // (_MS * _MICROSECOND))
 
 
 def _integer(value: object, is_time: bool) -> int | None:

@@ -24,7 +24,7 @@ from reput.scan.frames import ENTRIES, Frames, FrameWalk, Runs, frames, gather, 
 from reput.scan.rules import Part
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
-from reput.source.filters import Wanted
+from reput.source.filters import Range, Wanted
 from reput.source.read_statistics import ReadStatistics
 from reput.store.witness import FileSeen
 
@@ -151,9 +151,25 @@ def _kept(block: _Block, wanted: Wanted) -> NDArray[np.int64] | None:
         kept &= arrow.are_timestamps(block.column("store_timestamp"))
     if "topic" in wanted.texts and kept.any():
         topics = _topic(block).dictionary_encode()
-        fits = np.array([topic in wanted.texts["topic"] for topic in topics.dictionary.to_pylist()], np.bool_)
-        kept &= fits[np.frombuffer(topics.indices.buffers()[1], np.int32, block.rows)]
+        known = topics.dictionary.to_pylist()
+        codes = np.frombuffer(topics.indices.buffers()[1], np.int32, block.rows)
+        kept &= np.array([topic in wanted.texts["topic"] for topic in known], np.bool_)[codes]
+        if wanted.queues is not None:
+            kept &= _in_queues(block, wanted.queues, known, codes)
     return None if kept.all() else np.flatnonzero(kept)
+
+
+def _in_queues(
+    block: _Block, queues: Mapping[tuple[str, int], Range], topics: list[str], codes: NDArray[np.int32]
+) -> NDArray[np.bool_]:
+    """Which messages have one of the wanted queueOffsets of their queue: bool[rows]."""
+    queue_id, queue_offset = block.column("queue_id"), block.column("queue_offset")
+    fits = np.zeros(block.rows, np.bool_)
+    for (topic, number), offsets in queues.items():
+        if topic in topics:
+            rows = np.flatnonzero((codes == topics.index(topic)) & (queue_id == number))
+            fits[rows] = offsets.holds(queue_offset[rows])
+    return fits
 
 
 def _ordered(block: _Block, names: tuple[str, ...]) -> _Block:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,6 +12,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.remote.place import check_here
 from reput.source import stores
+from reput.source.where import moment
 
 MESSAGES = "messages"
 PARTS = "parts"
@@ -34,6 +36,11 @@ NAMES = (
     "content",
     "startOffset",
     "endOffset",
+    "startingTimestamp",
+    "startQueueOffsets",
+    "endQueueOffsets",
+    "failOnDataLoss",
+    "maxMessagesPerTrigger",
     "maxBytesPerTrigger",
     "maxBytesPerSecond",
     "live",
@@ -49,6 +56,10 @@ _TIME = re.compile(r"([0-9]{1,12})\s*(ms|s|m|h|d)", re.ASCII | re.IGNORECASE)
 _UNIT_MS = {"ms": 1, "s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 _TIME_SLACK_MS = 600_000
 _LONG_MAX = 2**63 - 1
+LATEST = "latest"
+_QUEUE_OFFSETS = '{"TOPIC": {"QUEUE_ID": OFFSET}}, e.g. {"Orders": {"0": 100, "3": 7}}'
+#: A topic and a queueId.
+Queue = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +134,12 @@ class Options:
         store_column: messages have the column ``store``, too.
         content: ``messages`` or ``parts``.
         start_offset: physical offset where the first record to read begins, None for the log's start.
+        starts_at_end: begin with what is written from now on.
+        start_timestamp: begin with the first record that was stored then or later, ms; None doesn't ask.
         end_offset: physical offset; records that begin at or after it aren't read. None for the log's end.
+        queues: of these alone, the queueOffsets [start, end) of each; None for all queues.
+        fails_on_loss: a stream ends where what it was to read next has expired; else it leaves that out.
+        max_messages_per_trigger: records in one micro-batch, None for no limit.
         max_bytes_per_trigger: bytes of log in one micro-batch, None for everything that is there.
         max_bytes_per_second: bytes of log in a second of a stream, None for no limit.
         live: a stream takes only what is settled of a log that a broker may be writing.
@@ -135,7 +151,12 @@ class Options:
     store_column: bool = False
     content: str = MESSAGES
     start_offset: int | None = None
+    starts_at_end: bool = False
+    start_timestamp: int | None = None
     end_offset: int | None = None
+    queues: Mapping[Queue, tuple[int, int]] | None = None
+    fails_on_loss: bool = True
+    max_messages_per_trigger: int | None = None
     max_bytes_per_trigger: int | None = None
     max_bytes_per_second: int | None = None
     live: bool = False
@@ -162,7 +183,23 @@ class Options:
                 expected=f"{MESSAGES} or {PARTS}",
                 found=repr(content),
             )
-        start, end = _offset(values, "startOffset"), _offset(values, "endOffset")
+        starts_at_end = values.get("startoffset", "").strip().lower() == LATEST
+        start = None if starts_at_end else _offset(values, "startOffset", f", or {LATEST}")
+        end = _offset(values, "endOffset")
+        since = _moment(values, "startingTimestamp")
+        if since is not None and "startoffset" in values:
+            raise SettingsError(
+                "a stream has one start",
+                expected="startingTimestamp or startOffset",
+                found=f"startOffset {values['startoffset']}, startingTimestamp {values['startingtimestamp']}",
+            )
+        queues = _queues(values)
+        if queues is not None and content == PARTS:
+            raise SettingsError(
+                "parts hold messages of many queues",
+                expected=f"startQueueOffsets and endQueueOffsets with content {MESSAGES}",
+                found=f"content {PARTS}",
+            )
         if start is not None and end is not None and start > end:
             raise SettingsError("startOffset lies behind endOffset", expected=f"at most {end}", found=start)
         if live and end is not None:
@@ -182,7 +219,12 @@ class Options:
             store_column=store_column,
             content=content,
             start_offset=start,
+            starts_at_end=starts_at_end,
+            start_timestamp=since,
             end_offset=end,
+            queues=queues,
+            fails_on_loss=_switch(values, "failOnDataLoss", usual="true"),
+            max_messages_per_trigger=_count(values, "maxMessagesPerTrigger"),
             max_bytes_per_trigger=_size(values, "maxBytesPerTrigger"),
             max_bytes_per_second=_size(values, "maxBytesPerSecond"),
             live=live,
@@ -212,21 +254,65 @@ def _lower(options: Mapping[str, str]) -> dict[str, str]:
     return {name.lower(): value for name, value in options.items()}
 
 
-def _offset(values: Mapping[str, str], name: str) -> int | None:
+def _offset(values: Mapping[str, str], name: str, more: str = "") -> int | None:
     text = values.get(name.lower())
     if text is None:
         return None
     if _OFFSET.fullmatch(text) is None or int(text) > _LONG_MAX:
         raise SettingsError(
             f"{name} isn't a physical offset",
-            expected=f"a whole number from 0 to {_LONG_MAX}",
+            expected=f"a whole number from 0 to {_LONG_MAX}{more}",
             found=repr(text),
         )
     return int(text)
 
 
-def _switch(values: Mapping[str, str], name: str) -> bool:
-    text = values.get(name.lower(), "false").strip().lower()
+def _count(values: Mapping[str, str], name: str) -> int | None:
+    text = values.get(name.lower())
+    if text is None:
+        return None
+    if re.fullmatch(r"0*[1-9][0-9]{0,11}", text.strip(), re.ASCII) is None:
+        raise SettingsError(f"{name} isn't a number of messages", expected="1 or more", found=repr(text))
+    return int(text)
+
+
+def _moment(values: Mapping[str, str], name: str) -> int | None:
+    """A time in ms: as Kafka's source has it, or as a condition has it."""
+    text = values.get(name.lower())
+    if text is None:
+        return None
+    return int(text) if re.fullmatch(r"[0-9]{1,15}", text, re.ASCII) else moment(text, name)
+
+
+def _queues(values: Mapping[str, str]) -> dict[Queue, tuple[int, int]] | None:
+    """Each queue that startQueueOffsets or endQueueOffsets names, with its queueOffsets [start, end)."""
+    starts, ends = (_queue_offsets(values, name) for name in ("startQueueOffsets", "endQueueOffsets"))
+    if starts is None and ends is None:
+        return None
+    starts, ends = starts or {}, ends or {}
+    return {queue: (starts.get(queue, 0), ends.get(queue, _LONG_MAX)) for queue in {**starts, **ends}}
+
+
+def _queue_offsets(values: Mapping[str, str], name: str) -> dict[Queue, int] | None:
+    text = values.get(name.lower())
+    if text is None:
+        return None
+    try:
+        found = {
+            (topic, int(queue_id)): int(offset)
+            for topic, queues in json.loads(text).items()
+            for queue_id, offset in queues.items()
+            if isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset <= _LONG_MAX
+        }
+        if not found or len(found) != sum(len(queues) for queues in json.loads(text).values()):
+            raise ValueError(text)
+    except (ValueError, AttributeError, TypeError) as error:
+        raise SettingsError(f"{name} can't be read", expected=_QUEUE_OFFSETS, found=repr(text)) from error
+    return found
+
+
+def _switch(values: Mapping[str, str], name: str, usual: str = "false") -> bool:
+    text = values.get(name.lower(), usual).strip().lower()
     if text not in ("true", "false"):
         raise SettingsError(f"{name} isn't a switch", expected="true or false", found=repr(text))
     return text == "true"

@@ -12,7 +12,7 @@ from typing import Any
 
 from reput.errors import SettingsError
 from reput.newer_python import time_of_iso
-from reput.source.filters import Wanted
+from reput.source.filters import Wanted, milliseconds
 from reput.spark.stack import (
     EqualTo,
     Filter,
@@ -105,18 +105,30 @@ def _filter(condition: Any, columns: Mapping[str, str]) -> Filter:
     return _COMPARED[how]((name,), value)
 
 
-def _time(value: object) -> datetime:
+def _time(value: object, what: str = "where") -> datetime:
     try:
         time = time_of_iso(value) if isinstance(value, str) else None
     except ValueError:
         time = None
     if time is None or time.tzinfo is None:
         raise SettingsError(
-            "where has a time that can't be told",
+            f"{what} has a time that can't be told",
             expected="a date and time with its zone, e.g. 2026-01-31T08:00:00Z",
             found=value,
         )
     return time
+
+
+def moment(text: str, what: str) -> int:
+    """A time as a condition has it, in ms, rounded up.
+
+    Args:
+        what: is called so in the error.
+
+    Raises:
+        SettingsError: it can't be told.
+    """
+    return milliseconds(_time(text, what))
 
 
 def _plain(value: object) -> object:

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
         ReadAllAvailable,
         ReadLimit,
         ReadMaxBytes,
+        ReadMaxRows,
         SupportsTriggerAvailableNow,
     )
 
@@ -66,6 +67,7 @@ if not TYPE_CHECKING:
     ReadLimit = getattr(_streaming, "ReadLimit", object)
     ReadAllAvailable = getattr(_streaming, "ReadAllAvailable", type("ReadAllAvailable", (), {}))
     ReadMaxBytes = getattr(_streaming, "ReadMaxBytes", make_dataclass("ReadMaxBytes", ["max_bytes"]))
+    ReadMaxRows = getattr(_streaming, "ReadMaxRows", make_dataclass("ReadMaxRows", ["max_rows"]))
     SupportsTriggerAvailableNow = getattr(
         _streaming, "SupportsTriggerAvailableNow", type("SupportsTriggerAvailableNow", (), {})
     )
@@ -87,5 +89,6 @@ __all__ = [
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxBytes",
+    "ReadMaxRows",
     "SupportsTriggerAvailableNow",
 ]

@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
+from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes, ReadMaxRows
 from pyspark.sql.types import StructType
 
 from reput.config.settings import StoreSettings
-from reput.errors import ReputError, SettingsError, StoreError
+from reput.errors import ReputError, SegmentGoneError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.log.end import LogEnd
@@ -93,6 +93,17 @@ def found(log: LogWriter) -> CommitLog:
         ({"maxBytesPerTrigger": "9999999t"}, r"maxBytesPerTrigger isn't a size"),
         ({"maxBytesPerSecond": "fast"}, r"maxBytesPerSecond isn't a size"),
         ({"storeColumn": "true", "content": "parts"}, r"parts have no column store: their path tells it"),
+        (
+            {"maxMessagesPerTrigger": "0"},
+            r"maxMessagesPerTrigger isn't a number of messages; expected 1 or more",
+        ),
+        ({"startOffset": "1", "startingTimestamp": "1"}, r"a stream has one start; .* found startOffset 1, "),
+        ({"startingTimestamp": "2026-01-31 08:00"}, r"startingTimestamp has a time that can't be told"),
+        ({"startQueueOffsets": "{}"}, r"startQueueOffsets can't be read; expected {\"TOPIC\""),
+        ({"startQueueOffsets": '{"a": {"0": -1}}'}, r"startQueueOffsets can't be read"),
+        ({"endQueueOffsets": '{"a": {"x": 1}}'}, r"endQueueOffsets can't be read"),
+        ({"endQueueOffsets": '{"a": [1]}'}, r"endQueueOffsets can't be read"),
+        ({"endQueueOffsets": '{"a": {"0": 1}}', "content": "parts"}, r"parts hold messages of many queues"),
         ({"live": "yes"}, r"live isn't a switch; expected true or false, found 'yes'"),
         ({"live": "true", "endOffset": "7"}, r"live without endOffset, found endOffset 7"),
         ({"offset": "1"}, r"the source has no such option; .* found offset"),
@@ -300,6 +311,7 @@ def test_a_log_that_was_cut_and_written_again_is_walked_again(log: LogWriter) ->
 def test_offsets_advance_by_at_most_the_limit_and_always_by_something(log: LogWriter) -> None:
     log.append(*(message(number) for number in range(30)))
     reader = stream(log.root, maxBytesPerTrigger="700")
+    caught_up = {"lagBytes": 0, "lagMessages": 0, "lagSeconds": 0}
     assert reader.getDefaultReadLimit() == ReadMaxBytes(700)
     assert stream(log.root).getDefaultReadLimit() == ALL
     offset = reader.initialOffset()
@@ -309,7 +321,7 @@ def test_offsets_advance_by_at_most_the_limit_and_always_by_something(log: LogWr
     assert reader.latestOffset({"offset": 700}, ReadMaxBytes(1)) == {"offset": 701}
     assert reader.latestOffset({"offset": 700}, ALL) == {"offset": log.end}
     assert reader.latestOffset({"offset": log.end}, ALL) == {"offset": log.end}
-    assert reader.reportLatestOffset() == {"offset": log.end}
+    assert reader.reportLatestOffset() == {"offset": log.end, "storeTimestamp": 0, **caught_up}
     assert reader.partitions({"offset": log.end}, {"offset": log.end}) == []
 
 
@@ -321,7 +333,8 @@ def test_available_now_fixes_the_end(log: LogWriter) -> None:
     log.append(*(message(number) for number in range(20)))
     assert reader.latestOffset({"offset": 0}, ALL) == {"offset": fixed}
     assert reader.latestOffset({"offset": fixed}, ALL) == {"offset": fixed}
-    assert reader.reportLatestOffset() == {"offset": log.end}
+    left = {"lagBytes": log.end - fixed, "lagMessages": 20, "lagSeconds": 0}
+    assert reader.reportLatestOffset() == {"offset": log.end, "storeTimestamp": 0, **left}
 
 
 def test_an_end_offset_is_taken_as_it_is_up_to_the_files_end(log: LogWriter) -> None:
@@ -335,14 +348,124 @@ def test_an_expired_head_is_stepped_over_and_said(log: LogWriter, caplog: pytest
     log.append(*(message(number) for number in range(30)))
     (log.root / names.COMMIT_LOG / names.offset_name(0)).unlink()
     (log.root / names.COMMIT_LOG / names.offset_name(1000)).unlink()
-    reader = stream(log.root, content="parts", partBytes=500)
+    reader = stream(log.root, content="parts", partBytes=500, failOnDataLoss=False)
     # The limit counts from where the log begins now, so that no batch is empty.
     end = reader.latestOffset({"offset": 100}, ReadMaxBytes(300))
-    assert end == {"offset": 2300}
+    assert end == {"offset": 2300, "expiredBytes": 1900}
+    assert reader.latestOffset(end, ReadMaxBytes(300)) == {"offset": 2600, "expiredBytes": 1900}
     assert [(part.start, part.end) for part in parts_of(reader.partitions({"offset": 100}, end))] == [
         (2000, 2300)
     ]
     assert "the commit log begins at offset 2000; messages from 100 on have expired" in caplog.text
+
+
+def test_an_expired_head_ends_a_stream_unless_it_may_be_left_out(log: LogWriter) -> None:
+    log.append(*(message(number) for number in range(30)))
+    reader = stream(log.root)
+    (planned,) = reader.partitions({"offset": 100}, {"offset": 900})
+    (log.root / names.COMMIT_LOG / names.offset_name(0)).unlink()
+    with pytest.raises(SegmentGoneError, match=r"offset 100: .* found one that begins at 1000\. .*=false"):
+        reader.partitions({"offset": 100}, reader.latestOffset({"offset": 100}, ALL))
+    with pytest.raises(SegmentGoneError, match="it has expired"):
+        list(reader.read(planned))
+    assert list(stream(log.root, failOnDataLoss=False).read(planned)) == []
+    assert reader.partitions({"offset": 1000}, {"offset": 1100})
+
+
+@pytest.mark.parametrize("most", [1, 3, 7, 100])
+def test_a_batch_has_so_many_messages(log: LogWriter, most: int) -> None:
+    log.append(*(message(number) for number in range(30)))
+    log.overwrite(log.records[10].physical_offset, b"\xff" * 4)
+    whole = [record.physical_offset for record in log.records if record.queue_offset != 10]
+    reader = stream(log.root, maxMessagesPerTrigger=most, partBytes=500)
+    limit = reader.getDefaultReadLimit()
+    assert limit == ReadMaxRows(most)
+    found, offset = [], reader.initialOffset()
+    while (end := reader.latestOffset(offset, limit)) != offset:
+        rows = [
+            place
+            for partition in reader.partitions(offset, end)
+            for batch in reader.read(partition)
+            for place in batch.column("physicalOffset").to_pylist()
+        ]
+        left = reader.reportLatestOffset()
+        assert left is not None
+        assert left["lagMessages"] == len(whole) - len(found) - len(rows)
+        assert len(rows) == min(most, len(whole) - len(found))
+        found += rows
+        offset = end
+    assert sorted(found) == whole
+
+
+def test_a_batch_keeps_both_limits(log: LogWriter) -> None:
+    log.append(*(message(number) for number in range(30)))
+    third, fifth = (log.records[number].physical_offset for number in (3, 5))
+    reader = stream(log.root, maxMessagesPerTrigger=3, maxBytesPerTrigger=fifth)
+    limit = reader.getDefaultReadLimit()
+    assert reader.latestOffset({"offset": 0}, limit) == {"offset": third}
+    reader = stream(log.root, maxMessagesPerTrigger=7, maxBytesPerTrigger=fifth)
+    assert reader.latestOffset({"offset": 0}, limit := reader.getDefaultReadLimit()) == {"offset": fifth}
+    assert reader.latestOffset({"offset": 0}, ALL) == {"offset": log.end}
+
+
+def test_lag_in_seconds_is_that_of_the_oldest_message_not_read(log: LogWriter) -> None:
+    log.append(*(message(number, store_timestamp=1_000_000 + 2_000 * number) for number in range(30)))
+    reader = stream(log.root)
+    reader.latestOffset({"offset": 0}, ReadMaxBytes(log.records[20].physical_offset - 1))
+    assert reader.reportLatestOffset() == {
+        "offset": log.end,
+        "storeTimestamp": 1_058_000,
+        "lagBytes": log.end - log.records[20].physical_offset + 1,
+        "lagMessages": 10,
+        "lagSeconds": 18,
+    }
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_start_by_time_or_at_the_end(log: LogWriter, live: bool) -> None:
+    log.append(*(message(number, store_timestamp=1_000 * number) for number in range(1, 31)))
+    places = [record.physical_offset for record in log.records]
+
+    def start(**options: object) -> int:
+        return stream(log.root, live=live, **options).initialOffset()["offset"]
+
+    assert start(startingTimestamp=0) == 0
+    assert [start(startingTimestamp=1_000 * at) for at in range(1, 31)] == places
+    assert start(startingTimestamp=15_001, timeSlack="1ms") == places[15]
+    assert start(startingTimestamp="1970-01-01T00:00:15.0009Z") == places[15]
+    assert start(startingTimestamp="1970-01-01T01:00:15+01:00") == places[14]
+    assert start(startingTimestamp=30_001) == start(startOffset="latest") == log.end
+
+
+def test_a_clock_that_went_back_loses_nothing_within_its_slack(log: LogWriter) -> None:
+    times = [1, 2, 9, 3, 4, 5, 6, 7, 8, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20]
+    log.append(*(message(at, store_timestamp=1_000 * time) for at, time in enumerate(times)))
+    reader = stream(log.root, startingTimestamp=9_000)
+    assert reader.initialOffset() == {"offset": log.records[2].physical_offset}
+
+
+def test_of_the_queues_that_are_named_what_is_asked_for(log: LogWriter) -> None:
+    for number in range(40):
+        log.append(Record(topic=b"ab"[number % 2 :][:1], queue_id=number % 4 // 2, queue_offset=number // 4))
+
+    def rows(**options: object) -> list[tuple[str, int, int]]:
+        one = source(log.root, partBytes=500, **options)
+        reader = one.reader(one.schema())
+        names_ = ("topic", "queueId", "queueOffset")
+        return [
+            row
+            for partition in reader.partitions()
+            for batch in reader.read(partition)
+            for row in zip(*(batch.column(name).to_pylist() for name in names_), strict=True)
+        ]
+
+    found = rows(
+        startQueueOffsets='{"a": {"0": 7, "1": 99}}', endQueueOffsets='{"b": {"1": 2}, "a": {"0": 9}}'
+    )
+    assert sorted(found) == [("a", 0, 7), ("a", 0, 8), ("b", 1, 0), ("b", 1, 1)]
+    where = '[["topic", "=", "b"]]'
+    assert rows(startQueueOffsets='{"a": {"0": 0}}', where=where) == []
+    assert rows(endQueueOffsets='{"a": {"0": 1}, "b": {"0": 1}}', where=where) == [("b", 0, 0)]
 
 
 def test_a_log_that_shrank_is_an_error(log: LogWriter) -> None:
