@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from reput.caches import CACHED
 from reput.config.settings import StoreSettings
+from reput.errors import StoreError
 from reput.format import commitlog, properties
 from reput.format.commitlog import (
     BODY_CRC,
@@ -250,6 +251,59 @@ def _collect(  # type: ignore[no-untyped-def]
         last_frame = frame
         last = position
         frame += frame_size
+
+
+@njit(cache=CACHED, nogil=True)
+def _collect_at(  # type: ignore[no-untyped-def]
+    data, base, places, first, topic_length_v2, in_entries, out, most_bytes
+):
+    """Put the records whose frames begin at ``places[first:]`` into ``out``; returns (how many, status)."""
+    for number in range(first, len(places)):
+        found = _collect(
+            data, base, places[number], places[number] + 1, topic_length_v2, in_entries, out, most_bytes
+        )
+        if found[3] < 0:
+            return number - first, found[0]
+    return len(places) - first, _END
+
+
+def blocks_at(
+    data: NDArray[np.uint8],
+    part: Part,
+    places: NDArray[np.int64],
+    settings: StoreSettings,
+    out: Frames,
+    most_bytes: int = BLOCK_BYTES,
+) -> Iterator[int]:
+    """The records whose frames begin at some positions of a segment, in ``out``, block by block.
+
+    Args:
+        data: the segment, uint8[segment_length].
+        part: of this segment.
+        places: int64[records], ascending.
+
+    Yields:
+        How many rows ``out`` has; they are filled again for the next block.
+
+    Raises:
+        StoreError: no whole record stands at one of them.
+    """
+    at = 0
+    while at < len(places):
+        out.counts.fill(0)
+        v2, entries = settings.dialect.topic_length_v2, settings.entries or None
+        count, status = _collect_at(data, part.base, places, at, v2, entries, out, most_bytes)
+        at += int(count)
+        if status not in (_END, _FULL):
+            raise StoreError(
+                "a unit leads to no whole record",
+                path=part.path,
+                offset=part.base + int(places[at]),
+                expected="a record, as it was when the queue was proven",
+                found=Status(int(status)).name.lower(),
+                next_step="Check the store: reput check says what is wrong",
+            )
+        yield int(out.counts[ROWS])
 
 
 @njit

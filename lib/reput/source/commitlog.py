@@ -67,6 +67,8 @@ if TYPE_CHECKING:
     from reput.log.end import LogEnd
     from reput.log.live import LiveLog
     from reput.log.record_walk import RecordWalk
+    from reput.source.proven import ProvenQueues
+    from reput.verify.proven import QueueUnits
 
 _LOG = logging.getLogger(__name__)
 _OFFSET = "offset"
@@ -180,10 +182,11 @@ class _Plan:
         self._log_end: LogEnd | None = None
         self._live: LiveLog | None = None
         self._records: RecordWalk | None = None
+        self._proven: ProvenQueues | None = None
 
     def __getstate__(self) -> dict[str, object]:
         # Tasks get the reader, too; what it remembers of the log's end is the planner's alone.
-        return {**self.__dict__, "_log_end": None, "_live": None, "_records": None}
+        return {**self.__dict__, "_log_end": None, "_live": None, "_records": None, "_proven": None}
 
     def start(self, log: CommitLog) -> int:
         """Where reading begins.
@@ -314,8 +317,20 @@ class _Plan:
             lead = dledger.HEADER_LENGTH if log.entries else 0
             parts = list(_clipped(parts, wanted.range_of("physicalOffset"), lead))
         if options.content == MESSAGES:
-            return list(_message_partitions(parts, str(log.segments[-1].path), reads or ReadStatistics()))
+            units = self._units(log, wanted or Wanted())
+            parts = [part for part in parts if units.get(part.path) != ()]
+            newest = str(log.segments[-1].path)
+            return list(_message_partitions(parts, newest, units, reads or ReadStatistics()))
         return [InputPartition(parts)] if parts else []
+
+    def _units(self, log: CommitLog, wanted: Wanted) -> dict[str, tuple[QueueUnits, ...] | None]:
+        """By segment, the units of all messages that are wanted; None where they aren't known."""
+        if self._options.proofs is None or "topic" not in wanted.texts:
+            return {}
+        from reput.source.proven import ProvenQueues
+
+        self._proven = self._proven or ProvenQueues.load(self._options.proofs, self._settings)
+        return {str(segment.path): self._proven.units(segment, wanted) for segment in log.segments}
 
     def discover(self) -> CommitLog:
         """The log as it is now."""
@@ -342,7 +357,13 @@ class _Plan:
             try:
                 with naming_host(partition.host), partition.expiring():
                     yield from messages.read(
-                        part, self._settings, self._names, wanted, reads, partition.witness
+                        part,
+                        self._settings,
+                        self._names,
+                        wanted,
+                        reads,
+                        partition.witness,
+                        units=partition.units,
                     )
             except SegmentGoneError:
                 if not follows or self._options.fails_on_loss:
@@ -377,15 +398,24 @@ class _MessagePartition(InputPartition):
         newest: path of the log's last segment, which doesn't expire.
         host: where the query is planned.
         witness: of the part; None where its segment has expired since the log was listed, or isn't a file.
+        units: those that lead to all messages of the segment that are wanted; None where it has to be walked.
     """
 
-    def __init__(self, part: Part, newest: str, host: str, seen: FileSeen | None) -> None:
+    def __init__(
+        self,
+        part: Part,
+        newest: str,
+        host: str,
+        seen: FileSeen | None,
+        units: tuple[QueueUnits, ...] | None,
+    ) -> None:
         super().__init__([part])
         self.part = part
         self.store = 0
         self.newest = newest
         self.host = host
         self.witness = seen
+        self.units = units
 
     @contextmanager
     def expiring(self) -> Iterator[None]:
@@ -539,7 +569,8 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
         log = self._plan.live.written(end[_OFFSET]) if self._options.live else None
         if log is None:
             log = self._plan.discover()
-        return self._plan.partitions(log, start[_OFFSET], end[_OFFSET], follows=True)
+        wanted = self._wanted if self._wanted.columns else None
+        return self._plan.partitions(log, start[_OFFSET], end[_OFFSET], wanted=wanted, follows=True)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """A partition's rows."""
@@ -707,7 +738,10 @@ class Rate:
 
 
 def _message_partitions(
-    parts: Sequence[Part], newest: str, reads: ReadStatistics
+    parts: Sequence[Part],
+    newest: str,
+    units: Mapping[str, tuple[QueueUnits, ...] | None],
+    reads: ReadStatistics,
 ) -> Iterator[_MessagePartition]:
     """One for each part of which something is written."""
     host = socket.gethostname()
@@ -723,7 +757,8 @@ def _message_partitions(
                 reads.files += 1
                 reads.passed += sum(one.read for one in seen if one is not None)
         yield from (
-            _MessagePartition(part, newest, host, one) for part, one in zip(of_segment, seen, strict=True)
+            _MessagePartition(part, newest, host, one, units.get(path))
+            for part, one in zip(of_segment, seen, strict=True)
         )
 
 

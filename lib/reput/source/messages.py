@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -20,13 +20,26 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.format import javastring
 from reput.log.segments import open_segment
-from reput.scan.frames import ENTRIES, Frames, FrameWalk, Runs, frames, gather, gather_in_order
+from reput.scan.frames import (
+    BYTES,
+    ENTRIES,
+    Frames,
+    FrameWalk,
+    Runs,
+    blocks_at,
+    frames,
+    gather,
+    gather_in_order,
+)
 from reput.scan.rules import Part
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
 from reput.source.filters import Range, Wanted
 from reput.source.read_statistics import ReadStatistics
 from reput.store.witness import FileSeen
+
+if TYPE_CHECKING:
+    from reput.verify.proven import QueueUnits
 
 #: Bytes of records in one batch; a larger record is a batch of its own.
 BATCH_BYTES = 8 << 20
@@ -41,6 +54,7 @@ def read(
     reads: ReadStatistics | None = None,
     seen: FileSeen | None = None,
     by_queue: tuple[int, int] | None = None,
+    units: tuple[QueueUnits, ...] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages that begin in ``part``, in log order.
 
@@ -52,6 +66,8 @@ def read(
         by_queue: so many messages, and bytes of their records, at most are a batch, in which they are in
             order of topic, queueId, queueOffset, and of the log, topic and hosts as dictionaries; None for
             small batches in log order.
+        units: those that lead to all wanted messages of the segment, and to others; None where the log has to
+            be walked.
 
     Raises:
         StoreError: the segment can't be read, or the planner has another one.
@@ -63,18 +79,21 @@ def read(
     if seen is not None:
         seen.check_mapped(data, part.base)
         reads.passed += seen.read
-    stop = part.end - part.base
-    walk = FrameWalk.over(part, data, settings, arriving=segment.arriving)
     schema = arrow_schema(names, {**STORE_COLUMN, **MESSAGE_COLUMNS})
     most_rows, most_bytes = by_queue or (BATCH_ROWS, BATCH_BYTES)
     out = frames(most_rows)
     store = settings.place
-    walk.advance(part.start - part.base)
-    at = min(walk.position, part.segment_length)
-    reads.passed += at
-    for rows in walk.blocks(stop, out, most_bytes):
-        reads.read += min(walk.position, part.segment_length) - at
-        at = min(walk.position, part.segment_length)
+    known = None
+    if units is not None:
+        from reput.source.proven import places
+
+        known = places(units, settings, wanted, part, reads)
+    if known is not None:
+        blocks = _at(known, data, part, settings, out, most_bytes, reads)
+    else:
+        walk = FrameWalk.over(part, data, settings, arriving=segment.arriving)
+        blocks = _walked(walk, part, out, most_bytes, reads)
+    for rows in blocks:
         block = _Block(data, part.base, out, rows, store, reads)
         kept = _kept(block, wanted)
         if kept is not None:
@@ -88,6 +107,32 @@ def read(
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
             else:
                 yield pa.RecordBatch.from_arrays(arrays, names=list(names))
+
+
+def _walked(
+    walk: FrameWalk, part: Part, out: Frames, most_bytes: int, reads: ReadStatistics
+) -> Iterator[int]:
+    walk.advance(part.start - part.base)
+    at = min(walk.position, part.segment_length)
+    reads.passed += at
+    for rows in walk.blocks(part.end - part.base, out, most_bytes):
+        reads.read += min(walk.position, part.segment_length) - at
+        at = min(walk.position, part.segment_length)
+        yield rows
+
+
+def _at(
+    known: NDArray[np.int64],
+    data: NDArray[np.uint8],
+    part: Part,
+    settings: StoreSettings,
+    out: Frames,
+    most_bytes: int,
+    reads: ReadStatistics,
+) -> Iterator[int]:
+    for rows in blocks_at(data, part, known, settings, out, most_bytes):
+        reads.read += int(out.counts[BYTES])
+        yield rows
 
 
 @dataclass(frozen=True, slots=True)

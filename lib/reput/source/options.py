@@ -45,6 +45,7 @@ NAMES = (
     "maxBytesPerSecond",
     "live",
     "stopFile",
+    "proofs",
 )
 #: Those of ``rocketmq-consumequeue`` alone.
 QUEUE_NAMES = ("blanks",)
@@ -145,6 +146,8 @@ class Options:
         live: a stream takes only what is settled of a log that a broker may be writing.
         stop_file: while there is such a file, a stream finds nothing new, so that it can be stopped between
             two batches; None: no such file.
+        proofs: a file of ``check --proofs``: where a topic's queues are proven, they and its messages alone
+            are read; None for none.
     """
 
     shared: Shared
@@ -161,6 +164,7 @@ class Options:
     max_bytes_per_second: int | None = None
     live: bool = False
     stop_file: Path | None = None
+    proofs: Path | None = None
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> Options:
@@ -213,7 +217,13 @@ class Options:
                 expected=f"storeColumn with content {MESSAGES}",
                 found=f"content {PARTS}",
             )
-        stop_file = values.get("stopfile")
+        stop_file, proofs = values.get("stopfile"), values.get("proofs")
+        if proofs and (len(shared.stores) > 1 or shared.stores[0].remote is not None):
+            raise SettingsError(
+                "proofs are of one store here",
+                expected="proofs with one path that is no URL",
+                found=", ".join(settings.place for settings in shared.stores),
+            )
         return cls(
             shared=shared,
             store_column=store_column,
@@ -229,6 +239,7 @@ class Options:
             max_bytes_per_second=_size(values, "maxBytesPerSecond"),
             live=live,
             stop_file=Path(stop_file) if stop_file else None,
+            proofs=Path(proofs) if proofs else None,
         )
 
 

@@ -45,6 +45,8 @@ from reput.verify.proven import (
     Proofs,
     QueueProof,
     SegmentProof,
+    identity_of,
+    identity_of_segment,
     known_file,
 )
 from reput.verify.queue_reader import QueueReader
@@ -128,17 +130,17 @@ class Remembering:
             self._is_believed = False
         self.segments = len(plan.log.segments)
         for segment in plan.log.segments:
-            self._identities[str(segment.path)] = _of_segment(segment)
+            self._identities[str(segment.path)] = identity_of_segment(segment)
         root, size = plan.settings.root, plan.settings.consume_queue_file_size
         for entry in entries_in(root / names.INDEX):
-            self._identities[entry.path] = _of_file(entry.path)
+            self._identities[entry.path] = identity_of(entry.path)
         for topic, queue_id in queues_on_disk(root / names.CONSUME_QUEUE, plan.selection):
             for entry in entries_in(names.queue_directory(root, topic, queue_id)):
                 base = names.parse_offset_name(entry.name)
                 if base is not None and base % size == 0:
                     key = (topic, queue_id, base)
                     path = self._paths[key] = Path(entry.path)
-                    self._queue_files[key] = self._identities[str(path)] = _of_file(path)
+                    self._queue_files[key] = self._identities[str(path)] = identity_of(path)
                     self._bases.setdefault((topic, queue_id), []).append(base)
 
     def blocks_of(self, info: IndexInfo) -> Blocks | None:
@@ -605,7 +607,7 @@ class Remembering:
             store = remote_store(path)
             return was if store is not None and elsewhere.is_settled(store.listed_at) else None
         is_racy = max(int(one) for one in was[1:3]) > self._started - RACY_NS
-        return was if was == _of_file(path) and not is_racy else None
+        return was if was == identity_of(path) and not is_racy else None
 
 
 def _unbound(plan: Plan) -> str | None:
@@ -620,30 +622,6 @@ def _elsewhere(path: str) -> RemoteFile | None:
     store = remote_store(path)
     listed = listed_file(path)
     return listed if listed is not None or store is None else store.file_at(path)
-
-
-def _of_file(path: str | Path) -> Identity:
-    """Size, times of change of bytes and of inode in ns, and inode; None without a file.
-
-    Of one elsewhere its size and its pin.
-    """
-    listed = listed_file(path)
-    if listed is not None:
-        return listed.size, listed.pin
-    try:
-        facts = Path(path).stat()
-    except OSError:
-        return None
-    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
-
-
-def _of_segment(segment: Segment) -> Identity:
-    """Of a file here as for any; of one elsewhere its size and its pin."""
-    store = remote_store(segment.path)
-    if store is None:
-        return _of_file(segment.path)
-    file = store.file_at(segment.path)
-    return file.size, file.pin
 
 
 def _is_of(one: Difference, proof: SegmentProof) -> bool:

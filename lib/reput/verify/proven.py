@@ -17,10 +17,10 @@ import base64
 import gzip
 import json
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,7 +30,9 @@ from reput.errors import SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
-from reput.remote.left_out import KnownFile
+from reput.log.segments import Segment
+from reput.remote import remote_store
+from reput.remote.left_out import KnownFile, listed_file
 from reput.verify.outside import Seen
 from reput.verify.report import Difference
 from reput.verify.sums import Sum
@@ -61,6 +63,22 @@ class QueueProof:
     end: int
     sum: int
     ranges: list[UnitRange] = field(default_factory=list)
+
+
+class QueueUnits(NamedTuple):
+    """Units of a queue that are its messages in one segment, each of them.
+
+    Attributes:
+        topic, queue_id: of the queue.
+        first, next: queueOffsets of the first, and after the last.
+        sum: by :func:`reput.verify.sums.unit_sum`.
+    """
+
+    topic: str
+    queue_id: int
+    first: int
+    next: int
+    sum: int
 
 
 @dataclass(slots=True)
@@ -95,6 +113,19 @@ class SegmentProof:
     def end(self) -> int:
         """Physical offset after it."""
         return self.base + self.length
+
+    def units_of(self, topics: Set[str]) -> list[QueueUnits] | None:
+        """The units of some topics; None where these aren't all messages of the topics in the segment.
+
+        Only for stores whose messages have units in their own queues alone: then each message has one, or
+        some, such as prepared ones, have none.
+        """
+        if self.messages != sum(one.next - one.first for one in self.queues.values()):
+            return None
+        found = {queue: one for queue, one in self.queues.items() if queue[0] in topics}
+        if any(one.ranges for one in found.values()):
+            return None
+        return [QueueUnits(*queue, one.first, one.next, one.sum) for queue, one in found.items()]
 
 
 @dataclass(slots=True)
@@ -275,6 +306,30 @@ def known_file(identity: Identity) -> KnownFile | None:
         case (int(size), str(pin)):
             return KnownFile(size, pin, size)
     return None
+
+
+def identity_of(path: str | Path) -> Identity:
+    """Size, times of change of bytes and of inode in ns, and inode; None without a file.
+
+    Of one elsewhere its size and its pin.
+    """
+    listed = listed_file(path)
+    if listed is not None:
+        return listed.size, listed.pin
+    try:
+        facts = Path(path).stat()
+    except OSError:
+        return None
+    return facts.st_size, facts.st_mtime_ns, facts.st_ctime_ns, facts.st_ino
+
+
+def identity_of_segment(segment: Segment) -> Identity:
+    """Of a file here as for any; of one elsewhere its size and its pin."""
+    store = remote_store(segment.path)
+    if store is None:
+        return identity_of(segment.path)
+    file = store.file_at(segment.path)
+    return file.size, file.pin
 
 
 def _segment_out(one: SegmentProof, number: Mapping[_Queue, int]) -> dict[str, object]:

@@ -24,6 +24,9 @@ class SeriesReader:
         file_size: bytes of a file.
         directory: of a queue below the root: a function of :mod:`reput.format.names`.
         most_open: bound of open descriptors.
+
+    Attributes:
+        opened: how many files were opened.
     """
 
     def __init__(
@@ -35,6 +38,7 @@ class SeriesReader:
         self._most_open = most_open
         self._may_lack = may_lack(root)
         self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()
+        self.opened = 0
 
     def __enter__(self) -> Self:
         return self
@@ -56,6 +60,7 @@ class SeriesReader:
         try:
             path = self.path(topic, queue_id, base)
             fd = open_file(path)
+            self.opened += 1
         except OSError as error:
             if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
                 raise

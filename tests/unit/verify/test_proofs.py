@@ -210,10 +210,10 @@ def test_a_bit_that_no_time_tells_is_found_by_its_digest(
 ) -> None:
     _, left = night(store, None)
     path = segments(store)[1]
-    real = proofs._of_file
+    real = proofs.identity_of
     before = {str(one): real(one) for one in segments(store)}
     flip(path, path.stat().st_size // 2)
-    monkeypatch.setattr(proofs, "_of_file", lambda one: before.get(str(one)) or real(one))
+    monkeypatch.setattr(proofs, "identity_of", lambda one: before.get(str(one)) or real(one))
     believed, _ = night(store, left)
     assert not believed.findings
     assert "by size, inode and times" in remembered(believed).text
@@ -482,9 +482,9 @@ def test_a_page_that_a_broker_has_mapped_changes_without_the_times_of_its_file(
         times = path.stat()
         page[12] ^= 1
         os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
-        real = proofs._of_file
+        real = proofs.identity_of
         before = (times.st_size, times.st_mtime_ns, times.st_ctime_ns, times.st_ino)
-        monkeypatch.setattr(proofs, "_of_file", lambda one: before if str(one) == str(path) else real(one))
+        monkeypatch.setattr(proofs, "identity_of", lambda one: before if str(one) == str(path) else real(one))
         third, _ = night(store, left)
     assert third.findings
     assert facts(third) == facts(whole(store))
