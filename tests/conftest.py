@@ -109,6 +109,7 @@ LONG_FILES = (
     "spark/test_several_hosts.py",
     "compat/test_rebuilt_store.py",
     "spark/test_notebooks.py",
+    "spark/test_connect.py",
     "compat/test_ext_and_batch_recovery.py",
     "compat/test_bench.py",
     "unit/output/test_rollback.py",

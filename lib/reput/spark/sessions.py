@@ -127,8 +127,7 @@ def session(
 
     Args:
         application: shown in Spark's lists.
-        master: None leaves it to SPARK_REMOTE, spark-submit or PYSPARK_SUBMIT_ARGS, and to ``local[*]`` without
-            them.
+        master: None leaves it to SPARK_REMOTE, spark-submit or PYSPARK_SUBMIT_ARGS, else ``local[*]``.
         settings: more Spark settings; they override others.
         delta: with Delta Lake, for ledger and messages as tables. Its jars come from Maven Central, the first
             time.
