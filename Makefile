@@ -41,7 +41,8 @@ demo: install ## rebuild a small store that comes with reput, and show what came
 	$(VENV)/bin/reput demo $(ARGS)
 
 .PHONY: test
-test: $(VENV)/dev browser ## run all tests
+test: $(VENV)/dev browser ## run all tests, and a few with the oldest Spark
+	$(if $(ARGS),,$(VENV)/bin/python -m tests.stacks oldest)
 	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40 $(ARGS)
 
 .PHONY: quick
@@ -137,7 +138,7 @@ lock: $(VENV)/dev ## write requirements/ anew from pyproject.toml (UPGRADE=1: to
 
 .PHONY: clean
 clean: ## remove .venv and all that the other targets made
-	rm -rf $(VENV) $(VENV)-light build dist lib/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) $(VENV)-light $(VENV)-stacks build dist lib/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
 	find bench jobs lib tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What isn't a Python package and can't be locked. Asked each time: it takes a tenth of a second.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import threading
 import time
@@ -41,14 +42,21 @@ settings.load_profile("repeat")
 def pytest_configure(config: pytest.Config) -> None:
     """Let the JVMs of all tests start with an archive of Java's classes, which the first run makes.
 
-    It lies in pytest's own cache: the user's isn't touched, and no test depends on what is there.
+    It lies in pytest's own cache: the user's isn't touched, and no test depends on what is there. Where the
+    user has this very one, as ``make install`` has made it, a copy takes no time.
     """
     if quick.QUICK or hasattr(config, "workerinput") or class_archive.VARIABLE in os.environ:
         return
     place = config.rootpath / ".pytest_cache" / "java"
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    users = class_archive.find()
+    made = None if users is None else users.path()
     os.environ[class_archive.VARIABLE] = str(place)
     found = class_archive.find()
+    if users is not None and made is not None and found is not None and found.path() is None:
+        for path in (made, users.stem.with_suffix(".json")):
+            if path.exists():
+                shutil.copy2(path, place)
     # Of a few tests the first run would take longer by this.
     if getattr(config.option, "numprocesses", None) and found is not None and found.path() is None:
         with suppress(SparkError):  # then they start without
@@ -109,6 +117,7 @@ LONG_FILES = (
     "spark/test_several_hosts.py",
     "compat/test_rebuilt_store.py",
     "spark/test_notebooks.py",
+    "spark/test_connect.py",
     "compat/test_ext_and_batch_recovery.py",
     "compat/test_bench.py",
     "unit/output/test_rollback.py",

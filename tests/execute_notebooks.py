@@ -67,7 +67,8 @@ class Kernel:
             resources={"metadata": {"path": str(directory)}},
         )
         with client.setup_kernel(cleanup_kc=False):
-            client.kc.execute_interactive("%reset -f", silent=True, timeout=_SECONDS)
+            # It takes what Python itself gives to a module, too; Spark Connect asks for that.
+            client.kc.execute_interactive("%reset -f\n__spec__ = None", silent=True, timeout=_SECONDS)
             try:
                 for at, cell in enumerate(notebook.cells):
                     client.execute_cell(cell, at, execution_count=client.code_cells_executed + 1)

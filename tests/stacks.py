@@ -4,7 +4,8 @@ Each gets a virtual environment below ``.venv-stacks`` from its own lock file; t
 run there: the demo, rebuilds, checks, a tail that is killed, the catalog, the sources by name, SQL and
 spark-submit.
 docs/stacks.md gets the table with ``--write``; what wasn't run keeps its cell, and a Python that isn't
-installed is said there.
+installed is said there. ``python -m tests.stacks oldest``, which ``make test`` runs, tries the oldest Spark
+with this very Python, and of the tests those that prove most.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -36,6 +38,18 @@ RUNS = {
     "sources": ("tests/spark/test_source.py",),
     "SQL": ("tests/spark/test_source_sql.py", "tests/spark/test_ledger_in_spark.py"),
     "spark-submit": ("tests/spark/test_cluster.py",),
+}
+#: What of these ``make test`` runs with the oldest Spark, in a minute.
+OLDEST = {
+    **{name: RUNS[name] for name in ("demo", "sources")},
+    "rebuild": tuple(
+        f"tests/spark/test_golden.py::test_every_byte_is_that_of_the_java_store[5.5.0-{one}-spark]"
+        for one in ("mixed", "batch-queue")
+    ),
+    "tail, killed": ("tests/spark/test_tail.py::test_a_killed_one_is_gone_on_with",),
+    "SQL": tuple(
+        f"tests/spark/test_source_sql.py::test_{one}" for one in ("tables_by_name", "the_page_runs")
+    ),
 }
 _TIMEOUT = 3600.0
 _SUM = re.compile(r"(\d+) (passed|failed|error|errors|skipped)\b")
@@ -63,6 +77,7 @@ class Stack:
 
 
 STACKS = (Stack("4.0", "3.10"), Stack("4.1", "3.12"))
+_OURS = f"{sys.version_info[0]}.{sys.version_info[1]}"
 
 
 def environment(stack: Stack) -> Path | None:
@@ -72,14 +87,14 @@ def environment(stack: Stack) -> Path | None:
     lock = stack.lock.read_text(encoding="utf-8")
     if done.is_file() and done.read_text(encoding="utf-8") == lock:
         return place / "bin" / "python"
-    python = found(stack.python)
+    python = sys.executable if stack.python == _OURS else found(stack.python)
     if python is None:
         return None
     shutil.rmtree(place, ignore_errors=True)
     subprocess.run([python, "-m", "venv", place], check=True)
     pip = [place / "bin" / "python", "-m", "pip", "--disable-pip-version-check", "install", "--quiet"]
     subprocess.run([*pip, "--require-hashes", "-r", ROOT / "requirements" / "build.txt"], check=True)
-    more = ("--require-hashes", "--no-build-isolation", "--use-pep517", "-r", stack.lock)
+    more = ("--no-compile", "--require-hashes", "--no-build-isolation", "--use-pep517", "-r", stack.lock)
     subprocess.run([*pip, *more], check=True)
     done.write_text(lock, encoding="utf-8")
     return place / "bin" / "python"
@@ -101,6 +116,19 @@ def outcome(python: Path, tests: Sequence[str]) -> str:
     return f"{passed} passed"
 
 
+def oldest() -> int:
+    """Run what proves most with the oldest Spark and this Python; returns 1 if anything failed."""
+    began = time.monotonic()
+    stack = Stack(STACKS[0].spark, _OURS)
+    python = environment(stack)
+    assert python is not None
+    made = time.monotonic()
+    said = outcome(python, [test for tests in OLDEST.values() for test in tests])
+    spent = f"{made - began:.0f} s for its environment, {time.monotonic() - made:.0f} s for the tests"
+    print(f"Spark {stack.spark}, Python {stack.python}: {said} ({', '.join(OLDEST)}; {spent})")
+    return int(" of " in said)
+
+
 def _cells(line: str) -> list[str]:
     """Those of a table's line."""
     return [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("| ") else []
@@ -109,10 +137,12 @@ def _cells(line: str) -> list[str]:
 def main(words: Sequence[str] | None = None) -> int:
     """Run; returns 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.stacks", description=__doc__)
-    parser.add_argument("stacks", nargs="*", help="4.0 or 4.1 alone (default: both)")
+    parser.add_argument("stacks", nargs="*", help="4.0 or 4.1 alone (default: both), or oldest")
     parser.add_argument("--only", choices=RUNS, action="append", help="this alone")
     parser.add_argument("--write", action="store_true", help="write the table into docs/stacks.md")
     options = parser.parse_args(words)
+    if options.stacks == ["oldest"]:
+        return oldest()
     lines = between(PAGE, _BEGIN, _END).splitlines()
     known = {tuple(row[:2]): row for row in map(_cells, lines) if len(row) > 2}
     rows = []

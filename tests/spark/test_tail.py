@@ -29,6 +29,7 @@ from reput.store.lock import output_holder
 from reput.stream.progress import NAME
 from tests.live import Live, live_store
 from tests.rebuilds import broker_conf, golden
+from tests.torture.tailing import Tailing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -129,6 +130,25 @@ def test_the_log_is_followed_to_the_stores_own_bytes(live: Live, spark: SparkSes
     assert running.summary.exit_code == 0
     assert running.summary.followed
     assert not (running.out / names.REPUT / names.SCRATCH).exists()
+    assert_equal(live, running.out)
+
+
+def test_a_killed_one_is_gone_on_with(live: Live, spark: SparkSession, tmp_path: Path) -> None:
+    options, log = live.options, tmp_path / "tail.log"
+    assert options.out is not None
+    assert options.broker_conf is not None
+    words = ["tail", options.store, "--out", options.out, "--broker-conf", options.broker_conf]
+    live.grow(live.share(0.3))
+    with Tailing([*words, "--rocketmq-version", live.whole.version], options.out, log) as doomed:
+        seen = Running(options.out, threading.Event())
+        seen.reach(live.share(0.3))
+        length = seen.journal.stat().st_size
+        live.grow(live.share(0.7))
+        seen.wait(lambda: seen.journal.stat().st_size > length)
+        assert doomed.kill() > 1, doomed.said()
+    live.finish()
+    with tailing(options, spark) as running:
+        running.wait(lambda: running.state.messages == len(live.starts))
     assert_equal(live, running.out)
 
 

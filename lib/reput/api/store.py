@@ -106,7 +106,7 @@ class Store:
             queues=tuple(queues),
             index=index,
         )
-        return check(options, None if spark is None else lambda: spark, quick=quick)
+        return check(options, None if spark is None else _starter(spark), quick=quick)
 
     def queues(self) -> list[QueueFacts]:
         """Every queue that has files, by topic and queue id: its min and max offset, files, last time.
@@ -331,11 +331,15 @@ def mend(
         options,
         None if replica is None else Path(replica),
         apply=apply,
-        start_spark=None if spark is None else lambda: spark,
+        start_spark=None if spark is None else _starter(spark),
     )
 
 
 def _starter(spark: SparkSession | None) -> Callable[[], SparkSession]:
+    from reput.spark.java import refuse_connect
+
+    refuse_connect()
+
     def start() -> SparkSession:
         from reput.spark import session
 

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from reput.cli.output import ProgressDisplay
 from reput.spark import ahead
-from reput.spark.java import check_spark, is_submitted
+from reput.spark.java import check_spark, is_submitted, refuse_connect
 from reput.spark.sessions import session
 
 if TYPE_CHECKING:
@@ -86,6 +86,7 @@ def start_spark(application: str, master: str | None, display: ProgressDisplay |
     Raises:
         ReputError: Spark can't run here.
     """
+    refuse_connect()
     if display is not None:
         display.say("starting Spark")
     with as_before():

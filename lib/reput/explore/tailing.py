@@ -28,7 +28,10 @@ if TYPE_CHECKING:
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.1
 _MOST_OUTPUT = 2000
-_SUBMITTED = {"PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"}
+_OURS = {
+    *("PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET", "SPARK_ENV_LOADED"),
+    *("SPARK_REMOTE", "SPARK_LOCAL_REMOTE", "SPARK_CONNECT_MODE_ENABLED"),
+}
 _STAGE = "reput_stage_duration_seconds"
 
 
@@ -48,8 +51,8 @@ class Tail:
         words += [] if store.version is None else ["--rocketmq-version", store.version]
         library = str(Path(reput.__file__).parents[1])
         path = os.pathsep.join(filter(None, [library, os.environ.get("PYTHONPATH")]))
-        # The tail starts a JVM of its own, also where spark-submit started the notebook's.
-        environment = {key: value for key, value in os.environ.items() if key not in _SUBMITTED}
+        # The tail starts a JVM of its own, whatever the notebook's session is.
+        environment = {key: value for key, value in os.environ.items() if key not in _OURS}
         with self._said.open("wb") as said:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "reput.cli", *map(str, words)],

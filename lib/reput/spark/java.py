@@ -29,6 +29,27 @@ def is_submitted() -> bool:
     return "SPARK_ENV_LOADED" in os.environ or "PYSPARK_GATEWAY_PORT" in os.environ
 
 
+def is_connect() -> bool:
+    """Whether a session is Spark Connect's: the environment asks for that, or PySpark has made one here."""
+    return "SPARK_REMOTE" in os.environ or "SPARK_CONNECT_MODE_ENABLED" in os.environ
+
+
+def refuse_connect() -> None:
+    """Refuse Spark Connect where tasks are placed and stopped, and a batch's state is this process's.
+
+    Raises:
+        SparkError: sessions are Spark Connect's.
+    """
+    if is_connect():
+        remote = os.environ.get("SPARK_REMOTE")
+        raise SparkError(
+            "over Spark Connect only sources, SQL and notebooks work",
+            expected="a session of Spark's own",
+            found="one of Spark Connect" if remote is None else f"SPARK_REMOTE={remote}",
+            next_step="Unset SPARK_REMOTE, in a process without Spark Connect",
+        )
+
+
 def is_installed() -> bool:
     """Whether Spark came with reput: ``reput[spark]``."""
     try:
@@ -46,6 +67,7 @@ def check_spark(*, own: bool = False) -> None:
     Raises:
         SparkError: it isn't.
     """
+    refuse_connect()
     if is_submitted():
         return
     if not is_installed():

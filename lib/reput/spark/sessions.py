@@ -10,6 +10,7 @@ import shutil
 import signal
 import tempfile
 import threading
+import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
@@ -20,9 +21,10 @@ from typing import IO, TYPE_CHECKING
 
 from reput.caches import can_write, own_directory, settle
 from reput.errors import SettingsError, SparkError
+from reput.next_command import install_step
 from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
-from reput.spark.java import check_jars, is_submitted
+from reput.spark.java import check_jars, is_connect, is_submitted, refuse_connect
 from reput.store.system_errors import shortage_in
 from reput.unforeseen import REPORT, TRACEBACK, UNFORESEEN, raised_elsewhere
 
@@ -91,6 +93,8 @@ _DELTA_ARTIFACTS = (
     "delta-kernel-defaults",
     "delta-kernel-unitycatalog",
 )
+#: Over Spark Connect an error's text would end in the server's stack trace.
+_CONNECT = {} if os.environ.get(TRACEBACK) else {"spark.sql.connect.serverStacktrace.enabled": "false"}
 _MASTER = re.compile(r"--master[= ]\s*[\"']?([^\s\"']+)")
 #: What Spark puts around an error's own text.
 _AROUND = re.compile(
@@ -123,7 +127,7 @@ def session(
 
     Args:
         application: shown in Spark's lists.
-        master: None leaves it to spark-submit or PYSPARK_SUBMIT_ARGS, and to ``local[*]`` without them.
+        master: None leaves it to SPARK_REMOTE, spark-submit or PYSPARK_SUBMIT_ARGS, else ``local[*]``.
         settings: more Spark settings; they override others.
         delta: with Delta Lake, for ledger and messages as tables. Its jars come from Maven Central, the first
             time.
@@ -132,15 +136,22 @@ def session(
         SparkError: there is no Java or no Spark, or the session doesn't start, or has no Delta.
         SettingsError: Spark has a setting with which reput can't run.
     """
-    if _starts_jvm():
-        check_jars()
+    remote = os.environ.get("SPARK_REMOTE", "") if master is None and is_connect() else None
+    if remote is None:
+        refuse_connect()
+        if _starts_jvm():
+            check_jars()
+    elif (running := _connected()) is not None:
+        _check_version(running.version)
+        return running
     settle()  # before the JVM is started, so that workers have the kernels where this process has them
     elsewhere = is_submitted() or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
-    chosen = master or (None if elsewhere else "local[*]")
+    chosen = remote or master or (None if elsewhere else "local[*]")
     is_local = chosen is not None and chosen.startswith("local")
     if not is_local or delta or settings:
         ahead.drop()
-    choose_python(is_local=is_local, starts_jvm=_starts_jvm())
+    starts_jvm = is_local if remote is not None else _starts_jvm()
+    choose_python(is_local=is_local, starts_jvm=starts_jvm)
     # What the operator gave to spark-submit counts; a builder's settings would silently override it.
     given = _submitted_settings()
     wanted = {
@@ -149,7 +160,8 @@ def session(
     wanted |= _REQUIRED
     sockets: str | None = None
     if chosen is not None:
-        wanted |= {"spark.master": chosen, "spark.driver.extraJavaOptions": LOG4J}
+        wanted |= {"spark.driver.extraJavaOptions": LOG4J}
+        wanted |= {"spark.master": chosen} if remote is None else _CONNECT
         if chosen.startswith("local"):
             wanted |= _LOCAL_SETTINGS
             wanted["spark.driver.extraJavaOptions"] = driver_options()
@@ -158,7 +170,7 @@ def session(
                 wanted |= _IN_COMMANDS
                 wanted["spark.driver.extraJavaOptions"] = begun.options
                 wanted[_SOCKETS] = str(begun.directory)
-            elif _starts_jvm():
+            elif starts_jvm:
                 wanted["spark.driver.extraJavaOptions"] += f" {class_archive.java_options()}"
                 wanted[_SOCKETS] = sockets = _socket_directory()
             # Executors are this process's children: they find the package where this process did.
@@ -166,11 +178,11 @@ def session(
     if delta:
         wanted |= {key: value for key, value in _delta(given).items() if key not in given}
     wanted |= {"spark.app.name": application, **(settings or {})}
-    spark = _start(wanted, sockets)
+    spark = _start(wanted, sockets) if remote is None else _connect(wanted)
     _check_version(spark.version)
     if delta:
         _check_delta(spark)
-    if is_submitted():
+    if is_submitted() and remote is None:
         spark.sparkContext.setLogLevel("ERROR")
     limit = spark.conf.get("spark.executor.pyspark.memory", None)
     if limit is not None:
@@ -406,6 +418,37 @@ def _start(settings: dict[str, str], sockets: str | None) -> SparkSession:
         raise _start_error(error, output.text()) from error
     output.pass_on()
     return session
+
+
+def _connected() -> SparkSession | None:
+    """The session of Spark Connect that PySpark has made in this process."""
+    from pyspark.sql import SparkSession
+    from pyspark.sql.utils import is_remote
+
+    return SparkSession.getActiveSession() if is_remote() else None
+
+
+def _connect(settings: dict[str, str]) -> SparkSession:
+    """A session at SPARK_REMOTE. A server that runs keeps its own settings, but for SQL's of a session."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder
+    for key, value in settings.items():
+        builder = builder.config(key, value)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # of each that the server keeps
+            return builder.getOrCreate()
+    except ImportError as error:
+        raise SparkError(
+            "Spark Connect can't be used here",
+            expected="grpcio and what else PySpark needs for it",
+            found=str(error).splitlines()[0],
+            next_step=install_step("spark,connect"),
+        ) from None
+    except (PySparkException, OSError) as error:
+        raise spark_error(error) from error
 
 
 def _start_error(error: BaseException, said: str) -> SparkError:
