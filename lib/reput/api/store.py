@@ -14,6 +14,7 @@ from reput.config.stand_in import here
 from reput.errors import SettingsError, StoreError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
     from reput.diagnosis.check import Diagnosis
@@ -134,6 +135,31 @@ class Store:
         from reput.report.topics import topic_list
 
         return topic_list(self.settings, topic)
+
+    def arrow(
+        self,
+        columns: Iterable[str] | None = None,
+        where: Iterable[Sequence[Any]] = (),
+        *,
+        source: str = "rocketmq-commitlog",
+        **options: object,
+    ) -> pa.RecordBatchReader:
+        """Messages, units of queues or entries of the index as Arrow batches: for pandas, Polars or DuckDB.
+
+        Args:
+            columns: their names, in the order wanted; None for all.
+            where: conditions that must all hold, e.g. ``("topic", "=", "Orders")``.
+            source: ``rocketmq-commitlog``, ``rocketmq-consumequeue`` or ``rocketmq-index``.
+            options: of the source, as docs/source.md and docs/sql.md list them.
+
+        Raises:
+            ReputError: the store can't be read, later also from the reader; or what was given can't be used.
+        """
+        from reput.source import read_arrow
+
+        own = {"brokerConf": self.broker_conf, "rocketmqVersion": self.rocketmq_version}
+        given = {name: value for name, value in own.items() if value is not None}
+        return read_arrow(self.path, columns, where, source=source, **{**given, **options})
 
     def messages(
         self,

@@ -1,4 +1,4 @@
-"""Stores as Spark's tables, by name: commit logs, consume queues, index files. See docs/source.md."""
+"""Stores as tables, by name: commit logs, consume queues, index files. See docs/source.md."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from reput.lazily import lazily
 if TYPE_CHECKING:
     from reput.source.commitlog import NAME, CommitLogDataSource
     from reput.source.derived import INDEX, QUEUES, ConsumeQueueDataSource, IndexDataSource
-    from reput.source.tables import read, register
+    from reput.source.tables import read, read_arrow, register
 
 __all__ = [
     "INDEX",
@@ -19,6 +19,7 @@ __all__ = [
     "ConsumeQueueDataSource",
     "IndexDataSource",
     "read",
+    "read_arrow",
     "register",
 ]
 
@@ -33,6 +34,7 @@ __getattr__ = lazily(
         "ConsumeQueueDataSource": "derived",
         "IndexDataSource": "derived",
         "read": "tables",
+        "read_arrow": "tables",
         "register": "tables",
     },
 )

@@ -2,26 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING
-
-from pyspark.sql.types import (
-    BinaryType,
-    BooleanType,
-    DataType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-    TimestampType,
-)
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, cast
 
 from reput.errors import SettingsError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from pyspark.sql.types import StructType
 
 #: One row for each part of the log: the first fields of :class:`reput.scan.rules.Part`, then
 #: those of :class:`reput.source.commitlog.Counted`.
@@ -118,29 +106,52 @@ INDEX_FILTERS: Mapping[str, str] = {
     name: INDEX_COLUMNS[name] for name in ("store", "file", "keyHash", "physicalOffset", "storeTimestamp")
 }
 
-_SPARK_TYPES: Mapping[str, DataType] = {
-    "string": StringType(),
-    "int": IntegerType(),
-    "bigint": LongType(),
-    "boolean": BooleanType(),
-    "binary": BinaryType(),
-    "timestamp": TimestampType(),
-    "map<string,string>": MapType(StringType(), StringType()),
-}
-
 
 def spark_schema(columns: Mapping[str, str]) -> StructType:
     """The columns as Spark's schema."""
-    return StructType([StructField(name, _SPARK_TYPES[kind]) for name, kind in columns.items()])
+    from pyspark.sql import types as spark
+
+    of: Mapping[str, spark.DataType] = {
+        "string": spark.StringType(),
+        "int": spark.IntegerType(),
+        "bigint": spark.LongType(),
+        "boolean": spark.BooleanType(),
+        "binary": spark.BinaryType(),
+        "timestamp": spark.TimestampType(),
+        "map<string,string>": spark.MapType(spark.StringType(), spark.StringType()),
+    }
+    return spark.StructType([spark.StructField(name, of[kind]) for name, kind in columns.items()])
 
 
-def chosen(schema: StructType, columns: Mapping[str, str]) -> tuple[str, ...]:
+def among(names: Iterable[str], columns: Mapping[str, str]) -> tuple[str, ...]:
+    """The names.
+
+    Raises:
+        SettingsError: one isn't of ``columns``.
+    """
+    found = tuple(names)
+    if unknown := [name for name in found if name not in columns]:
+        raise SettingsError(
+            "the source has no such column",
+            expected=f"one of {', '.join(columns)}",
+            found=", ".join(unknown),
+        )
+    return found
+
+
+def chosen(schema: StructType | Iterable[str], columns: Mapping[str, str]) -> tuple[str, ...]:
     """The names of the columns that ``schema`` asks for: some of ``columns``, in any order.
+
+    Args:
+        schema: as Spark has it, or their names.
 
     Raises:
         SettingsError: there is no such column, or it has another type.
     """
-    for field in schema.fields:
+    fields = getattr(schema, "fields", None)
+    if fields is None:
+        return among(cast("Iterable[str]", schema), columns)
+    for field in fields:
         kind = columns.get(field.name)
         found = f"{field.name} {field.dataType.simpleString()}"
         if kind is None:
@@ -153,7 +164,7 @@ def chosen(schema: StructType, columns: Mapping[str, str]) -> tuple[str, ...]:
                 expected=f"{field.name} {kind}, nullable",
                 found=found if field.nullable else f"{found} not null",
             )
-    return tuple(schema.fieldNames())
+    return tuple(field.name for field in fields)
 
 
 def arrow_schema(names: tuple[str, ...], columns: Mapping[str, str]) -> pa.Schema:

@@ -10,21 +10,12 @@ import logging
 import socket
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import astuple, replace
 from itertools import groupby, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
-
-from pyspark.errors import PySparkNotImplementedError
-from pyspark.sql.datasource import (
-    DataSource,
-    DataSourceReader,
-    DataSourceStreamReader,
-    InputPartition,
-    SimpleDataSourceStreamReader,
-)
 
 from reput.errors import LogWentBackError, SegmentGoneError, SettingsError, StoreError
 from reput.format import dledger
@@ -51,10 +42,15 @@ from reput.source.read_statistics import ReadStatistics, reported
 from reput.spark import worker_daemon
 from reput.spark.stack import (
     LIMITS_READS,
+    DataSource,
+    DataSourceStreamReader,
+    InputPartition,
+    PySparkNotImplementedError,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
     ReadMaxRows,
+    SimpleDataSourceStreamReader,
     SupportsTriggerAvailableNow,
 )
 from reput.store.witness import FileSeen, missing, naming_host, witnesses
@@ -114,12 +110,17 @@ class CommitLogDataSource(DataSource):
         """The name for ``spark.read.format``."""
         return NAME
 
-    def schema(self) -> StructType:
-        """All columns of the chosen content, and ``store`` where ``storeColumn`` asks for it."""
-        return spark_schema({**(STORE_COLUMN if self._options.store_column else {}), **self._columns})
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """All columns of the content, and ``store`` where ``storeColumn`` asks for it, with their types."""
+        return {**(STORE_COLUMN if self._options.store_column else {}), **self._columns}
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader; ``schema`` may name some of the columns."""
+    def schema(self) -> StructType:
+        """These, as Spark has them."""
+        return spark_schema(self.columns)
+
+    def reader(self, schema: StructType | Iterable[str]) -> FilteredReader:
+        """The batch reader; ``schema`` may name some of the columns, and be these names alone."""
         return _BatchReader(self._options, self._chosen(schema), self._filters, self._where)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:  # noqa: N802 - Spark's name
@@ -150,7 +151,7 @@ class CommitLogDataSource(DataSource):
         """The stream reader for parts; ``schema`` may name some of the columns."""
         return PartsReader(CommitLogStreamReader(self._options, self._chosen(schema), self._where))
 
-    def _chosen(self, schema: StructType) -> tuple[str, ...]:
+    def _chosen(self, schema: StructType | Iterable[str]) -> tuple[str, ...]:
         # A part's path tells its store.
         store = STORE_COLUMN if self._options.content == MESSAGES else {}
         return chosen(schema, {**self._columns, **store})

@@ -7,10 +7,8 @@ neither numba nor pandas; nor does reading.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
-
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from reput.source import where
 from reput.source.columns import (
@@ -26,6 +24,7 @@ from reput.source.options import QueueOptions, Shared
 from reput.source.ranges import Sized, gathered
 from reput.source.read_statistics import ReadStatistics, reported
 from reput.spark import worker_daemon
+from reput.spark.stack import DataSource, InputPartition
 from reput.store.witness import FileSeen, file_seen, naming_host
 
 if TYPE_CHECKING:
@@ -62,9 +61,14 @@ class _FilesDataSource(DataSource):
         """The name for ``spark.read.format``."""
         return cls._NAME
 
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """All columns, with their types."""
+        return self._COLUMNS
+
     def schema(self) -> StructType:
         """All columns."""
-        return spark_schema(self._COLUMNS)
+        return spark_schema(self.columns)
 
 
 class ConsumeQueueDataSource(_FilesDataSource):
@@ -77,8 +81,8 @@ class ConsumeQueueDataSource(_FilesDataSource):
         self._options = QueueOptions.parse(dict(options))
         self._where = where.parse(self._options.shared.where, QUEUE_FILTERS)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader; ``schema`` may name some of the columns."""
+    def reader(self, schema: StructType | Iterable[str]) -> FilteredReader:
+        """The batch reader; ``schema`` may name some of the columns, and be these names alone."""
         return _QueueReader(self._options, chosen(schema, QUEUE_COLUMNS), self._where)
 
 
@@ -92,8 +96,8 @@ class IndexDataSource(_FilesDataSource):
         self._options = Shared.parse(dict(options))
         self._where = where.parse(self._options.where, INDEX_FILTERS)
 
-    def reader(self, schema: StructType) -> DataSourceReader:
-        """The batch reader; ``schema`` may name some of the columns."""
+    def reader(self, schema: StructType | Iterable[str]) -> FilteredReader:
+        """The batch reader; ``schema`` may name some of the columns, and be these names alone."""
         return _IndexReader(self._options, chosen(schema, INDEX_COLUMNS), self._where)
 
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
-from pyspark.sql.datasource import DataSourceReader
 
 from reput.newer_python import UTC
 from reput.source import stores
 from reput.spark.stack import (
+    DataSourceReader,
     EqualNullSafe,
     EqualTo,
     Filter,

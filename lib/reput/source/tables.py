@@ -1,4 +1,4 @@
-"""Reading stores as Spark's tables, by name. See docs/source.md."""
+"""Reading stores as tables, by name: Spark's, or Arrow's. See docs/source.md."""
 
 from __future__ import annotations
 
@@ -7,18 +7,32 @@ from os import PathLike, fspath
 from typing import TYPE_CHECKING
 
 from reput.errors import SettingsError
-from reput.source.columns import INDEX_COLUMNS, MESSAGE_COLUMNS, QUEUE_COLUMNS, STORE_COLUMN, spark_schema
+from reput.next_command import install_step
+from reput.source.columns import (
+    INDEX_COLUMNS,
+    MESSAGE_COLUMNS,
+    QUEUE_COLUMNS,
+    STORE_COLUMN,
+    among,
+    arrow_schema,
+    spark_schema,
+)
 from reput.source.commitlog import NAME, CommitLogDataSource
 from reput.source.derived import INDEX, QUEUES, ConsumeQueueDataSource, IndexDataSource
 from reput.source.where import Condition, text_of
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import DataFrame, SparkSession
 
-_TABLES: Mapping[str, Mapping[str, str]] = {
-    NAME: {**STORE_COLUMN, **MESSAGE_COLUMNS},
-    QUEUES: QUEUE_COLUMNS,
-    INDEX: INDEX_COLUMNS,
+Columns = Mapping[str, str]
+#: Each source, and all its columns.
+_TABLES: Mapping[
+    str, tuple[type[CommitLogDataSource | ConsumeQueueDataSource | IndexDataSource], Columns]
+] = {
+    NAME: (CommitLogDataSource, {**STORE_COLUMN, **MESSAGE_COLUMNS}),
+    QUEUES: (ConsumeQueueDataSource, QUEUE_COLUMNS),
+    INDEX: (IndexDataSource, INDEX_COLUMNS),
 }
 
 
@@ -26,7 +40,7 @@ def register(spark: SparkSession) -> None:
     """Let a session know the sources by their names; doing so again changes nothing."""
     from pyspark.errors import AnalysisException
 
-    for source in (CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource):
+    for source, _ in _TABLES.values():
         try:
             spark.dataSource.register(source)
         except AnalysisException as error:  # Spark 4.0 keeps what it has
@@ -60,23 +74,58 @@ def read(
         SettingsError: there is no such source or column, or a condition can't be put.
     """
     register(spark)
-    known = _TABLES.get(source)
-    if known is None:
-        raise SettingsError("there is no such source", expected=f"one of {', '.join(_TABLES)}", found=source)
-    reader = spark.read.format(source).options(**{name: _text(value) for name, value in options.items()})
-    if conditions := tuple(where):
-        reader = reader.option("where", text_of(conditions))
+    _, known = _table(source)
+    reader = spark.read.format(source).options(**_texts(where, options))
     if columns is not None:
-        names = tuple(columns)
-        if unknown := [name for name in names if name not in known]:
-            raise SettingsError(
-                "the source has no such column",
-                expected=f"one of {', '.join(known)}",
-                found=", ".join(unknown),
-            )
-        reader = reader.schema(spark_schema({name: known[name] for name in names}))
+        reader = reader.schema(spark_schema({name: known[name] for name in among(columns, known)}))
     return reader.load(fspath(store) if isinstance(store, str | PathLike) else [fspath(one) for one in store])
 
 
-def _text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
+def read_arrow(
+    store: str | PathLike[str],
+    columns: Iterable[str] | None = None,
+    where: Iterable[Condition] = (),
+    *,
+    source: str = NAME,
+    **options: object,
+) -> pa.RecordBatchReader:
+    """The same table without Spark, in this process: Arrow batches of some megabytes, one after another.
+
+    What pandas, Polars and DuckDB read. Nothing is read before they ask for the first one.
+
+    Args:
+        store: a store's directory, or what ``.load()`` takes: a pattern, or several with commas.
+        columns, where, source, options: as of :func:`read`.
+
+    Raises:
+        SettingsError: as of :func:`read`; there is no PyArrow.
+        ReputError: the store can't be read; later also from the reader.
+    """
+    kind, known = _table(source)
+    try:
+        import pyarrow as pa
+    except ImportError as error:
+        raise SettingsError(
+            "there is no PyArrow", expected="pyarrow", found="none", next_step=install_step("arrow")
+        ) from error
+    table = kind({"path": fspath(store), **_texts(where, options)})
+    names = tuple(table.columns if columns is None else among(columns, known))
+    reader = table.reader(names)
+    batches = (batch for partition in reader.partitions() for batch in reader.read(partition))
+    return pa.RecordBatchReader.from_batches(arrow_schema(names, known), batches)
+
+
+def _table(
+    source: str,
+) -> tuple[type[CommitLogDataSource | ConsumeQueueDataSource | IndexDataSource], Columns]:
+    if source not in _TABLES:
+        raise SettingsError("there is no such source", expected=f"one of {', '.join(_TABLES)}", found=source)
+    return _TABLES[source]
+
+
+def _texts(where: Iterable[Condition], options: Mapping[str, object]) -> dict[str, str]:
+    texts = {
+        name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in options.items()
+    }
+    conditions = tuple(where)
+    return {**texts, "where": text_of(conditions)} if conditions else texts

@@ -9,19 +9,28 @@ from __future__ import annotations
 from dataclasses import make_dataclass
 from typing import TYPE_CHECKING
 
-import pyspark.sql.datasource as _datasource
+try:
+    import pyspark.sql.datasource as _datasource
+except ImportError:  # the light reput: its sources are read without Spark
+    _datasource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkNotImplementedError
     from pyspark.sql.datasource import (
+        DataSource,
+        DataSourceReader,
+        DataSourceStreamReader,
         EqualNullSafe,
         EqualTo,
         Filter,
         GreaterThan,
         GreaterThanOrEqual,
         In,
+        InputPartition,
         IsNotNull,
         LessThan,
         LessThanOrEqual,
+        SimpleDataSourceStreamReader,
     )
     from pyspark.sql.streaming.datasource import (
         ReadAllAvailable,
@@ -49,6 +58,22 @@ CHECKPOINT_MANAGER = (
 )
 
 if not TYPE_CHECKING:
+    try:
+        from pyspark.errors import PySparkNotImplementedError
+    except ImportError:
+        PySparkNotImplementedError = NotImplementedError
+
+    class _WithoutSpark:
+        def __init__(self, *_: object) -> None:
+            """Take what Spark's own class takes."""
+
+    def _base(name: str) -> type:
+        return getattr(_datasource, name, _WithoutSpark)
+
+    DataSource, DataSourceReader = _base("DataSource"), _base("DataSourceReader")
+    DataSourceStreamReader = _base("DataSourceStreamReader")
+    SimpleDataSourceStreamReader = _base("SimpleDataSourceStreamReader")
+    InputPartition = getattr(_datasource, "InputPartition", make_dataclass("InputPartition", ["value"]))
     Filter = getattr(_datasource, "Filter", object)
 
     def _condition(name: str, *fields: str) -> type:
@@ -77,18 +102,24 @@ __all__ = [
     "HANDS_CONDITIONS",
     "LIMITS_READS",
     "LINE",
+    "DataSource",
+    "DataSourceReader",
+    "DataSourceStreamReader",
     "EqualNullSafe",
     "EqualTo",
     "Filter",
     "GreaterThan",
     "GreaterThanOrEqual",
     "In",
+    "InputPartition",
     "IsNotNull",
     "LessThan",
     "LessThanOrEqual",
+    "PySparkNotImplementedError",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxBytes",
     "ReadMaxRows",
+    "SimpleDataSourceStreamReader",
     "SupportsTriggerAvailableNow",
 ]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -26,7 +28,7 @@ from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import batchconsumequeue, consumequeue, consumequeueext, indexfile
 from reput.format.indexfile import IndexHeader
 from reput.newer_python import UTC
-from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource, ranges
+from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource, ranges, read_arrow
 from reput.source.columns import INDEX_COLUMNS, QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import FilteredReader
 from tests.golden.store import FILTERED, NAMES, GoldenStore, unpack
@@ -477,3 +479,42 @@ def test_rows_have_sparks_own_types(tmp_path: Path) -> None:
         for partition in reader.partitions():
             for batch in reader.read(partition):
                 assert batch.schema == arrow_schema(tuple(columns), columns)
+
+
+WITHOUT_SPARK = """
+import sys
+
+class NoSpark:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in {"pyspark", "delta"}:
+            raise ModuleNotFoundError(name)
+
+sys.meta_path.insert(0, NoSpark())
+import reput
+
+store = reput.open(sys.argv[1], rocketmq_version="5.3.3")
+orders = store.arrow(["queueId", "queueOffset"], where=[("topic", "=", "Orders")])
+print(orders.read_all().num_rows, store.arrow().read_pandas().shape)
+print(*(store.arrow(source=f"rocketmq-{name}").read_all().num_rows for name in ("consumequeue", "index")))
+"""
+
+
+def test_the_tables_without_spark(tmp_path: Path) -> None:
+    store = unpack("5.3.3-mixed", tmp_path / "store")
+    run = subprocess.run(
+        [sys.executable, "-c", WITHOUT_SPARK, str(store.root)], capture_output=True, text=True, check=True
+    )
+    counts = [len(rows_of(reader_of(kind, store.root))) for kind in (ConsumeQueueDataSource, IndexDataSource)]
+    assert run.stdout == f"457 (847, 19)\n{counts[0]} {counts[1]}\n"
+
+
+def test_an_arrow_table_refuses_as_spark_does(tmp_path: Path) -> None:
+    store = unpack("5.3.3-tiny", tmp_path / "store")
+    with pytest.raises(SettingsError, match=r"no such column; expected one of .* found colour"):
+        read_arrow(store.root, ["colour"])
+    with pytest.raises(SettingsError, match="no such source; expected one of rocketmq-commitlog, "):
+        read_arrow(store.root, source="parquet")
+    with pytest.raises(SettingsError, match="where can't ask for this column"):
+        read_arrow(store.root, where=[("keys", "=", "7")])
+    with pytest.raises(ReputError, match="there is no store here"):
+        read_arrow(tmp_path / "none")
