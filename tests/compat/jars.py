@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import TypeVar
 
 from reput.config.dialect import DIALECTS
 from reput.resend.jars import retrieve
@@ -47,6 +48,7 @@ _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _TIMEOUT = 900.0
 #: Seconds before it is tried once more: a registry answers with an error now and then.
 _PAUSES = (3.0, 20.0)
+_Tried = TypeVar("_Tried")
 #: Organisation, name and version.
 _Artifact = tuple[str, str, str]
 
@@ -55,7 +57,7 @@ class JarsUnavailableError(RuntimeError):
     """The jars are neither cached nor can be fetched: no Java, no network, or no such release."""
 
 
-def tried(*releases: str, more: Sequence[str]) -> list[str]:
+def tried(*releases: _Tried, more: Sequence[_Tried]) -> list[_Tried]:
     """The releases, or stores of them, that a long test runs with; ``more`` by ``make every`` alone."""
     return [*releases, *(more if _EVERY else ())]
 
