@@ -258,7 +258,8 @@ def test_sources_refuse_another_store(
 
 def test_a_stream_leaves_nothing_out_on_a_host_without_the_log(store: Store) -> None:
     conf = store.root.with_name("broker.conf")
-    source = CommitLogDataSource({"path": str(store.root), "brokerConf": str(conf)})
+    asked = {"path": str(store.root), "brokerConf": str(conf), "failOnDataLoss": "false"}
+    source = CommitLogDataSource(asked)
     reader = source.streamReader(source.schema())
     log = discover(store.settings)
     (first, *_) = reader.partitions({"offset": 0}, {"offset": log.end})
