@@ -169,7 +169,11 @@ def test_on_a_debian_without_python(release: str, light: Path, golden: GoldenSto
         """Without a network: nothing is fetched."""
         command = [*inside, "/opt/reput/bin/reput", *words]
         done = subprocess.run(
-            command, env={"PATH": "/usr/bin:/bin"}, capture_output=True, text=True, check=False
+            command,
+            env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"},
+            capture_output=True,
+            text=True,
+            check=False,
         )
         assert done.returncode == 0, done.stderr
         return done.stdout
