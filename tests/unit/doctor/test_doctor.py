@@ -101,6 +101,7 @@ def test_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, sta
     java.chmod(0o755)
     (tmp_path / "release").write_text(f'JAVA_VERSION="{release}"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert type(machine.java()[0]) is str, "it goes into the key of the class archive, as JSON"
     check = java_check()
     assert (check.status, str(java) in check.found) == (status, True)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
