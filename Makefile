@@ -40,8 +40,12 @@ light: ## make .venv-light with .venv-light/bin/reput, for what looks at a store
 demo: install ## rebuild a small store that comes with reput, and show what came out
 	$(VENV)/bin/reput demo $(ARGS)
 
+.PHONY: jars
+jars: $(VENV)/dev ## fetch the jars that the tests need: RocketMQ's, Hadoop's and Delta Lake's, once per user
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.jars
+
 .PHONY: test
-test: $(VENV)/dev browser ## run all tests, and a few with the oldest Spark
+test: jars browser ## run all tests, and a few with the oldest Spark
 	$(if $(ARGS),,$(VENV)/bin/python -m tests.stacks oldest)
 	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40 $(ARGS)
 
@@ -50,8 +54,9 @@ quick: $(VENV)/dev ## run the fast tests, without a JVM, in two minutes
 	REPUT_QUICK_TESTS=1 $(VENV)/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal $(ARGS)
 
 .PHONY: every
-every: $(VENV)/dev ## run the tests of the real store and broker with every release they know, long ones too (ARGS=tests/compat/test_query.py)
-	REPUT_EVERY_RELEASE=1 $(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
+every: export REPUT_EVERY_RELEASE := 1
+every: jars ## run the tests of the real store and broker with every release they know, long ones too (ARGS=tests/compat/test_query.py)
+	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
 		--durations 40 $(or $(ARGS),tests/compat)
 
 .PHONY: stacks
@@ -82,7 +87,7 @@ day: $(VENV)/dev ## feed a day's messages through one tail, with restarts, expir
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.torture.day $(ARGS)
 
 .PHONY: hosts
-hosts: $(VENV)/dev ## rebuild over several hosts, made of namespaces, and harm them (root; Debian: glusterfs-server, faketime)
+hosts: jars ## rebuild over several hosts, made of namespaces, and harm them (root; Debian: glusterfs-server, faketime)
 	REPUT_HOSTS=1 $(VENV)/bin/python -m pytest tests/hosts $(ARGS)
 
 .PHONY: fuzz

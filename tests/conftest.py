@@ -18,7 +18,9 @@ from hypothesis.internal.conjecture import providers
 
 from reput.errors import SparkError
 from reput.spark import class_archive
+from reput.spark.jars import delta_jars
 from tests import quick
+from tests.compat.jars import NO_FETCH, missing
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +47,7 @@ def pytest_configure(config: pytest.Config) -> None:
     It lies in pytest's own cache: the user's isn't touched, and no test depends on what is there. Where the
     user has this very one, as ``make install`` has made it, a copy takes no time.
     """
+    os.environ[NO_FETCH] = "1"
     if quick.QUICK or hasattr(config, "workerinput") or class_archive.VARIABLE in os.environ:
         return
     place = config.rootpath / ".pytest_cache" / "java"
@@ -61,6 +64,18 @@ def pytest_configure(config: pytest.Config) -> None:
     if getattr(config.option, "numprocesses", None) and found is not None and found.path() is None:
         with suppress(SparkError):  # then they start without
             class_archive.make()
+
+
+def pytest_report_header() -> list[str]:
+    """Name what isn't here before the first test."""
+    found = [] if quick.QUICK else missing()
+    return [f"NOT HERE, so tests with it fail: {', '.join(found)}. `make jars` fetches it"] if found else []
+
+
+@pytest.fixture(scope="session")
+def has_delta() -> None:
+    """Delta Lake's jars are here: no test fetches them."""
+    assert delta_jars(fetch=False)[0].exists(), "Delta Lake's jars aren't here: run `make jars` first"
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -28,8 +28,8 @@ from typing import Any
 _VARIABLE = "NUMBA_CACHE_DIR"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
 _BESIDE = Path(__file__).parent / "scan" / "__pycache__"
-#: Below the user's directory, what runs make again: kernels, Java's classes, jars of RocketMQ's client.
-KERNELS, CLASSES, CLIENT = "numba", "java", "client"
+#: Below the user's directory, what runs make again: kernels, Java's classes, and what Maven Central has.
+KERNELS, CLASSES, JARS = "numba", "java", "jars"
 
 
 @functools.cache
@@ -83,7 +83,7 @@ def user_directory() -> Path | None:
 def kept() -> list[Path]:
     """The directories with what reput keeps of its own for this user; all that an uninstall leaves."""
     user = user_directory()
-    places = [] if user is None else [user / name for name in (KERNELS, CLASSES, CLIENT)]
+    places = [] if user is None else [user / name for name in (KERNELS, CLASSES, JARS)]
     temporary = _temporary_place()
     return [place for place in (*places, temporary) if place.is_dir() and not place.is_symlink()]
 

@@ -7,8 +7,13 @@ others it would look at something else.
 from __future__ import annotations
 
 import shlex
+import sys
 from collections.abc import Iterable
 from os import PathLike, fspath
+from pathlib import Path
+
+#: In an environment that `reput pack` made: what it holds, and what it needs of a host.
+MANIFEST = "reput-env.json"
 
 
 def next_command(
@@ -37,11 +42,13 @@ def next_command(
 
 
 def install_step(extra: str) -> str:
-    """How to install what a command lacks: no package registry is asked for a package of this name.
+    """How to get what a command lacks: no package registry is asked for a package of this name.
 
     Args:
         extra: of pyproject.toml, or several with commas between.
     """
+    if Path(sys.prefix, MANIFEST).is_file():
+        return "Where it was packed, run: reput pack -o reput.tar.gz --with-spark (docs/install.md)"
     step = f"In a clone of reput, run: python3 -m pip install '.[{extra}]'"
     return f"{step} (of a wheel: 'WHEEL[{extra}]'; docs/install.md)"
 

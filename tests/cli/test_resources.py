@@ -8,10 +8,12 @@ import shutil
 import subprocess
 from pathlib import Path
 
+import pyspark
 import pytest
 
-from tests.rebuilds import Outcome, golden, run, words
+from tests.rebuilds import Outcome, environment, golden, run, words
 
+ROOT = Path(__file__).parents[2]
 _NAMELESS = 'hostname nosuch.invalid && exec "$@"'
 _MOUNT = 'mount -t tmpfs -o "$1" tmpfs "$2" && shift 2 && exec "$@"'
 
@@ -90,6 +92,16 @@ def test_no_network(tmp_path: Path) -> None:
     nameless = unshared("-u", "sh", "-c", _NAMELESS, "sh")
     expected = "Spark doesn't start; expected an address for this host's name, found none for nosuch.invalid"
     assert_one_line(run(*given, before=nameless), expected, "SPARK_LOCAL_IP=127.0.0.1")
+    # spark-submit's own Java dies before reput is asked: conf/spark-env.sh says why.
+    submit = [
+        "env",
+        f"SPARK_CONF_DIR={ROOT / 'conf'}",
+        str(Path(pyspark.__file__).parent / "bin" / "spark-submit"),
+    ]
+    command = [*unshared("-n"), *submit, str(ROOT / "jobs" / "rebuild.py"), *map(str, given)]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
+    assert "expected a network interface that is up" in done.stderr
     # Both steps help.
     up = unshared("-n", "sh", "-c", 'ip link set lo up && exec "$@"', "sh")
     for before in (up, [*nameless, "env", "SPARK_LOCAL_IP=127.0.0.1"]):

@@ -1,30 +1,35 @@
 """Jars of RocketMQ releases and of Hadoop's daemons, fetched once per user with the Ivy of PySpark.
 
-Run ``python -m tests.compat.jars VERSION`` to fetch a release beforehand (about a minute, 30 to 90 MB).
+`make jars` fetches all that `make test` needs; a test fetches none. ``python -m tests.compat.jars VERSION``
+fetches a release, in about a minute.
 """
 
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from reput.config.dialect import DIALECTS
-from reput.resend.jars import retrieve
+from reput.spark.jars import delta_jars, retrieve
 
 VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 """Releases with a complete set of jars in Maven Central (5.3.4 and 4.9.8, for example, lack the broker's)."""
 
 STORES = tuple(one for row in DIALECTS for one in row.versions if one not in VERSIONS)
 """Releases whose store alone is driven, for what differs between them."""
+
+NO_FETCH = "REPUT_TESTS_FETCH_NOTHING"
+"""Set in tests: what isn't here is an error."""
 
 _INCUBATING = ("4.0.0", "4.1.0")
 _EVERY = bool(os.environ.get("REPUT_EVERY_RELEASE"))
@@ -46,9 +51,31 @@ _HADOOP_AWS = (
 )
 _PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _TIMEOUT = 900.0
-#: Seconds before it is tried once more: a registry answers with an error now and then.
-_PAUSES = (3.0, 20.0)
 _Tried = TypeVar("_Tried")
+#: What `make test` needs of :data:`STORES`.
+_TESTED_STORES = (
+    *("4.0.0", "4.1.0", "4.2.0", "4.3.1", "4.4.0", "4.5.1", "4.5.2", "4.7.0", "4.8.0"),
+    *("4.9.1", "4.9.2"),
+)
+#: The start of :func:`digest`, of each directory that `make test` needs.
+_DIGESTS = {
+    "RocketMQ 4.9.7": "83b31cf175966d21ee63e5d5e7ce52a6",
+    "RocketMQ 5.3.3": "aaab40bdd49046af5d21470a88768992",
+    "RocketMQ 5.5.0": "4b2484ef1b87d09c5e4f28a805f51875",
+    "RocketMQ 4.0.0": "a5c553006c2df99221a9303020b8938c",
+    "RocketMQ 4.1.0": "ff2562daf658a95bdbe2e028e3aaec9a",
+    "RocketMQ 4.2.0": "29a0f3d3c48449962a8d638f16208145",
+    "RocketMQ 4.3.1": "41ab4ca19170f9cedbca7c6c66252363",
+    "RocketMQ 4.4.0": "53efcd20629e8112fdd6b7e7a3420333",
+    "RocketMQ 4.5.1": "5d992c41923a78979ce437e0a4a35153",
+    "RocketMQ 4.5.2": "8b0654312a9246d4a68f55de21f57344",
+    "RocketMQ 4.7.0": "598a1eee16a22ba8301e7912d55769a1",
+    "RocketMQ 4.8.0": "6515808346e49c952d4fa97666c6a888",
+    "RocketMQ 4.9.1": "faa156a94d6ec7a6dd450bbc0cf2c100",
+    "RocketMQ 4.9.2": "0ccf96d6443044a2c380008f8cba04fb",
+    "Hadoop 3.5.0": "209efd77c445d85eac115c29aca7ea44",
+    "hadoop-aws 3.5.0": "4b5ee331eb49695bac8b27738e01acba",
+}
 #: Organisation, name and version.
 _Artifact = tuple[str, str, str]
 
@@ -169,6 +196,30 @@ def _alone(directory: Path) -> Iterator[None]:
         os.close(fd)
 
 
+def digest(directory: Path) -> str:
+    """The start of a SHA-256 over the names and bytes of jars."""
+    whole = hashlib.sha256()
+    for jar in sorted(directory.glob("*.jar")):
+        whole.update(f"{jar.name} {hashlib.sha256(jar.read_bytes()).hexdigest()}\n".encode())
+    return whole.hexdigest()[:32]
+
+
+def needed() -> dict[str, tuple[Path, Callable[[], object]]]:
+    """By name where what tests need is kept, and what fetches it."""
+    releases = (*VERSIONS, *(STORES if _EVERY else _TESTED_STORES))
+    return {
+        **{f"RocketMQ {one}": (cache_dir() / one, partial(jars, one)) for one in releases},
+        f"Hadoop {_HADOOP}": (cache_dir().parent / "hadoop" / _HADOOP, hadoop_jars),
+        f"hadoop-aws {_HADOOP}": (cache_dir().parent / "hadoop-aws" / _HADOOP, hadoop_aws_jars),
+        "Delta Lake": (delta_jars(fetch=False)[0], delta_jars),
+    }
+
+
+def missing() -> list[str]:
+    """What tests need and isn't here."""
+    return [name for name, (place, _) in needed().items() if not place.exists()]
+
+
 def _have(
     what: str,
     target: Path,
@@ -179,6 +230,8 @@ def _have(
 ) -> None:
     if target.is_dir():
         return
+    if NO_FETCH in os.environ:
+        raise JarsUnavailableError(f"{what} isn't here, and tests fetch nothing: run `make jars` first")
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.parent):
         if not target.is_dir():  # another process may have been first
@@ -190,21 +243,21 @@ def _fetch(what: str, target: Path, module: str) -> None:
     try:
         (work / "ivy.xml").write_text(module, encoding="utf-8")
         ivy = [str(java_executable()), "-jar", str(pyspark_jar("ivy-"))]
-        for pause in (*_PAUSES, 0.0):
-            try:
-                run = retrieve(ivy, work, _PATTERN, _TIMEOUT)
-            except subprocess.TimeoutExpired as error:
-                raise JarsUnavailableError(
-                    f"{what} did not arrive in {_TIMEOUT:.0f} s: is Maven Central within reach?"
-                ) from error
-            if run.returncode == 0:
-                break
-            time.sleep(pause)
-        else:
+        try:
+            run = retrieve(ivy, work, _PATTERN, _TIMEOUT)
+        except subprocess.TimeoutExpired as error:
+            raise JarsUnavailableError(
+                f"{what} did not arrive in {_TIMEOUT:.0f} s: is Maven Central within reach?"
+            ) from error
+        if run.returncode:
             tail = "\n".join(run.stdout.splitlines()[-20:])
             raise JarsUnavailableError(
                 f"fetching {what} failed (exit code {run.returncode}): "
                 f"is Maven Central within reach? Ivy said:\n{tail}"
+            )
+        if (found := digest(work / "jars")) != _DIGESTS.get(what, found):
+            raise JarsUnavailableError(
+                f"{what} isn't what it was: its jars give {found}, not {_DIGESTS[what]}"
             )
         try:
             (work / "jars").rename(target)
@@ -232,5 +285,10 @@ def _ivy_module(artifacts: Sequence[_Artifact], transitive: bool, excludes: Sequ
 
 
 if __name__ == "__main__":
-    for release in sys.argv[1:] or VERSIONS:
+    for release in sys.argv[1:]:
         print(f"{release}: {len(jars(release))} jars in {cache_dir() / release}")
+    if not sys.argv[1:]:
+        wanted = needed()
+        for name in missing():
+            print(f"Fetching {name}, for the tests", file=sys.stderr)
+            wanted[name][1]()

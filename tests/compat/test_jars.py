@@ -12,6 +12,7 @@ from tests.compat.jars import JarsUnavailableError
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    monkeypatch.delenv(jars.NO_FETCH)
     return tmp_path / "reput" / "rocketmq"
 
 
@@ -45,7 +46,7 @@ def test_a_failed_fetch_says_what_ivy_said_and_leaves_nothing(
 ) -> None:
     tries = tmp_path / "tries"
     fake_java(tmp_path, monkeypatch, f"echo x >> {tries}; echo 'unresolved dependency'; exit 1")
-    monkeypatch.setattr(jars, "_PAUSES", (0.0, 0.0))
+    monkeypatch.setattr("reput.spark.jars._PAUSES", (0.0, 0.0))
     with pytest.raises(
         JarsUnavailableError, match=r"(?s)is Maven Central within reach\?.*unresolved dependency"
     ):
@@ -60,10 +61,31 @@ def test_a_fetched_release_is_complete_at_once_and_used_again(
     # The last argument is Ivy's pattern: DIRECTORY/[artifact]-...
     retrieve = 'for last; do :; done; d=${last%/*}; mkdir -p "$d"; touch "$d/rocketmq-store-5.5.0.jar"'
     fake_java(tmp_path, monkeypatch, f"[ ! -e {cache}/5.5.0 ] && {retrieve}")
+    monkeypatch.setattr(jars, "_DIGESTS", {})
     expected = [cache / "5.5.0" / "rocketmq-store-5.5.0.jar"]
     assert jars.jars("5.5.0") == expected
     assert [path.name for path in cache.iterdir()] == ["5.5.0"]
     assert jars.jars("5.5.0") == expected
+
+
+def test_jars_that_are_not_those_of_before_are_not_taken(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_java(tmp_path, monkeypatch, 'for last; do :; done; mkdir -p "${last%/*}"; touch "${last%/*}/a.jar"')
+    with pytest.raises(JarsUnavailableError, match=r"RocketMQ 5\.5\.0 isn't what it was"):
+        jars.jars("5.5.0")
+    assert list(cache.iterdir()) == []
+
+
+def test_what_is_missing_is_named_and_no_test_fetches_it(
+    cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(jars.NO_FETCH, "1")
+    fake_java(tmp_path, monkeypatch, f"touch {tmp_path}/called")
+    with pytest.raises(JarsUnavailableError, match="run `make jars` first"):
+        jars.jars("5.5.0")
+    assert {"RocketMQ 5.5.0", "Delta Lake", "Hadoop 3.5.0"} <= set(jars.missing())
+    assert not (tmp_path / "called").exists()
 
 
 def test_a_directory_without_the_store_is_not_taken_for_a_release(cache: Path) -> None:

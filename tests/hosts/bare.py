@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from reput.pack.elf import is_glibc
+from tests.hosts.elf import is_glibc
 from tests.hosts.network import CONF, OWN, SHARED, Host
 from tests.hosts.submitting import HOME
 

@@ -272,7 +272,7 @@ def _make(number: int, tag: str, switch: str, work: Path, shared: Path) -> Host:
 
 def _opened() -> str:
     """Let every user reach interpreter and jars, also where they lie in a home directory of root's."""
-    wanted = [Path(sys.base_prefix), cache_dir().parent, *Path.home().glob(".ivy2*")]
+    wanted = [Path(sys.base_prefix), cache_dir().parent]
     closed = {
         parent for path in wanted for parent in path.parents if not parent.stat().st_mode & stat.S_IXOTH
     }

@@ -343,6 +343,7 @@ def test_a_table_in_or_around_its_store_is_refused(gateway: Gateway, tmp_path: P
 
 
 @pytest.mark.spark
+@pytest.mark.usefixtures("has_delta")
 def test_stores_at_urls_and_readers_of_the_table(gateway: Gateway, url: str, tmp_path: Path) -> None:
     """The whole command on Spark; read by Spark, Polars and DuckDB."""
     env = environment(**gateway.environment())
@@ -404,9 +405,8 @@ from pyspark.sql import functions as f
 from reput.spark import sessions
 
 url, jars = sys.argv[1:]
-delta = sessions._delta([])
 settings = {
-    "spark.jars": ",".join(filter(None, [delta.get("spark.jars", ""), jars])),
+    "spark.jars": jars,
     "spark.hadoop.fs.s3a.endpoint": os.environ["AWS_ENDPOINT_URL"],
     "spark.hadoop.fs.s3a.endpoint.region": os.environ["AWS_REGION"],
     "spark.hadoop.fs.s3a.path.style.access": "true",

@@ -17,7 +17,7 @@ import reput
 from tests.golden.store import unpack
 from tests.rebuilds import environment
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("has_delta")]
 
 #: Runs over a log that grows, is left after a commit that Spark never heard of, and then goes back.
 _SCRIPT = """

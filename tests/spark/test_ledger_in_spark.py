@@ -6,20 +6,20 @@ import json
 import re
 import subprocess
 import sys
+from importlib.metadata import version
 from pathlib import Path
 
-import pyspark
 import pytest
 
 from reput.config.settings import StoreSettings
 from reput.output.ledger.ledger_rows import SCHEMA
 from reput.spark import sessions as reput_spark
-from reput.spark.stack import LINE
+from reput.spark.jars import delta_jars
 from tests.golden.store import unpack
 from tests.local import Store, rebuild_locally
 from tests.rebuilds import environment
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("has_delta")]
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
@@ -68,16 +68,11 @@ def test_the_page_runs(tmp_path: Path) -> None:
 
 def test_spark_submit_gets_the_same_settings() -> None:
     lines = (ROOT / "conf" / "delta.conf").read_text(encoding="utf-8").splitlines()
-    told = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
-    spark = ".".join(pyspark.__version__.split(".")[:2])
-    package = told.pop("spark.jars.packages").replace("_4.2_", f"_{spark}_")
-    assert (told, package) == (reput_spark._DELTA, reput_spark.delta_package(LINE))
+    assert dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#")) == (
+        reput_spark._DELTA
+    )
 
 
 def test_the_jar_is_that_of_the_package() -> None:
-    from importlib.metadata import version
-
     spark = ".".join(version("pyspark").split(".")[:2])
-    jar = f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
-    assert jar == reput_spark.delta_package(LINE)
-    assert reput_spark.delta_jar()[1] == f"{jar.split(':')[1]}-{version('delta-spark')}.jar"
+    assert delta_jars(fetch=False)[0].name == f"delta-spark_{spark}_2.13-{version('delta-spark')}.jar"

@@ -37,9 +37,8 @@ def test_all_that_is_committed_is_in_them(tmp_path: Path) -> None:
         if ".data/data/share/reput/" in name
     }
     assert packages.keys() <= held.keys()
-    assert data.keys() == {
-        name for name in committed if name.startswith(("jobs/", "conf/", "notebooks/", "LICENSE"))
-    }
+    beside = ("jobs/", "conf/", "notebooks/", "LICENSE", "requirements/light.txt", "requirements/run.txt")
+    assert data.keys() == {name for name in committed if name.startswith(beside)}
     others = held.keys() - packages.keys() - set(data.values())
     assert all(".dist-info/" in name for name in others)
     assert held["reput/spark/worker_python.sh"] == 0o755

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import sys
 import tarfile
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.errors import SettingsError
 from reput.job import RebuildOptions, Summary, rebuild
 from reput.store.compare import Comparison, compare
 
@@ -38,19 +41,29 @@ class DemoStore:
 
 def unpack(directory: Path) -> DemoStore:
     """Unpack the store that comes with reput into ``directory``, which is empty."""
-    with tarfile.open(ARCHIVE) as archive:
-        archive.extractall(directory, filter="data")
+    _unpack(ARCHIVE, directory)
     return DemoStore(directory / "store", directory / "broker.conf")
 
 
 def unpack_fleet(directory: Path) -> dict[str, DemoStore]:
     """Unpack the stores of the fleet that comes with reput into ``directory``, which is empty; by broker."""
-    with tarfile.open(FLEET) as archive:
-        archive.extractall(directory, filter="data")
+    _unpack(FLEET, directory)
     return {
         name: DemoStore(directory / name / "store", directory / name / "broker.conf")
         for name in FLEET_BROKERS
     }
+
+
+def _unpack(path: Path, directory: Path) -> None:
+    if find_spec("_lzma") is None:
+        raise SettingsError(
+            "the demo's stores can't be unpacked",
+            expected="a Python with lzma",
+            found=f"{sys.executable} without, as in what `reput pack` makes",
+            next_step="Run it where it was packed",
+        )
+    with tarfile.open(path) as archive:
+        archive.extractall(directory, filter="data")
 
 
 def run(

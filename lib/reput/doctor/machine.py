@@ -21,8 +21,9 @@ from reput.newer_python import StrEnum
 from reput.rocksdb.installed import PACKAGE, installed
 from reput.spark import class_archive
 from reput.spark.ahead import JAVA_TEMPORARY
+from reput.spark.jars import delta_jars
 from reput.spark.java import LEAST_JAVA, is_installed, java
-from reput.spark.sessions import OPEN_FILES, delta_jar, spark_error
+from reput.spark.sessions import OPEN_FILES, spark_error
 from reput.store.space import free_bytes, human
 from reput.words import counted
 
@@ -243,15 +244,18 @@ def class_archive_check() -> Check:
 
 def delta() -> Check:
     """Delta Lake, needed only to read the ledger and messages as tables in Spark."""
-    jar, name = delta_jar()
-    if jar is not None:
+    try:
+        jar = delta_jars(fetch=False)[0]
+    except ReputError as error:
+        return ok("delta", str(error))
+    if jar.is_file():
         return ok("delta", str(jar))
     # No warning: who needs it gets it, or an error that says the same.
     return ok(
         "delta",
-        f"{name} isn't here yet; only Spark SQL on the ledger and on a table of messages needs it "
-        "(docs/ledger.md, docs/catalog.md). Spark fetches it then; without Maven Central in reach, copy it "
-        "from a host that has it",
+        f"{jar} isn't here yet; only Spark SQL on the ledger and on a table of messages needs it "
+        "(docs/ledger.md, docs/catalog.md). It is fetched then; without Maven Central in reach, copy its "
+        "directory from a host that has it",
     )
 
 

@@ -1,5 +1,6 @@
-"""Makes the archive of interpreter and packages that Spark unpacks on a cluster's hosts."""
+"""Makes the archive of interpreter and packages for a broker's host, or for a cluster's."""
 
-from reput.pack.run import MANIFEST, Packed, PackOptions, pack
+from reput.next_command import MANIFEST
+from reput.pack.run import Packed, PackOptions, pack
 
 __all__ = ["MANIFEST", "PackOptions", "Packed", "pack"]

@@ -1,105 +1,81 @@
-"""The interpreter that runs this, and its standard library."""
+"""A CPython for hosts that have none: JavaCPP's, which runs with glibc 2.17 on x86_64 and 2.27 on aarch64.
+
+Of the registries that reput asks, Maven Central alone has one. It finds its own library and packages from
+where it lies (``$ORIGIN/../lib``), and has OpenSSL in it.
+"""
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import sys
-import sysconfig
-from collections.abc import Iterator
-from dataclasses import dataclass
-from pathlib import Path
+import zipfile
+from pathlib import Path, PurePosixPath
 
-from reput.errors import PackError
+from reput.spark.jars import fetched
 
-#: Directories of the standard library that nothing here needs, at its top, and anywhere in it.
+VERSION = "3.11.3"
+#: By machine, as ``uname -m`` says it: JavaCPP's word for it, and the hash of its jar.
+_JARS = {
+    "aarch64": ("linux-arm64", "c98d023d4f79bdae2fb8973443324e48bb39e5b8f149a24e9d0317eb165d7925"),
+    "x86_64": ("linux-x86_64", "668b42f6a8b1a9789de7d3ca54a81fefb754cd8e885554b42858bbcbc0dd497c"),
+}
+MACHINES = tuple(_JARS)
+PROGRAM = "bin/python"
+LIBRARY = f"lib/python{VERSION.rpartition('.')[0]}"
+SITE = f"{LIBRARY}/site-packages"
+_MODULES = f"{LIBRARY}/lib-dynload"
+#: Of the standard library, what nothing here needs.
 _WITHOUT = frozenset(
-    {"dist-packages", "ensurepip", "idlelib", "site-packages", "test", "tkinter", "turtledemo"}
+    {"distutils", "ensurepip", "idlelib", "lib2to3", "pydoc_data", "site-packages", "tkinter"}
 )
-_WITHOUT_ANYWHERE = frozenset({"__pycache__", "test", "tests"})
-#: The same of extension modules, and of what is there to compile some.
-_WITHOUT_MODULES = ("_test", "_ctypes_test", "_tkinter", "_xxtest", "xxlimited", "xxsubtype")
-_CONFIG = "config-"
-_PLACES = "import json, site, sys; print(json.dumps([sys.prefix, site.getsitepackages()]))"
+_WITHOUT_ANYWHERE = frozenset({"__pycache__", "test", "tests", "turtledemo"})
+#: Modules with a library that a host may lack, and those of tests.
+_LEFT_OUT = ("_bz2", "_crypt", "_dbm", "_gdbm", "_uuid", "nis", "ossaudiodev")
+_TESTS = ("_ctypes_test", "_test", "_tkinter", "_xx", "xx")
 
 
-@dataclass(frozen=True, slots=True)
-class Interpreter:
-    """Where it is, and where its parts are below its prefix.
+def unpack(machine: str, root: Path) -> list[str]:
+    """Put the interpreter and its standard library into a directory.
 
-    Attributes:
-        executable: the program itself, not a link to it.
-        library: the standard library.
-        library_place: where the interpreter looks for that, below its prefix.
-        site_place: the same for packages.
-    """
+    Args:
+        machine: one of :data:`MACHINES`.
 
-    executable: Path
-    library: Path
-    library_place: str
-    site_place: str
-
-    def files(self) -> Iterator[tuple[str, Path]]:
-        """The files of the standard library: where below the prefix, and where they are."""
-        for directory, names, files in os.walk(self.library):
-            here = Path(directory)
-            without = _WITHOUT if here == self.library else frozenset()
-            names[:] = sorted(
-                name
-                for name in names
-                if name not in _WITHOUT_ANYWHERE | without and not name.startswith(_CONFIG)
-            )
-            for name in sorted(files):
-                path = here / name
-                if path.is_file() and not (here.name == "lib-dynload" and name.startswith(_WITHOUT_MODULES)):
-                    yield f"{self.library_place}/{path.relative_to(self.library).as_posix()}", path
-
-
-def interpreter() -> Interpreter:
-    """The interpreter of this process, wherever a virtual environment has it from.
+    Returns:
+        Modules that are left out, since a host may lack a library that they need.
 
     Raises:
-        PackError: it isn't one that can be moved.
+        SparkError: it can't be fetched, or isn't what it should be.
     """
-    executable = Path(os.path.realpath("/proc/self/exe"))
-    library = Path(sysconfig.get_path("stdlib"))
-    base = Path(sys.base_prefix)
-    if sys.implementation.name != "cpython" or not (library / "os.py").is_file():
-        raise PackError(
-            "this Python can't be packed",
-            path=executable,
-            expected="CPython, with its standard library as files",
-            found=f"{sys.implementation.name}, and no os.py in {library}",
-        )
-    if not library.is_relative_to(base):
-        raise PackError(
-            "this Python can't be moved: it finds its standard library by an absolute path",
-            path=library,
-            expected=f"a directory below {base}",
-        )
-    # What counts is the interpreter without the virtual environment: Debian's looks elsewhere then.
-    real = Path(os.path.realpath(base / "bin" / f"python{sys.version_info[0]}.{sys.version_info[1]}"))
-    done = subprocess.run(
-        [real if real.is_file() else executable, "-I", "-c", _PLACES],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if done.returncode:
-        raise PackError("this Python can't be run", path=real, found=done.stderr.strip())
-    prefix, places = json.loads(done.stdout)
-    site = next((Path(place) for place in places if Path(place).is_relative_to(prefix)), None)
-    if site is None:
-        raise PackError(
-            "this Python can't be moved: it finds packages by an absolute path",
-            path=real,
-            expected=f"a directory below {prefix}",
-            found=", ".join(places),
-        )
-    return Interpreter(
-        executable,
-        library,
-        library.relative_to(base).as_posix(),
-        site.relative_to(prefix).as_posix(),
-    )
+    word, digest = _JARS[machine]
+    jar = {f"org.bytedeco:cpython:{VERSION}-1.5.9:{word}": digest}
+    path = fetched(f"python/{VERSION}-{machine}", f"Python {VERSION}", jar, "Run it where that is so")[0]
+    left_out = []
+    with zipfile.ZipFile(path) as files:
+        for one in files.infolist():
+            place = _place(PurePosixPath(one.filename.removeprefix(f"org/bytedeco/cpython/{word}/")))
+            if place is None or one.is_dir():
+                continue
+            if place.startswith(f"{_MODULES}/") and PurePosixPath(place).name.partition(".")[0] in _LEFT_OUT:
+                left_out.append(place)
+                continue
+            target = root / place
+            target.parent.mkdir(parents=True, exist_ok=True)
+            target.write_bytes(files.read(one))
+    (root / PROGRAM).chmod(0o755)
+    return sorted(left_out)
+
+
+def _place(path: PurePosixPath) -> str | None:
+    """Where a file of the jar goes; None for what isn't needed."""
+    name, parts = path.name, path.parts
+    if parts[:2] == ("bin", LIBRARY.partition("/")[2]):
+        return PROGRAM
+    if len(parts) == 1 and name.startswith("libpython"):
+        return f"lib/{name}"
+    if len(parts) == 1 and name.startswith("libffi.so."):
+        # On aarch64 a module looks beside itself alone.
+        return f"{_MODULES}/{name}"
+    if parts[:2] != tuple(LIBRARY.split("/")) or len(parts) < 3:
+        return None
+    without = _WITHOUT | _WITHOUT_ANYWHERE if len(parts) > 3 else frozenset()
+    if parts[2] in without or parts[2].startswith("config-") or _WITHOUT_ANYWHERE & set(parts[3:-1]):
+        return None
+    return None if parts[2] == "lib-dynload" and name.startswith(_TESTS) else path.as_posix()

@@ -1,4 +1,4 @@
-"""Packs the environment that this runs in: interpreter, standard library, reput and what it needs."""
+"""Packs reput for hosts that have none of what it needs: interpreter, packages, and Spark if it is wanted."""
 
 from __future__ import annotations
 
@@ -12,26 +12,23 @@ import tarfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
-from importlib.metadata import Distribution
+from importlib.metadata import version
 from pathlib import Path
 
 import reput
-from reput.errors import PackError
-from reput.pack.check import check
-from reput.pack.distributions import files_of, required
-from reput.pack.interpreter import interpreter
-from reput.pack.libraries import take_along
+from reput.doctor.machine import beside as files_beside
+from reput.errors import PackError, SettingsError
+from reput.next_command import MANIFEST
+from reput.pack import interpreter, packages
+from reput.pack.interpreter import LIBRARY, MACHINES, PROGRAM, SITE
+from reput.spark.jars import delta_jars
 from reput.store import files
 from reput.store.outside import check_file
 from reput.store.space import check_free
 from reput.store.system_errors import shortage_in
 from reput.store.temporary import beside
 
-#: In the archive: what it holds, and what it needs of a host.
-MANIFEST = "reput-env.json"
-_PROGRAM = "bin/python"
 _COMMAND = "bin/reput"
-_EXTRAS = ("spark",)
 #: For the shell one command, for Python a text and the program.
 _SCRIPT = b"""#!/bin/sh
 '''exec' "$(dirname "$(readlink -f "$0")")/python" "$0" "$@"
@@ -45,11 +42,13 @@ _ALONE = b"include-system-site-packages = false\n"
 #: Compiled modules are taken as long as their source is the same, whatever became of its time.
 _COMPILE = ("-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "checked-hash")
 #: Loads what a task loads, by which kernels are compiled and kept beside their source.
-_LOAD = "import deltalake, pandas, pyarrow, pyspark.sql; from reput.replay import kernels; kernels.load()"
-#: Of what is packed: with compiled modules, libraries and kernels, and with the archive itself.
-_ROOM = 2.0
+_LOAD = "from reput.replay import kernels; kernels.load()"
+#: The files, the archive, and what pip has unpacked beside them: with Spark's jars, without, without Spark.
+_ROOM = (2600 << 20, 1400 << 20, 700 << 20)
 #: Of gzip: 6 takes 20 s longer, for 3% less.
 _LEVEL = 4
+#: Of what is no file of reput's: the same at each run. A file of reput's keeps its own, by which numba goes.
+_TIME = 1_577_836_800
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +57,16 @@ class PackOptions:
 
     Attributes:
         out: the archive.
+        light: without Spark.
         with_spark: Spark's jars and scripts go into it.
+        machine: what it is to run on, as ``uname -m`` says it; None for this one.
         force: replace a file that is there.
     """
 
     out: Path
+    light: bool = False
     with_spark: bool = False
+    machine: str | None = None
     force: bool = False
 
 
@@ -77,7 +80,7 @@ class Facts:
         least_glibc: the oldest glibc that it runs on.
         with_spark: Spark's jars are in it.
         packages: versions by name.
-        left_out: places of modules that can't be loaded here either, for a library that isn't there.
+        left_out: places of modules that need a library which a host may lack.
     """
 
     reput_version: str
@@ -91,7 +94,9 @@ class Facts:
     @property
     def spark(self) -> str:
         """What is in it of Spark, in words."""
-        version = self.packages["pyspark"]
+        version = self.packages.get("pyspark")
+        if version is None:
+            return "without; it looks at stores, and mends them"
         line = version.rpartition(".")[0]
         return (
             f"{version} with its jars" if self.with_spark else f"for a cluster of Spark {line}: without jars"
@@ -165,7 +170,6 @@ class _Tree:
         """Write all files to a compressed tar file; how many bytes they have, and how many they are."""
         found = sorted(one for one in self._root.rglob("*") if not one.is_dir())
         total, done = sum(one.stat().st_size for one in found), 0
-        newest = max(self._times.values())
         with (
             path.open("wb") as raw,
             gzip.GzipFile("", "wb", _LEVEL, raw, mtime=0) as packed,
@@ -176,7 +180,7 @@ class _Tree:
                 member.uid = member.gid = 0
                 member.uname = member.gname = ""
                 member.mode = 0o755 if member.mode & 0o111 else 0o644
-                member.mtime = self._times.get(one, newest)
+                member.mtime = self._times.get(one, _TIME)
                 with one.open("rb") as file:
                     tar.addfile(member, file)
                 done += member.size
@@ -191,9 +195,9 @@ def pack(
 ) -> Packed:
     """Make the archive. It gets its name when it is whole, and nothing else stays.
 
-    Its files are first put together in a directory beside it, where the interpreter, at another path than
-    its own, compiles modules and kernels. The same environment gives the same archive, but for the kernels:
-    numba never compiles one to the same bytes.
+    Its files are first put together in a directory beside it. For a machine of this kind the interpreter
+    compiles modules and kernels there; for another one a host does it at the first use. The same reput gives
+    the same archive, but for the kernels: numba never compiles one to the same bytes.
 
     Args:
         options: what is asked for.
@@ -201,35 +205,62 @@ def pack(
         show: called with bytes that were written to the archive, its files, and bytes in all.
 
     Raises:
-        PackError: the environment can't be packed, or what was put together needs what isn't in it.
+        SettingsError: what is asked for can't be.
+        PackError: a part of it isn't to be had, or what was put together doesn't run.
+        SparkError: the interpreter or Delta Lake's jars can't be fetched.
         OutputError: the archive can't be written.
     """
     began = time.monotonic()
-    target = _target(options)
-    python = interpreter()
-    packages = required("reput", _EXTRAS)
-    sources = {_PROGRAM: python.executable, **dict(python.files())}
-    package = Path(reput.__file__).parent
-    for one in packages:
-        found = files_of(one, with_spark=options.with_spark, package=package)
-        sources |= {f"{python.site_place}/{place}": path for place, path in found}
+    target = Path(os.path.realpath(options.out))
+    check_file(target, "an archive is", force=options.force)
+    machine = options.machine or platform.machine()
+    if machine not in MACHINES:
+        raise SettingsError(
+            "there is no Python to pack for this machine",
+            expected=f"--machine {' or '.join(MACHINES)}",
+            found=machine,
+        )
+    if options.light and options.with_spark:
+        raise SettingsError(
+            "--light is without Spark, and --with-spark with it", next_step="Give one of them"
+        )
     with files.reporting("the archive can't be made", target):
-        needed = int(sum(path.stat().st_size for path in sources.values()) * _ROOM)
+        needed = _ROOM[0 if options.with_spark else 2 if options.light else 1]
         check_free(target.parent, needed, "the archive, and the files that it is made from")
         with beside(target, directory=True) as scratch:
             root, archive = scratch / "environment", scratch / "archive"
             tree = _Tree(root)
-            say("putting together interpreter and packages")
-            for place, path in sources.items():
-                tree.copy(place, path)
-            unusable = take_along(root, sources, _PROGRAM, tree.copy)
+            say("fetching the interpreter")
+            left_out = interpreter.unpack(machine, root)
+            say("fetching packages")
+            found = packages.install(machine, light=options.light, site=root / SITE, scratch=scratch)
+            say("putting all together")
+            for place, path in packages.of_reput(Path(reput.__file__).parent):
+                tree.copy(f"{SITE}/{place}", path)
+            if not options.light:
+                found["pyspark"] = version("pyspark")
+                for place, path in packages.of_spark(with_jars=options.with_spark):
+                    tree.copy(f"{SITE}/{place}", path)
+                for path in delta_jars():
+                    tree.copy(f"jars/{path.name}", path)
+            for path in _beside():
+                tree.copy(f"share/reput/{path.parent.name}/{path.name}", path)
             tree.write(_COMMAND, _SCRIPT, 0o755)
             tree.write("pyvenv.cfg", _ALONE)
-            say("compiling modules and kernels")
-            code = dict.fromkeys((python.library_place, python.site_place))
-            _run(root, *_COMPILE, "-s", str(root), *(str(root / place) for place in code))
-            _run(root, "-c", _LOAD)
-            facts = _facts(options, packages, check(root, _PROGRAM), unusable)
+            if machine == platform.machine():
+                say("compiling modules and kernels")
+                _run(root, *_COMPILE, "-s", str(root), str(root / LIBRARY))
+                _run(root, "-c", _LOAD)
+            glibc = ".".join(map(str, packages.GLIBC))
+            facts = Facts(
+                reput.__version__,
+                interpreter.VERSION,
+                machine,
+                glibc,
+                options.with_spark,
+                {"reput": reput.__version__, **found},
+                left_out,
+            )
             tree.write(MANIFEST, json.dumps(asdict(facts), indent=2).encode() + b"\n")
             size, count = tree.archive(archive, show)
             with archive.open("rb") as file:
@@ -240,24 +271,10 @@ def pack(
     return Packed(target, written, size, count, facts, round(time.monotonic() - began, 1))
 
 
-def _target(options: PackOptions) -> Path:
-    target = Path(os.path.realpath(options.out))
-    check_file(target, "an archive is", force=options.force)
-    return target
-
-
-def _facts(
-    options: PackOptions, packages: list[Distribution], glibc: tuple[int, ...], unusable: list[str]
-) -> Facts:
-    return Facts(
-        reput.__version__,
-        platform.python_version(),
-        platform.machine(),
-        ".".join(map(str, glibc)),
-        options.with_spark,
-        {one.metadata["Name"]: one.version for one in packages},
-        unusable,
-    )
+def _beside() -> list[Path]:
+    """The jobs, and Spark's settings."""
+    root = files_beside() or Path()
+    return [path for name in ("jobs", "conf") for path in sorted((root / name).iterdir()) if path.is_file()]
 
 
 def _run(root: Path, *words: str) -> None:
@@ -265,7 +282,7 @@ def _run(root: Path, *words: str) -> None:
     kept = {name: os.environ[name] for name in ("PATH", "TMPDIR") if name in os.environ}
     kept["NUMBA_CACHE_DIR"] = ""  # beside the package, not in the user's cache
     done = subprocess.run(
-        [root / _PROGRAM, "-I", "-B", *words],
+        [root / PROGRAM, "-I", "-B", *words],
         cwd=root,
         env={**kept, "LC_ALL": "C.UTF-8"},
         capture_output=True,

@@ -15,9 +15,9 @@ from typing import Any
 
 from reput.errors import BrokerError
 from reput.newer_python import Self
-from reput.resend.jars import java_command, pyspark_jar
 from reput.resend.keys import AccessKeys
 from reput.resend.outgoing import Outgoing, encoded
+from reput.spark.jars import java_command, pyspark_jar
 
 _SEND_MS = 15_000
 #: What a broker or the network refused is tried again after so many seconds.

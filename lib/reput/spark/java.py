@@ -20,7 +20,7 @@ _VERSION = re.compile(r'version\s*=?\s*"(?:1\.)?([0-9]+)', re.IGNORECASE)
 def java() -> tuple[str | None, int | None]:
     """The Java that Spark will start, and its major version; None for what isn't known."""
     home = os.environ.get("JAVA_HOME")
-    path = shutil.which(Path(home, "bin", "java") if home else "java")
+    path = shutil.which(str(Path(home, "bin", "java")) if home else "java")  # of a Path 3.11 gives one
     return path, None if path is None else _java_version(path)
 
 

@@ -11,19 +11,19 @@ import signal
 import tempfile
 import threading
 import warnings
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
-from reput.caches import can_write, own_directory, settle
+from reput.caches import settle
 from reput.errors import SettingsError, SparkError
 from reput.next_command import install_step
 from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
+from reput.spark.jars import delta_jars
 from reput.spark.java import check_jars, is_connect, is_submitted, refuse_connect
 from reput.store.system_errors import shortage_in
 from reput.unforeseen import REPORT, TRACEBACK, UNFORESEEN, raised_elsewhere
@@ -76,23 +76,11 @@ _IN_COMMANDS = {
 }
 #: For ledger and messages as tables; conf/delta.conf has the same for spark-submit, and the reasons.
 _DELTA = {
-    "spark.jars.excludes": (
-        "org.apache.*:*,com.fasterxml.*:*,com.github.luben:*,com.google.code.findbugs:*,commons-*:*,io.airlift:*,"
-        "io.unitycatalog:*,javax.annotation:*,org.locationtech.jts:*,org.roaringbitmap:*,org.slf4j:*,"
-        "org.xerial.snappy:*"
-    ),
     "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
     "spark.sql.catalog.spark_catalog": "org.apache.spark.sql.delta.catalog.DeltaCatalog",
     # A ledger is small: 50 tasks to find out what it holds take longer than reading it.
     "spark.databricks.delta.snapshotPartitions": "2",
 }
-#: What ``spark.jars.packages`` comes to without what is excluded, behind Delta's own jar.
-_DELTA_ARTIFACTS = (
-    "delta-storage",
-    "delta-kernel-api",
-    "delta-kernel-defaults",
-    "delta-kernel-unitycatalog",
-)
 #: Over Spark Connect an error's text would end in the server's stack trace.
 _CONNECT = {} if os.environ.get(TRACEBACK) else {"spark.sql.connect.serverStacktrace.enabled": "false"}
 _MASTER = re.compile(r"--master[= ]\s*[\"']?([^\s\"']+)")
@@ -129,8 +117,7 @@ def session(
         application: shown in Spark's lists.
         master: None leaves it to SPARK_REMOTE, spark-submit or PYSPARK_SUBMIT_ARGS, else ``local[*]``.
         settings: more Spark settings; they override others.
-        delta: with Delta Lake, for ledger and messages as tables. Its jars come from Maven Central, the first
-            time.
+        delta: with Delta Lake, for ledger and messages as tables, and :func:`reput.spark.jars.delta_jars`.
 
     Raises:
         SparkError: there is no Java or no Spark, or the session doesn't start, or has no Delta.
@@ -176,7 +163,11 @@ def session(
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
     if delta:
-        wanted |= {key: value for key, value in _delta(given).items() if key not in given}
+        wanted |= {key: value for key, value in _DELTA.items() if key not in given}
+        if not _runs() and not {"spark.jars", "spark.jars.packages"} & given.keys():
+            more = (settings or {}).get("spark.jars")
+            jars = ",".join([*map(str, delta_jars()), *([more] if more else [])])
+            settings = {**(settings or {}), "spark.jars": jars}
     wanted |= {"spark.app.name": application, **(settings or {})}
     spark = _start(wanted, sockets) if remote is None else _connect(wanted)
     _check_version(spark.version)
@@ -220,6 +211,13 @@ def _starts_jvm() -> bool:
     from pyspark import SparkContext
 
     return not is_submitted() and SparkContext._gateway is None
+
+
+def _runs() -> bool:
+    """Whether this process has a session already, which no jar can be added to."""
+    from pyspark import SparkContext
+
+    return SparkContext._active_spark_context is not None
 
 
 def _check_version(found: str) -> None:
@@ -274,67 +272,6 @@ def _submitted_master() -> str | None:
     """The master given to spark-submit or in PYSPARK_SUBMIT_ARGS, None if that isn't known."""
     found = _MASTER.search(os.environ.get("PYSPARK_SUBMIT_ARGS", ""))
     return _submitted_settings().get("spark.master") or (None if found is None else found[1])
-
-
-def _delta(given: Collection[str]) -> dict[str, str]:
-    """Delta Lake's settings. Cached jars are named directly: Ivy would use the network, and print a lot."""
-    from reput.spark.stack import LINE
-
-    package = delta_package(LINE)
-    packages, excludes = "spark.jars.packages", "spark.jars.excludes"
-    cached = _delta_jars(package)
-    if not cached or packages in given or "spark.jars" in given:
-        own = _own_ivy()
-        return {**_DELTA, packages: package, **({} if own is None else {"spark.jars.ivy": str(own)})}
-    settings = {key: value for key, value in _DELTA.items() if key != excludes}
-    return {**settings, "spark.jars": ",".join(str(path) for path in cached)}
-
-
-def delta_package(line: str) -> str:
-    """Delta Lake's jar for a Spark, ``major.minor``: of the version of the package ``delta-spark``."""
-    return f"io.delta:delta-spark_{line}_2.13:4.4.0"
-
-
-def _delta_jars(package: str) -> list[Path]:
-    """The jars that Ivy would find, from the first of its caches that has them all; else none."""
-    group, first, version = package.split(":")
-    for directory in _ivy_caches():
-        jars = [directory / f"{group}_{artifact}-{version}.jar" for artifact in (first, *_DELTA_ARTIFACTS)]
-        if all(jar.is_file() for jar in jars):
-            return jars
-    return []
-
-
-def _ivy_caches() -> list[Path]:
-    own = _own_ivy()
-    if own is not None:
-        return [own / "jars"]
-    return [path / "jars" for path in sorted(Path.home().glob(".ivy2*"))]
-
-
-def _own_ivy() -> Path | None:
-    """Where Ivy keeps jars for a user who can't write to the home directory; None for other users."""
-    with suppress(RuntimeError):  # nothing names a home
-        if Path.home().is_dir() and can_write(Path.home()):
-            return None
-    own = own_directory()
-    return None if own is None else own / "ivy"
-
-
-def delta_jar() -> tuple[Path | None, str]:
-    """Delta Lake's jar, if Spark already has it, and its file name: see ``delta`` of :func:`session`.
-
-    Spark isn't loaded for it: the package's number has to do.
-    """
-    line = "4.2"
-    with suppress(PackageNotFoundError):
-        line = ".".join(version("pyspark").split(".")[:2])
-    group, artifact, release = delta_package(line).split(":")
-    spec = find_spec("pyspark")
-    own = [Path(spec.origin).parent / "jars"] if spec is not None and spec.origin is not None else []
-    names = (f"{group}_{artifact}-{release}.jar", f"{artifact}-{release}.jar")
-    places = (directory / name for directory in (*_ivy_caches(), *own) for name in names)
-    return next((place for place in places if place.is_file()), None), names[1]
 
 
 def spark_error(error: BaseException, *places: Path) -> SparkError:

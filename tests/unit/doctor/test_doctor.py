@@ -22,7 +22,7 @@ from reput.doctor.machine import cache_check, encoding, java_check, maps, memory
 from reput.doctor.stored import room
 from reput.errors import SparkError
 from reput.log.segments import discover
-from reput.spark.sessions import delta_jar
+from reput.spark.jars import delta_jars
 from tests.golden.store import GoldenStore, unpack
 from tests.rebuilds import broker_conf, broker_lock, give_settings, golden
 
@@ -101,23 +101,22 @@ def test_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, sta
     java.chmod(0o755)
     (tmp_path / "release").write_text(f'JAVA_VERSION="{release}"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    assert type(machine.java()[0]) is str, "it goes into the key of the class archive, as JSON"
     check = java_check()
     assert (check.status, str(java) in check.found) == (status, True)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
     assert java_check().found == f"no bin/java in JAVA_HOME={tmp_path / 'nowhere'}"
 
 
-def test_delta_is_looked_for_where_spark_puts_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HOME", str(tmp_path))
-    jar, name = delta_jar()
-    assert jar is None
+def test_delta_is_looked_for_in_the_users_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    jar = delta_jars(fetch=False)[0]
+    assert jar.is_relative_to(tmp_path)
     assert machine.delta().status is Status.OK, "a fresh clone is well without it"
-    assert "Spark fetches it then" in machine.delta().found
-    there = tmp_path / ".ivy2.5.2" / "jars" / f"io.delta_{name}"
-    there.parent.mkdir(parents=True)
-    there.touch()
-    assert delta_jar() == (there, name)
-    assert machine.delta() == Check("delta", Status.OK, str(there))
+    assert "It is fetched then" in machine.delta().found
+    jar.parent.mkdir(parents=True)
+    jar.touch()
+    assert machine.delta() == Check("delta", Status.OK, str(jar))
 
 
 def test_every_check_of_the_machine_comes_once() -> None:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from reput.errors import SettingsError, SparkError, StoreError
-from reput.resend import jars
 from reput.resend.jars import client_jars, known
 from reput.resend.keys import AccessKeys, access_keys
+from reput.spark import jars
 from tests.compat.jars import VERSIONS
 
 
@@ -41,7 +41,7 @@ def test_a_client_that_is_not_known(release: str | None) -> None:
 
 def test_a_jar_with_other_bytes_is_not_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    directory = tmp_path / "reput" / "client" / "5.5.0"
+    directory = tmp_path / "reput" / "jars" / "client" / "5.5.0"
     directory.mkdir(parents=True)
     first = next(iter(known()["5.5.0"]))
     with pytest.raises(SparkError, match="no file"):
@@ -55,9 +55,10 @@ def test_a_jar_with_other_bytes_is_not_used(tmp_path: Path, monkeypatch: pytest.
 def test_a_fetch_without_network_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     monkeypatch.setattr(jars, "java_command", lambda: "/bin/false")
+    monkeypatch.setattr(jars, "_PAUSES", (0.0,))
     with pytest.raises(SparkError, match="can't be fetched"):
         client_jars(None, "5.5.0")
-    assert list((tmp_path / "reput" / "client").iterdir()) == []
+    assert list((tmp_path / "reput" / "jars" / "client").iterdir()) == []
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import posixpath
 import re
-from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import BinaryIO
@@ -62,13 +61,6 @@ def read(path: Path) -> Elf | None:
 def is_glibc(name: str) -> bool:
     """Whether a library is glibc's, and so the host's."""
     return _GLIBC.fullmatch(name) is not None
-
-
-def joined(directories: Iterable[str], place: str) -> str:
-    """An RPATH by which a file finds directories of the archive, relative to itself."""
-    here = posixpath.dirname(place) or "."
-    steps = [posixpath.relpath(directory, here) for directory in directories]
-    return ":".join("$ORIGIN" if step == "." else f"$ORIGIN/{step}" for step in dict.fromkeys(steps))
 
 
 def _inside(path: str, here: str) -> str | None:

@@ -1,0 +1,140 @@
+"""The packages that reput runs on, in the locked versions, for hosts of a machine and not for this one.
+
+pip chooses the wheels: those for any glibc from :data:`GLIBC` on. PySpark has no wheel: it is copied from
+here.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from importlib.metadata import distribution
+from pathlib import Path, PurePosixPath
+
+from reput.doctor.machine import beside
+from reput.errors import PackError
+from reput.next_command import install_step
+from reput.pack.interpreter import VERSION
+from reput.spark.java import is_installed
+
+#: The oldest that numpy and pyarrow have wheels for: RHEL 8, Debian 10.
+GLIBC = (2, 28)
+#: A package of a lock file, with its hashes.
+_LOCKED = re.compile(r"^([a-z0-9-]+)==(\S+)(?: \\\n    --hash=\S+)+\n", re.MULTILINE)
+_PYSPARK = "pyspark"
+#: What a look at a store needs besides the packages of light.txt: queues, index and settings in RocksDB.
+_ROCKSDB = "rocksdict"
+_TESTS, _SCRIPTS = "tests", "bin"
+_FOR_COMPILERS = frozenset({".a", ".c", ".cpp", ".h", ".hpp", ".pxd", ".pxi", ".pyx"})
+#: Written by pip for itself. Of an editable package they name what isn't in the archive.
+_OF_PIP = frozenset({"direct_url.json", "INSTALLER", "RECORD", "REQUESTED"})
+#: What PySpark has besides its Python modules: jars, scripts, archives of the same modules, examples.
+_OF_SPARK = re.compile(r"pyspark/(?:jars|bin|sbin|python|data|examples|licenses)/")
+
+
+def install(machine: str, *, light: bool, site: Path, scratch: Path) -> dict[str, str]:
+    """Have pip put the packages but PySpark into a directory.
+
+    Args:
+        machine: the hosts', as ``uname -m`` says it.
+        light: without those that only Spark needs.
+        site: the directory.
+        scratch: another one, for the list that pip gets.
+
+    Returns:
+        Their versions by name.
+
+    Raises:
+        PackError: pip can't do it.
+    """
+    files = beside()
+    try:
+        run, least = ((files or Path()) / "requirements" / f"{name}.txt" for name in ("run", "light"))
+        locked = {found[1]: found for found in _LOCKED.finditer(run.read_text(encoding="utf-8"))}
+        names = {found[1] for found in _LOCKED.finditer(least.read_text(encoding="utf-8"))} | {_ROCKSDB}
+    except OSError as error:
+        raise PackError(
+            "the lock files of reput aren't here",
+            path=files,
+            expected="requirements/run.txt and requirements/light.txt, as in a clone and in the wheel",
+            next_step=install_step("spark"),
+        ) from error
+    left_out = {_PYSPARK} | (locked.keys() - names if light else set())
+    wanted = {name: found for name, found in locked.items() if name not in left_out}
+    asked = scratch / "requirements.txt"
+    asked.write_text("".join(found[0] for found in wanted.values()), encoding="utf-8")
+    platforms = [
+        word
+        for minor in range(GLIBC[1], 4, -1)
+        for word in ("--platform", f"manylinux_{GLIBC[0]}_{minor}_{machine}")
+    ]
+    platforms += ["--platform", f"manylinux2014_{machine}"]  # as some call 2.17
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pip", "install", "--quiet", "--disable-pip-version-check"),
+            *("--no-deps", "--no-compile", "--only-binary=:all:", "--require-hashes", "--target", str(site)),
+            *("--implementation", "cp", "--python-version", VERSION, *platforms, "-r", str(asked)),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if line.strip()]
+        errors = [line for line in said if line.startswith("ERROR: ")]
+        raise PackError(
+            "pip can't bring the packages",
+            expected="pip, and PyPI or the index that pip's settings name within reach",
+            found=(errors or said or [f"exit code {done.returncode}"])[-1],
+        )
+    for path in sorted(site.rglob("*"), reverse=True):
+        if path.is_file() and not _is_wanted(PurePosixPath(path.relative_to(site))):
+            path.unlink()
+    shutil.rmtree(site / _SCRIPTS, ignore_errors=True)
+    return {name: found[2] for name, found in wanted.items()}
+
+
+def of_spark(*, with_jars: bool) -> Iterator[tuple[str, Path]]:
+    """The files of PySpark: where below site-packages, and where they are.
+
+    Args:
+        with_jars: Spark's jars and scripts, too.
+
+    Raises:
+        PackError: it isn't here, or it isn't known what its files are.
+    """
+    pyspark = distribution(_PYSPARK) if is_installed() else None
+    if pyspark is None or pyspark.files is None:
+        raise PackError("PySpark isn't here as pip installs it", next_step=install_step("spark"))
+    for file in pyspark.files:
+        place, path = PurePosixPath(file.as_posix()), Path(str(file.locate()))
+        if place.parts[0] == ".." or "__pycache__" in place.parts:
+            continue
+        if with_jars if _OF_SPARK.match(str(place)) else _is_wanted(place):
+            if not path.is_file():
+                raise PackError(
+                    "a file of PySpark is missing",
+                    path=path,
+                    next_step=f"Install it anew: pip install --force-reinstall pyspark=={pyspark.version}",
+                )
+            yield str(place), path
+
+
+def of_reput(package: Path) -> Iterator[tuple[str, Path]]:
+    """The files of reput: where below site-packages, and where they are."""
+    for path in sorted(package.rglob("*")):
+        place = PurePosixPath(package.name, path.relative_to(package))
+        if path.is_file() and "__pycache__" not in place.parts:
+            yield str(place), path
+    for file in distribution(package.name).files or ():
+        if file.parts[0].endswith(".dist-info") and _is_wanted(file):
+            yield file.as_posix(), Path(str(file.locate()))
+
+
+def _is_wanted(place: PurePosixPath) -> bool:
+    if place.parts[0].endswith(".dist-info"):
+        return place.name not in _OF_PIP
+    return not ({_TESTS, "__pycache__"} & set(place.parts[:-1]) or place.suffix in _FOR_COMPILERS)
