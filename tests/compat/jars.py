@@ -36,9 +36,8 @@ _EVERY = bool(os.environ.get("REPUT_EVERY_RELEASE"))
 # rocketmq-broker brings the store and the client along; the name server is a module of its own.
 _MODULES = ("rocketmq-broker", "rocketmq-namesrv")
 _HADOOP = "3.5.0"
-#: Hadoop's daemons in one jar, and what the ResourceManager needs besides; the client's jars are PySpark's.
-_HADOOP_DAEMONS = (
-    ("org.apache.hadoop", "hadoop-client-minicluster", _HADOOP),
+#: What Hadoop's ResourceManager needs besides the jar with all daemons; the client's jars are PySpark's.
+_HADOOP_NEEDS = (
     ("org.bouncycastle", "bcprov-jdk18on", "1.82"),
     ("org.bouncycastle", "bcpkix-jdk18on", "1.82"),
     ("org.bouncycastle", "bcutil-jdk18on", "1.82"),
@@ -140,13 +139,16 @@ def jars(version: str) -> list[Path]:
 
 
 def hadoop_jars() -> list[Path]:
-    """The jars of YARN's daemons, for a class path that has PySpark's jars behind them.
+    """The jars of YARN's daemons, for a class path that has PySpark's jars behind them, of the same Hadoop.
 
     Raises:
         JarsUnavailableError: see there.
     """
-    target = cache_dir().parent / "hadoop" / _HADOOP
-    _have(f"Hadoop {_HADOOP}", target, _HADOOP_DAEMONS, transitive=False)
+    client = "hadoop-client-api-"
+    release = pyspark_jar(client).stem.removeprefix(client)
+    target = cache_dir().parent / "hadoop" / release
+    daemons = ("org.apache.hadoop", "hadoop-client-minicluster", release)
+    _have(f"Hadoop {release}", target, (daemons, *_HADOOP_NEEDS), transitive=False)
     return sorted(target.glob("*.jar"))
 
 

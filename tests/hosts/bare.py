@@ -12,7 +12,7 @@ from tests.hosts.elf import is_glibc
 from tests.hosts.network import CONF, OWN, SHARED, Host
 from tests.hosts.submitting import HOME
 
-_ROOT = "bare"
+ROOT = "bare"
 #: What Spark's scripts and Java call, and what unpacks an archive.
 _PROGRAMS = (
     *("sh", "bash", "env", "dirname", "basename", "readlink", "cat", "ls", "mkdir", "rm", "cp", "mv", "ln"),
@@ -23,12 +23,12 @@ _LIBRARY = re.compile(r"(/\S+) \(0x")
 _LOOKS_LIKE_PYTHON = re.compile(r"(lib)?python[0-9.]*(\.so.*)?")
 
 
-def make_bare(host: Host) -> None:
+def make_bare(host: Host, *more: Path) -> None:
     """Let all that is started in a host see nothing but a root without any Python.
 
-    Its shared directory, its own and its settings stay where they were.
+    Its shared directory, its own and its settings stay where they were; so do directories of ``more``.
     """
-    root = host.own / _ROOT
+    root = host.own / ROOT
     java = Path(shutil.which("java") or "").resolve().parents[1]
     programs = [Path(path).resolve() for name in _PROGRAMS if (path := shutil.which(name))]
     (root / "bin").mkdir(parents=True)
@@ -48,20 +48,20 @@ def make_bare(host: Host) -> None:
     for name in ("passwd", "group"):
         shutil.copy(f"/etc/{name}", root / "etc")
     (root / "etc" / "hosts").touch()
-    directories = [java, HOME, SHARED, OWN, CONF, *Path("/etc").glob("java*"), Path("/dev")]
+    directories = [java, HOME, SHARED, OWN, CONF, *Path("/etc").glob("java*"), Path("/dev"), *more]
     for path in (*directories, Path("/etc/hosts")):
         if path in directories:
             (root / path.relative_to("/")).mkdir(parents=True, exist_ok=True)
-        host.run("mount", "--rbind", path, OWN / _ROOT / path.relative_to("/"))
+        host.run("mount", "--rbind", path, OWN / ROOT / path.relative_to("/"))
     for name, kind in (("proc", "proc"), ("tmp", "tmpfs")):
         (root / name).mkdir()
-        host.run("mount", "-t", kind, kind, OWN / _ROOT / name)
-    host.before = ["chroot", str(OWN / _ROOT), "/bin/env", "PATH=/bin", f"JAVA_HOME={java}"]
+        host.run("mount", "-t", kind, kind, OWN / ROOT / name)
+    host.before = ["chroot", str(OWN / ROOT), "/bin/env", "PATH=/bin", f"JAVA_HOME={java}"]
 
 
 def pythons(host: Host) -> list[str]:
     """What looks like an interpreter in a bare host's root, but in what is mounted there."""
-    root = host.own / _ROOT
+    root = host.own / ROOT
     return [
         str(Path(directory, name))
         for directory, _, names in os.walk(root)

@@ -31,7 +31,8 @@ SHARED = Path("/mnt")
 OWN = Path("/media/own")
 #: Where each host has what ``work/conf`` holds.
 CONF = Path("/media/conf")
-_NETWORK = "10.77.0"
+#: As in docs/cluster.md, whose commands test_by_the_page.py runs.
+_NETWORK = "10.0.0"
 #: A user that isn't root; each host knows it by this name.
 USER, USER_NAME = 31977, "rocketmq"
 _READY_SECONDS = 30.0

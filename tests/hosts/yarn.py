@@ -65,7 +65,7 @@ class Yarn:
         name = main.rpartition(".")[2]
         log4j = f"-Dlog4j.configuration={(CONF / 'log4j.properties').as_uri()}"
         options = [*JAVA_OPTIONS.split(), "-Xmx256m", log4j, "--add-opens=java.base/java.lang=ALL-UNNAMED"]
-        command = [java_executable(), *options, "-cp", self._daemons, f"{_SERVER}.{main}"]
+        command = [java_executable().resolve(), *options, "-cp", self._daemons, f"{_SERVER}.{main}"]
         start_daemon(host, name, command, ready, self._environment)
 
 

@@ -18,7 +18,7 @@ from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
 from tests.kubernetes import Api, api
 from tests.rebuilds import environment
-from tests.unit.test_kubernetes import DIRECTORY, FILES, JOB, PAGE, ROOT, VERSIONS
+from tests.unit.test_kubernetes import COMMAND, DIRECTORY, FILES, JOB, ROOT, VERSIONS
 
 pytestmark = pytest.mark.spark
 
@@ -126,9 +126,8 @@ def test_the_job_is_refused_what_its_role_lacks(store: GoldenStore, tmp_path: Pa
 
 
 def test_spark_makes_a_drivers_pod(tmp_path: Path) -> None:
-    """By the page's own command; the pod isn't run."""
-    (block,) = re.findall(r"^    spark-submit --master k8s://.*\n(?:     .*\n)+", PAGE, re.MULTILINE)
-    command = shlex.split(block.replace("\\\n", " "))
+    """By the command in its template; the pod isn't run."""
+    command = shlex.split(COMMAND.replace("\\\n", " "))
     with api(VERSIONS[-1], None, tmp_path) as served:
         command[command.index("--master") + 1] = served.master
         here = [word.replace("conf/kubernetes/", f"{DIRECTORY}/") for word in command[1:]]

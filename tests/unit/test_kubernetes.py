@@ -30,7 +30,15 @@ POD = JOB["spec"]["template"]["spec"]
 (CONTAINER,) = POD["containers"]
 OPTIONS, SCRIPT, WORDS = submitted(CONTAINER["args"])
 TEMPLATES = ("driver", "executor")
-PAGE = (ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
+#: The command of deploy mode cluster, by a comment of the driver's template.
+(COMMAND,) = (
+    found.replace("\n#", "\n")
+    for found in re.findall(
+        r"^# +(spark-submit --master k8s://.*\n(?:#      .*\n)+)",
+        (DIRECTORY / "driver.yaml").read_text(encoding="utf-8"),
+        re.MULTILINE,
+    )
+)
 #: Those that know all that the Job asks for.
 VERSIONS = [
     one for one in kubernetes_validate.utils.all_versions() if tuple(map(int, one.split("."))) >= (1, 29)
@@ -126,8 +134,7 @@ def test_settings_are_those_of_the_installed_spark() -> None:
             for entry in jar.namelist():
                 if re.search(r"/(config/package|config/Network|k8s/Config|TransportConf)\$?\.class$", entry):
                     known += jar.read(entry)
-    (page,) = re.findall(r"^    spark-submit --master k8s://.*\n(?:     .*\n)+", PAGE, re.MULTILINE)
-    asked = {*told, *re.findall(r"--conf (spark[\w.]+)=", page)}
+    asked = {*told, *re.findall(r"--conf (spark[\w.]+)=", COMMAND)}
     asked.remove("spark.kubernetes.authenticate.driver.serviceAccountName")  # Spark puts it together
     assert len(asked) > len(told)
     assert [key for key in asked if not re.search(re.escape(key.encode()) + rb"\b", known)] == []
