@@ -21,7 +21,7 @@ from tests import pages
 from tests.compat.jars import hadoop_jars
 from tests.golden.store import GoldenStore, unpack
 from tests.hosts import bare, network, yarn
-from tests.hosts.network import CONF, OWN, SHARED, Host
+from tests.hosts.network import CONF, SHARED, Host
 from tests.hosts.place import long
 from tests.hosts.submitting import HOME, Submitted
 from tests.rebuilds import environment
@@ -82,9 +82,7 @@ class Place:
 def _pack(work: Path, *options: str) -> None:
     words = ["pack", "-o", _ARCHIVE, *options]
     command = [sys.executable, "-m", "reput.cli", *words]
-    done = subprocess.run(
-        command, env=environment(), cwd=work, capture_output=True, text=True, check=False
-    )
+    done = subprocess.run(command, env=environment(), cwd=work, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
 
 
