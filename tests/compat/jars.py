@@ -36,12 +36,14 @@ _EVERY = bool(os.environ.get("REPUT_EVERY_RELEASE"))
 # rocketmq-broker brings the store and the client along; the name server is a module of its own.
 _MODULES = ("rocketmq-broker", "rocketmq-namesrv")
 _HADOOP = "3.5.0"
-#: What Hadoop's ResourceManager needs besides the jar with all daemons; the client's jars are PySpark's.
-_HADOOP_NEEDS = (
+#: Hadoop's daemons in one jar, and what the ResourceManager needs besides; the client's jars are PySpark's.
+_HADOOP_DAEMONS = (
+    ("org.apache.hadoop", "hadoop-client-minicluster", _HADOOP),
     ("org.bouncycastle", "bcprov-jdk18on", "1.82"),
     ("org.bouncycastle", "bcpkix-jdk18on", "1.82"),
     ("org.bouncycastle", "bcutil-jdk18on", "1.82"),
 )
+_HADOOP_CLIENT = ("hadoop-client-api", "hadoop-client-runtime")
 #: What Spark reads S3 with: of Amazon's SDK what that needs, 19 MB in all, and not its bundle of 686 MB.
 _SDK = "2.35.4"
 _HADOOP_AWS = (
@@ -139,17 +141,22 @@ def jars(version: str) -> list[Path]:
 
 
 def hadoop_jars() -> list[Path]:
-    """The jars of YARN's daemons, for a class path that has PySpark's jars behind them, of the same Hadoop.
+    """The jars of YARN's daemons, for a class path that has PySpark's jars behind them.
+
+    With them the client's where PySpark has those of another Hadoop: a cluster's is its own.
 
     Raises:
         JarsUnavailableError: see there.
     """
-    client = "hadoop-client-api-"
-    release = pyspark_jar(client).stem.removeprefix(client)
-    target = cache_dir().parent / "hadoop" / release
-    daemons = ("org.apache.hadoop", "hadoop-client-minicluster", release)
-    _have(f"Hadoop {release}", target, (daemons, *_HADOOP_NEEDS), transitive=False)
-    return sorted(target.glob("*.jar"))
+    target = cache_dir().parent / "hadoop" / _HADOOP
+    _have(f"Hadoop {_HADOOP}", target, _HADOOP_DAEMONS, transitive=False)
+    found = sorted(target.glob("*.jar"))
+    if pyspark_jar("hadoop-client-api-").stem.endswith(f"-{_HADOOP}"):
+        return found
+    client = target.with_name(f"{_HADOOP}-client")
+    wanted = [("org.apache.hadoop", name, _HADOOP) for name in _HADOOP_CLIENT]
+    _have(f"the client of Hadoop {_HADOOP}", client, wanted, transitive=False)
+    return [*found, *sorted(client.glob("*.jar"))]
 
 
 def hadoop_aws_jars() -> list[Path]:
@@ -162,6 +169,19 @@ def hadoop_aws_jars() -> list[Path]:
     # PySpark has the last one itself.
     _have(f"hadoop-aws {_HADOOP}", target, _HADOOP_AWS, excludes=("bundle", "slf4j-api"))
     return sorted(target.glob("*.jar"))
+
+
+def source_release(version: str) -> Path:
+    """The archive of a release's sources, which has scripts and examples that no jar has.
+
+    Raises:
+        JarsUnavailableError: see there.
+    """
+    target = cache_dir().parent / "rocketmq-sources" / version
+    artifact = ("org.apache.rocketmq", "rocketmq-all", version)
+    _have(f"RocketMQ {version}'s sources", target, [artifact], transitive=False, classifier="source-release")
+    (found,) = target.glob("*.zip")
+    return found
 
 
 def class_path(version: str) -> str:
@@ -229,6 +249,7 @@ def _have(
     *,
     transitive: bool = True,
     excludes: Sequence[str] = (),
+    classifier: str = "",
 ) -> None:
     if target.is_dir():
         return
@@ -237,7 +258,7 @@ def _have(
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.parent):
         if not target.is_dir():  # another process may have been first
-            _fetch(what, target, _ivy_module(artifacts, transitive, excludes))
+            _fetch(what, target, _ivy_module(artifacts, transitive, excludes, classifier))
 
 
 def _fetch(what: str, target: Path, module: str) -> None:
@@ -271,15 +292,20 @@ def _fetch(what: str, target: Path, module: str) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _ivy_module(artifacts: Sequence[_Artifact], transitive: bool, excludes: Sequence[str]) -> str:
+def _ivy_module(
+    artifacts: Sequence[_Artifact], transitive: bool, excludes: Sequence[str], classifier: str
+) -> str:
+    """What Ivy is asked for; with a classifier, archives instead of jars."""
     more = "" if transitive else ' transitive="false"'
+    archive = f' type="jar" ext="zip" e:classifier="{classifier}"/></dependency>'
     dependencies = "\n".join(
-        f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default"{more}/>'
+        f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default"{more}'
+        + (f'><artifact name="{name}"{archive}' if classifier else "/>")
         for organisation, name, version in artifacts
     )
     left_out = "\n".join(f'    <exclude module="{module}"/>' for module in excludes)
     return (
-        '<ivy-module version="2.0">\n'
+        '<ivy-module version="2.0" xmlns:e="http://ant.apache.org/ivy/extra">\n'
         '  <info organisation="reput" module="oracle"/>\n'
         f"  <dependencies>\n{dependencies}\n{left_out}\n  </dependencies>\n"
         "</ivy-module>\n"

@@ -11,7 +11,9 @@ import shutil
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -43,6 +45,10 @@ def _commands(heading: str) -> list[str]:
     return [part for part in re.split(r"^# .*\n", textwrap.dedent(block), flags=re.MULTILINE) if part]
 
 
+def _shell(*commands: str) -> list[str]:
+    return ["bash", "-ec", "\n".join(["cd /home", *commands])]
+
+
 class Place:
     """Three bare hosts with a store below /data."""
 
@@ -60,14 +66,11 @@ class Place:
             shutil.copy(conf, root / "home")
             assert bare.pythons(host) == []
 
-    def shell(self, host: Host, *commands: str) -> list[str]:
-        """What gives commands to a host's shell, in /home."""
-        return ["bash", "-ec", "\n".join(["cd /home", *commands])]
-
-    def submit(self, host: Host, name: str, *commands: str) -> Submitted:
+    def begin(self, host: Host, name: str, *commands: str) -> Submitted:
+        """Give commands to a host's shell, where the archive lies."""
         log = self.work / f"{name}.log"
         with log.open("w", encoding="utf-8") as said:
-            process = host.start(self.shell(host, *commands), log=said, stdout=subprocess.PIPE)
+            process = host.start(_shell(*commands), log=said, stdout=subprocess.PIPE)
         return Submitted(process, log)
 
     def assert_rebuilt(self) -> None:
@@ -103,36 +106,49 @@ def test_standalone(work: Path) -> None:
         place = Place(work, hosts)
         for host in hosts:
             put = f"cat >> /etc/reput-spark/spark-defaults.conf <<'END'\n{defaults}END"
-            host.run(*place.shell(host, unpacked, put))
+            host.run(*_shell(unpacked, put))
         first, *others = hosts
-        started = [first.start(place.shell(first, exports, master), log=(work / "master.log").open("w"))]
-        started += [
-            host.start(place.shell(host, exports, worker), log=(work / f"{host.name}.log").open("w"))
-            for host in others
-        ]
-        submitted = place.submit(first, "driver", exports, submit)
-        code, said = submitted.wait()
-        assert code == 0, (submitted.said, said)
+        started = [place.begin(first, "master", exports, master)]
+        started += [place.begin(host, host.name, exports, worker) for host in others]
+        _wait_for_workers(first, len(others))
+        submitted = place.begin(first, "driver", exports, submit)
+        code, _ = submitted.wait()
+        assert code == 0, submitted.said
         place.assert_rebuilt()
-        assert all(process.poll() is None for process in started)
+        for host in others:
+            assert list((host.own / bare.ROOT / "var" / "lib" / "reput-spark").glob("app-*/*/stderr"))
+        assert [one.said for one in started if one.process.poll() is not None] == []
 
 
-@pytest.mark.parametrize("mode", ["client", "cluster"])
-def test_yarn(work: Path, mode: str) -> None:
+def _wait_for_workers(master: Host, count: int) -> None:
+    """Ask the master's page until it knows so many."""
+    ask = r"exec 3<>/dev/tcp/10.0.0.1/8080; printf 'GET /json/ HTTP/1.0\r\n\r\n' >&3; cat <&3"
+    deadline, said = time.monotonic() + 120, ""
+    while True:
+        with suppress(subprocess.CalledProcessError):
+            if f'"aliveworkers" : {count}' in (said := master.run("bash", "-c", ask)):
+                return
+        assert time.monotonic() < deadline, said
+        time.sleep(0.5)
+
+
+def test_yarn(work: Path) -> None:
     (commands,) = _commands("YARN")
     _pack(work)
     with network.hosts(work, work / "shared", 3) as hosts:
         for host in hosts:
-            bare.make_bare(host, hadoop_jars()[0].parent)
+            bare.make_bare(host, *{jar.parent for jar in hadoop_jars()})
         place = Place(work, hosts)
-        with yarn.cluster(hosts, 2):
+        with yarn.cluster(hosts, 2, patience=120):
             # What the page takes for granted: a Spark of the cluster's own, and its settings.
             first = hosts[0]
             hadoop = first.own / bare.ROOT / "etc" / "hadoop"
             hadoop.mkdir()
             (hadoop / "conf").symlink_to(CONF)
             own = f"export SPARK_HOME={HOME} SPARK_CONF_DIR={CONF} PATH=$PATH:{HOME}/bin USER=root"
-            submitted = place.submit(first, mode, own, commands.replace("-mode client", f"-mode {mode}"))
-            code, said = submitted.wait()
-            assert code == 0, (submitted.said, said)
-            place.assert_rebuilt()
+            for mode in ("client", "cluster"):
+                submitted = place.begin(first, mode, own, commands.replace("-mode client", f"-mode {mode}"))
+                code, _ = submitted.wait()
+                assert code == 0, submitted.said
+                place.assert_rebuilt()
+                shutil.rmtree(first.own / bare.ROOT / "home" / "environment")

@@ -70,10 +70,16 @@ class Yarn:
 
 
 @contextmanager
-def cluster(hosts: Sequence[Host], workers: int) -> Iterator[Yarn]:
-    """Start a cluster: the next hosts after the first have a NodeManager."""
+def cluster(hosts: Sequence[Host], workers: int, patience: int = 15) -> Iterator[Yarn]:
+    """Start a cluster: the next hosts after the first have a NodeManager.
+
+    Args:
+        hosts: all of them.
+        workers: how many have one.
+        patience: seconds until a host or a driver that says nothing is given up.
+    """
     conf = hosts[0].own.parent / "conf"
-    _write_hadoop(conf, hosts[0])
+    _write_hadoop(conf, hosts[0], patience)
     _write_spark(conf)
     for host in hosts:
         host.run("mkdir", "-p", OWN / "yarn-local", OWN / "yarn-logs")
@@ -98,7 +104,7 @@ def cluster(hosts: Sequence[Host], workers: int) -> Iterator[Yarn]:
     yield running
 
 
-def _write_hadoop(conf: Path, first: Host) -> None:
+def _write_hadoop(conf: Path, first: Host, patience: int) -> None:
     """What a small cluster's administrator writes; all else is Hadoop's default."""
     _write_site(conf / "core-site.xml", {"fs.defaultFS": "file:///", "hadoop.tmp.dir": str(OWN / "hadoop")})
     _write_site(
@@ -114,8 +120,8 @@ def _write_hadoop(conf: Path, first: Host) -> None:
             "yarn.nodemanager.delete.debug-delay-sec": "600",
             "yarn.nodemanager.webapp.address": "${yarn.nodemanager.hostname}:0",
             "yarn.scheduler.minimum-allocation-mb": "128",
-            "yarn.nm.liveness-monitor.expiry-interval-ms": "15000",
-            "yarn.am.liveness-monitor.expiry-interval-ms": "15000",
+            "yarn.nm.liveness-monitor.expiry-interval-ms": f"{patience}000",
+            "yarn.am.liveness-monitor.expiry-interval-ms": f"{patience}000",
         },
     )
     _write_site(
