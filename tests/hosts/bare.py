@@ -13,11 +13,11 @@ from tests.hosts.network import CONF, OWN, SHARED, Host
 from tests.hosts.submitting import HOME
 
 ROOT = "bare"
-#: What Spark's scripts and Java call, and what unpacks an archive.
+#: What scripts of Spark and YARN and Java call, and what unpacks an archive.
 _PROGRAMS = (
     *("sh", "bash", "env", "dirname", "basename", "readlink", "cat", "ls", "mkdir", "rm", "cp", "mv", "ln"),
     *("chmod", "uname", "id", "ps", "tar", "gzip", "nice", "nohup", "hostname", "grep", "sed", "tr", "sleep"),
-    "install",
+    *("install", "find", "setsid"),
 )
 _LIBRARY = re.compile(r"(/\S+) \(0x")
 _LOOKS_LIKE_PYTHON = re.compile(r"(lib)?python[0-9.]*(\.so.*)?")
