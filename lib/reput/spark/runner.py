@@ -16,6 +16,7 @@ from pyspark.errors import PySparkException
 from reput.errors import ReputError
 from reput.spark.hosts import Elsewhere, Proof
 from reput.spark.page_cache import Look, OnePageCache, page_cache
+from reput.spark.sessions import converting_spark_errors
 from reput.spark.shared_output import shared_output
 from reput.store.ownership import Owner
 from reput.store.witness import config_seen
@@ -51,12 +52,13 @@ class SparkRunner:
         """The hosts of executors so far that don't share this process's page cache of the output.
 
         Raises:
-            ReputError: a worker doesn't see what this process sees.
+            ReputError: a worker doesn't see what this process sees, or Spark failed.
         """
         if self.is_local:
             return []
         ours = page_cache(output)
-        found: list[Any] = self.map(Look(output), list(range(self.slots)))
+        with converting_spark_errors():  # its first job: a cluster may have nothing to run it on
+            found: list[Any] = self.map(Look(output), list(range(self.slots)))
         for one in found:
             if isinstance(one, ReputError):
                 raise one

@@ -6,6 +6,8 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
@@ -13,6 +15,7 @@ from py4j.protocol import Py4JError, Py4JNetworkError
 from reput.errors import SparkError
 from reput.spark import sessions as spark
 from reput.spark.java import check_spark
+from reput.spark.runner import SparkRunner
 
 
 @pytest.mark.parametrize(
@@ -235,3 +238,21 @@ def test_without_jars_spark_is_not_started(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(SparkError, match="no jars of Spark") as refused:
         check_spark()
     assert refused.value.path == str(tmp_path / "jars")
+
+
+def test_a_cluster_that_runs_nothing_is_a_failure_of_sparks(tmp_path: Path) -> None:
+    """YARN gives no executor of 8 cores where 4 are its maximum; reput's first job finds out."""
+
+    def parallelize(*_: object) -> object:
+        raise Py4JError(
+            "An error occurred while calling z:org.apache.spark.api.python.PythonRDD.collectAndServe.\n"
+            ": org.apache.spark.SparkException: Job 0 cancelled because SparkContext was shut down"
+        )
+
+    context: Any = SimpleNamespace(
+        master="yarn", defaultParallelism=1, addJobTag=lambda _: None, parallelize=parallelize
+    )
+    with pytest.raises(
+        SparkError, match=r"Spark failed; found .*Job 0 cancelled because SparkContext was shut"
+    ):
+        SparkRunner(context).other_hosts(tmp_path)
