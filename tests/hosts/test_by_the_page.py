@@ -63,7 +63,6 @@ class Place:
             (root / "data").symlink_to(SHARED)
             (root / "home").mkdir()
             shutil.copy(work / _ARCHIVE, root / "home")
-            shutil.copy(conf, root / "home")
             assert bare.pythons(host) == []
 
     def begin(self, host: Host, name: str, *commands: str) -> Submitted:
