@@ -162,6 +162,19 @@ def hadoop_aws_jars() -> list[Path]:
     return sorted(target.glob("*.jar"))
 
 
+def source_release(version: str) -> Path:
+    """The archive of a release's sources, which has scripts and examples that no jar has.
+
+    Raises:
+        JarsUnavailableError: see there.
+    """
+    target = cache_dir().parent / "rocketmq-sources" / version
+    artifact = ("org.apache.rocketmq", "rocketmq-all", version)
+    _have(f"RocketMQ {version}'s sources", target, [artifact], transitive=False, classifier="source-release")
+    (found,) = target.glob("*.zip")
+    return found
+
+
 def class_path(version: str) -> str:
     """The jars of :func:`jars` as one class path, with what DLedger logs through where the broker's don't."""
     found = jars(version)
@@ -227,6 +240,7 @@ def _have(
     *,
     transitive: bool = True,
     excludes: Sequence[str] = (),
+    classifier: str = "",
 ) -> None:
     if target.is_dir():
         return
@@ -235,7 +249,7 @@ def _have(
     target.parent.mkdir(parents=True, exist_ok=True)
     with _alone(target.parent):
         if not target.is_dir():  # another process may have been first
-            _fetch(what, target, _ivy_module(artifacts, transitive, excludes))
+            _fetch(what, target, _ivy_module(artifacts, transitive, excludes, classifier))
 
 
 def _fetch(what: str, target: Path, module: str) -> None:
@@ -269,15 +283,20 @@ def _fetch(what: str, target: Path, module: str) -> None:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _ivy_module(artifacts: Sequence[_Artifact], transitive: bool, excludes: Sequence[str]) -> str:
+def _ivy_module(
+    artifacts: Sequence[_Artifact], transitive: bool, excludes: Sequence[str], classifier: str
+) -> str:
+    """What Ivy is asked for; with a classifier, archives instead of jars."""
     more = "" if transitive else ' transitive="false"'
+    archive = f' type="jar" ext="zip" e:classifier="{classifier}"/></dependency>'
     dependencies = "\n".join(
-        f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default"{more}/>'
+        f'    <dependency org="{organisation}" name="{name}" rev="{version}" conf="default"{more}'
+        + (f'><artifact name="{name}"{archive}' if classifier else "/>")
         for organisation, name, version in artifacts
     )
     left_out = "\n".join(f'    <exclude module="{module}"/>' for module in excludes)
     return (
-        '<ivy-module version="2.0">\n'
+        '<ivy-module version="2.0" xmlns:e="http://ant.apache.org/ivy/extra">\n'
         '  <info organisation="reput" module="oracle"/>\n'
         f"  <dependencies>\n{dependencies}\n{left_out}\n  </dependencies>\n"
         "</ivy-module>\n"
