@@ -15,6 +15,7 @@ import signal
 import sys
 import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import FrameType
 from typing import NoReturn
@@ -23,7 +24,7 @@ from reput.errors import ReputError
 from tests.compat.jars import JarsUnavailableError
 from tests.compose import images, kubernetes, pictures
 from tests.compose.podman import ROOT, ContainersError, Podman, missing
-from tests.compose.story import Story
+from tests.compose.story import SERVICES, Story
 
 _FAILED = 2
 _STARTED = time.monotonic()
@@ -74,7 +75,14 @@ def _run(podman: Podman, picture: Path | None) -> None:
     if not all(podman.succeeds("image", "exists", name) for name in (python, rocketmq, spark)):
         images.make(podman, python, rocketmq, spark)
     say(f"made {python}, {rocketmq} and {spark}")
-    podman.compose("--podman-build-args=--network=host", "build", seconds=1200)
+    with ThreadPoolExecutor() as pool:
+        build = ("--podman-build-args=--network=host", "build")
+        for built in [
+            pool.submit(podman.compose, *build, name, seconds=1200)
+            for name, service in SERVICES.items()
+            if "build" in service
+        ]:
+            built.result()
     say("built the images of docker-compose.yml")
     podman.run("build", "--network=host", "-t", kubernetes.IMAGE, ROOT / "conf/kubernetes", seconds=300)
     say("built conf/kubernetes/Dockerfile")

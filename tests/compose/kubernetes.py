@@ -90,7 +90,7 @@ def _rebuild(podman: Podman, pod: dict[str, Any], command: list[str], script: li
         around = ["-e", "SPARK_CONF_DIR=/opt/reput/conf", "-e", "SPARK_DRIVER_BIND_ADDRESS=127.0.0.1"]
         around += ["-v", f"{_FILES}:/etc/reput:ro", "--name", "driver-1"]
         script = [*script[:-1], f"--rocketmq-version={store.version}"]
-        podman.run("run", "--rm", *mounted, *around, IMAGE, *given, *SETTINGS, *_EVENTS, *script, seconds=300)
+        podman.run("run", "--rm", *mounted, *around, IMAGE, *given, *SETTINGS, *_EVENTS, *script, seconds=600)
     tasks = finished_tasks(sorted((place / "events").iterdir()))
     if served.refused or not tasks or "driver" in tasks:
         said = "\n".join(path.read_text(errors="replace") for path in logs.glob("*.log"))

@@ -23,10 +23,10 @@ from tests.compose.podman import ROOT, ContainersError, Podman
 
 TOKEN = "compose"
 MASTER, METRICS, JUPYTER = "http://127.0.0.1:8080", "http://127.0.0.1:9404", "http://127.0.0.1:8888"
-_SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))[
+SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "docker-compose.yml").read_text("utf-8"))[
     "services"
 ]
-_SECONDS = 180.0
+_SECONDS = 300.0
 #: So many more show that a part goes on.
 _MORE = 2000
 _REFUSED = 78
@@ -47,9 +47,9 @@ class Story:
     def up(self) -> None:
         """Start each service when what it waits for is there; podman waits so itself from 4.6 on."""
         up: list[str] = []
-        while left := [one for one in _SERVICES if one not in up and "profiles" not in _SERVICES[one]]:
+        while left := [one for one in SERVICES if one not in up and "profiles" not in SERVICES[one]]:
             for name in left:
-                before = _SERVICES[name].get("depends_on", {})
+                before = SERVICES[name].get("depends_on", {})
                 if not set(before) <= set(up):
                     continue
                 for other, how in before.items():
@@ -69,7 +69,7 @@ class Story:
         """Ask what a browser is shown."""
         master = json.loads(self._get(f"{MASTER}/json/"))
         (app,) = master["activeapps"]
-        if master["aliveworkers"] != _SERVICES["spark-worker"]["deploy"]["replicas"]:
+        if master["aliveworkers"] != SERVICES["spark-worker"]["deploy"]["replicas"]:
             raise ContainersError(f"Spark's master has {master['aliveworkers']} workers")
         self._say(
             f"Spark's master: {master['aliveworkers']} workers, {app['name']} with {app['cores']} cores"
