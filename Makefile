@@ -90,6 +90,10 @@ day: $(VENV)/dev ## feed a day's messages through one tail, with restarts, expir
 hosts: jars ## rebuild over several hosts, made of namespaces, and harm them (root; Debian: glusterfs-server, faketime)
 	REPUT_HOSTS=1 $(VENV)/bin/python -m pytest tests/hosts $(ARGS)
 
+.PHONY: compose
+compose: $(VENV)/dev $(VENV)-compose/run ## build and run docker-compose.yml and conf/kubernetes' image by podman, harm it, compare (root; podman and more of Debian's)
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compose --podman-compose $(VENV)-compose/bin/podman-compose $(ARGS)
+
 .PHONY: fuzz
 fuzz: $(VENV)/dev ## turn every bit of three small stores, and cut them at every length (ARGS='--limit 100')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.fuzz $(ARGS)
@@ -140,10 +144,11 @@ lock: $(VENV)/dev ## write requirements/ anew from pyproject.toml (UPGRADE=1: to
 	$(LOCK) $(if $(UPGRADE),--upgrade) --extra spark --extra remote --extra rocksdb -o requirements/run.txt pyproject.toml
 	$(LOCK) -c requirements/run.txt -o requirements/light.txt pyproject.toml
 	$(LOCK) $(if $(UPGRADE),--upgrade) -c requirements/run.txt --all-extras -o requirements/dev.txt pyproject.toml
+	$(LOCK) $(if $(UPGRADE),--upgrade) -o requirements/compose.txt - <<< podman-compose
 
 .PHONY: clean
 clean: ## remove .venv and all that the other targets made
-	rm -rf $(VENV) $(VENV)-light $(VENV)-stacks build dist lib/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
+	rm -rf $(VENV) $(VENV)-light $(VENV)-stacks $(VENV)-compose build dist lib/*.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis spark-warehouse
 	find bench jobs lib tests -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
 # What isn't a Python package and can't be locked. Asked each time: it takes a tenth of a second.
@@ -196,6 +201,12 @@ $(VENV)/bin/reput: $(VENV)/run pyproject.toml | prerequisites
 	$(VENV)/bin/python -m compileall -q lib
 	@# Spark starts in half the time with it; without it all works, too.
 	$(VENV)/bin/reput doctor --no-spark --class-archive make >/dev/null || true
+	touch $@
+
+# Apart: it is of another licence than all that reput is made with.
+$(VENV)-compose/run: requirements/compose.txt | prerequisites
+	$(PYTHON) -m venv --clear $(VENV)-compose
+	$(VENV)-compose/bin/python -m pip --disable-pip-version-check install --quiet --require-hashes -r requirements/compose.txt
 	touch $@
 
 $(VENV)/dev: $(VENV)/run requirements/dev.txt | $(VENV)/bin/reput

@@ -1,7 +1,8 @@
 """A stand-in for Kubernetes' API server and its nodes, for Spark's real client.
 
 It takes objects only if the API's schemas do, allows only what a Role allows, and runs each executor's pod as
-a process of this machine. What it isn't: scheduler, network, volumes, images, controllers.
+a process of this machine, or as a container (``tests.compose.kubernetes``). What it isn't: scheduler,
+network, volumes, controllers.
 """
 
 from __future__ import annotations
@@ -28,6 +29,13 @@ from tests.compat.jars import java_executable
 _JARS = Path(pyspark.__file__).parent / "jars"
 _KINDS = {"pods": "Pod", "configmaps": "ConfigMap", "services": "Service"}
 _ADDRESS = "127.0.0.1"
+#: Spark's, since the stand-in has no watches, and every port is one of this machine's.
+SETTINGS = (
+    "--conf=spark.kubernetes.executor.enableApiWatcher=false",
+    "--conf=spark.kubernetes.executor.apiPollingInterval=1s",
+    "--conf=spark.driver.port=0",
+    "--conf=spark.blockManager.port=0",
+)
 _Object = dict[str, Any]
 
 
@@ -52,6 +60,7 @@ class Api:
     port: int = 0
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _running: dict[str, subprocess.Popen[bytes]] = field(default_factory=dict)
+    _ending: list[subprocess.Popen[bytes]] = field(default_factory=list)
 
     @property
     def master(self) -> str:
@@ -89,7 +98,7 @@ class Api:
 
     def stop(self) -> None:
         """End what still runs."""
-        for process in self._running.values():
+        for process in (*self._running.values(), *self._ending):
             process.kill()
             process.wait()
 
@@ -112,14 +121,8 @@ class Api:
             self._run(made)
         return 201, made
 
-    def _run(self, pod: _Object) -> None:
-        """What the image's entry point does with the word ``executor``."""
-        name = pod["metadata"]["name"]
-        told = {}
-        for one in pod["spec"]["containers"][0]["env"]:
-            where = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
-            fields = {"status.podIP": _ADDRESS, "metadata.name": name, None: one.get("value", "")}
-            told[one["name"]] = fields[where]
+    def executor(self, name: str, told: dict[str, str]) -> subprocess.Popen[bytes]:
+        """Start what the image's entry point does with the word ``executor``, in an environment."""
         options = [value for key, value in told.items() if key.startswith("SPARK_JAVA_OPT_")]
         heap = told["SPARK_EXECUTOR_MEMORY"]
         words = {
@@ -140,7 +143,16 @@ class Api:
         # No such directory is mounted here.
         around = {**os.environ, **told, "SPARK_LOCAL_DIRS": str(local), "SPARK_HOME": str(_JARS.parent)}
         with (self.logs / f"{name}.log").open("wb") as said:
-            self._running[name] = subprocess.Popen(command, env=around, stdout=said, stderr=said, cwd=local)
+            return subprocess.Popen(command, env=around, stdout=said, stderr=said, cwd=local)
+
+    def _run(self, pod: _Object) -> None:
+        name = pod["metadata"]["name"]
+        told = {}
+        for one in pod["spec"]["containers"][0]["env"]:
+            where = one.get("valueFrom", {}).get("fieldRef", {}).get("fieldPath")
+            fields = {"status.podIP": _ADDRESS, "metadata.name": name, None: one.get("value", "")}
+            told[one["name"]] = fields[where]
+        self._running[name] = self.executor(name, told)
         states = [{"name": pod["spec"]["containers"][0]["name"], "state": {"running": {}}, "ready": True}]
         pod["status"] = {"phase": "Running", "podIP": _ADDRESS, "containerStatuses": states}
 
@@ -155,21 +167,23 @@ class Api:
 
     def _delete(self, key: tuple[str, str]) -> None:
         del self.objects[key]
+        # As with the real one, a pod may take longer to end than its deletion takes to be answered.
         if (process := self._running.pop(key[1], None)) is not None:
             process.terminate()
-            process.wait()
+            self._ending.append(process)
 
 
 @contextmanager
-def api(version: str, rules: list[_Object] | None, logs: Path) -> Iterator[Api]:
+def api(version: str, rules: list[_Object] | None, logs: Path, kind: type[Api] = Api) -> Iterator[Api]:
     """Serve, on a free port of the loopback.
 
     Args:
         version: of the schemas.
         rules: of a Role; None allows all.
         logs: a directory for what executors say.
+        kind: of the server; decides what an executor's pod is.
     """
-    served = Api(version, rules, logs)
+    served = kind(version, rules, logs)
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version: ClassVar[str] = "HTTP/1.1"  # type: ignore[misc]

@@ -102,7 +102,7 @@ class Job:
         except subprocess.TimeoutExpired:
             raise SparkError(f"a job of the cluster hasn't ended after {timeout:.0f} s") from None
         logs = sorted(set(self._events.iterdir()) - self._before)
-        return Submitted(self._process.returncode, stdout, said or "", _tasks(logs))
+        return Submitted(self._process.returncode, stdout, said or "", finished_tasks(logs))
 
     def stop(self) -> None:
         """End it at once, if it still runs: for a tail that is as safe as a crash."""
@@ -371,7 +371,7 @@ def _kill(process: subprocess.Popen[str]) -> None:
         process.wait()
 
 
-def _tasks(logs: Sequence[Path]) -> dict[str, int]:
+def finished_tasks(logs: Sequence[Path]) -> dict[str, int]:
     """Finished tasks by executor, from Spark's event logs."""
     counts: Counter[str] = Counter()
     for log in logs:

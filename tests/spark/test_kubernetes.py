@@ -15,7 +15,7 @@ import pytest
 from reput.format import names
 from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
-from tests.kubernetes import Api, api
+from tests.kubernetes import SETTINGS, Api, api
 from tests.rebuilds import environment
 from tests.unit.test_kubernetes import COMMAND, DIRECTORY, FILES, JOB, ROOT, VERSIONS
 
@@ -34,14 +34,6 @@ _HERE = {
     "$(POD_IP)": "127.0.0.1",
     "$(POD_NAME)": "driver-1",
 }
-#: The stand-in has no watches; ports are free ones.
-_SETTINGS = (
-    "--conf=spark.kubernetes.executor.enableApiWatcher=false",
-    "--conf=spark.kubernetes.executor.apiPollingInterval=1s",
-    "--conf=spark.driver.port=0",
-    "--conf=spark.blockManager.port=0",
-    f"--conf=spark.pyspark.python={sys.executable}",
-)
 #: The Job's pod, as it is there by then.
 _DRIVER = {
     "apiVersion": "v1",
@@ -67,7 +59,8 @@ def words(store: GoldenStore, served: Api) -> list[str]:
         found.append(f"--master={served.master}" if word.startswith("--master=") else word)
     at = next(number for number, word in enumerate(found) if word.endswith(".py"))
     found[-1] = f"--rocketmq-version={store.version}"
-    return [str(_SUBMIT), *found[1:at], *_SETTINGS, *found[at:]]
+    python = f"--conf=spark.pyspark.python={sys.executable}"
+    return [str(_SUBMIT), *found[1:at], *SETTINGS, python, *found[at:]]
 
 
 @pytest.fixture

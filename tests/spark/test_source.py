@@ -202,7 +202,8 @@ def test_a_checkpoint_of_1_0_is_taken_on(
     for name in ("2", ".2.crc"):  # as if it had been killed in its last batch
         (tmp_path / "checkpoint" / "commits" / name).unlink()
     log.append(*(message(number) for number in range(25, 30)))
-    assert [offsets(rows) for rows in run()] == [list(range(19, 25)), list(range(25, 30))]
+    batches = run() if LIMITS_READS else [*run(), *run()]  # before 4.2 what had begun is all of a run
+    assert [offsets(rows) for rows in batches] == [list(range(19, 25)), list(range(25, 30))]
 
 
 @pytest.mark.skipif(not LIMITS_READS, reason="this Spark asks for all that is there")

@@ -18,6 +18,8 @@ from reput.source import INDEX, NAME, QUEUES, read, register
 from reput.spark.stack import HANDS_CONDITIONS
 from tests.golden.store import GoldenStore, unpack
 from tests.sources import total
+from tests.unit.source.test_proven import proven
+from tests.unit.verify.test_verify import open_golden
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -142,11 +144,16 @@ def test_read_makes_what_is_asked_for(spark: SparkSession, golden: GoldenStore, 
 
 
 def test_the_page_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    store = unpack("5.3.3-no-index", tmp_path / "store").root
+    golden = open_golden("5.3.3-no-index", tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 6
-    report = tmp_path / "report"
-    code = "\n".join(blocks).replace("/data/rocketmq/st", str(store)[:-3]).replace("/tmp/report", str(report))
+    assert len(blocks) == 7
+    report, code = tmp_path / "report", "\n".join(blocks)
+    for said, here in (
+        ("/data/rocketmq/st", str(golden.root)[:-3]),
+        ("/tmp/report", str(report)),
+        ("/var/lib/reput/store.proofs", str(proven(golden))),
+    ):
+        code = code.replace(said, here)
     names: dict[str, Any] = {"spark": spark}
     exec(compile(code, "docs/sql.md", "exec"), names)
     shown = capsys.readouterr().out

@@ -61,8 +61,9 @@ def delta_jars(*, fetch: bool = True) -> list[Path]:
     if packed[0].is_file():
         return packed
     place = f"delta/{line}"
-    if not fetch:
-        return [_cache() / place / _name(one) for one in hashes]
+    if not fetch:  # and make no directory for them
+        user = user_directory()
+        return [(_cache() if user is None else user / JARS) / place / _name(one) for one in hashes]
     return fetched(
         place,
         "Delta Lake",
