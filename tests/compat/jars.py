@@ -50,7 +50,6 @@ _HADOOP_AWS = (
     ("org.apache.hadoop", "hadoop-aws", _HADOOP),
     *(("software.amazon.awssdk", name, _SDK) for name in ("s3", "s3-transfer-manager", "sts")),
 )
-_PATTERN = "[artifact]-[revision](-[classifier]).[ext]"
 _TIMEOUT = 900.0
 _Tried = TypeVar("_Tried")
 #: What `make test` needs of :data:`STORES`.
@@ -267,7 +266,7 @@ def _fetch(what: str, target: Path, module: str) -> None:
         (work / "ivy.xml").write_text(module, encoding="utf-8")
         ivy = [str(java_executable()), "-jar", str(pyspark_jar("ivy-"))]
         try:
-            run = retrieve(ivy, work, _PATTERN, _TIMEOUT)
+            run = retrieve(ivy, work, _TIMEOUT)
         except subprocess.TimeoutExpired as error:
             raise JarsUnavailableError(
                 f"{what} did not arrive in {_TIMEOUT:.0f} s: is Maven Central within reach?"

@@ -45,7 +45,6 @@ from reput.spark.stack import (
     DataSource,
     DataSourceStreamReader,
     InputPartition,
-    PySparkNotImplementedError,
     ReadAllAvailable,
     ReadLimit,
     ReadMaxBytes,
@@ -130,6 +129,8 @@ class CommitLogDataSource(DataSource):
             PySparkNotImplementedError: :meth:`simpleStreamReader` is for these options.
         """
         if self._options.content == PARTS and (self._options.live or not LIMITS_READS):
+            from pyspark.errors import PySparkNotImplementedError
+
             raise PySparkNotImplementedError(
                 errorClass="NOT_IMPLEMENTED", messageParameters={"feature": "streamReader"}
             )
@@ -541,11 +542,12 @@ class CommitLogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow)
             self._fixed_end = self._plan.end(self._plan.discover())
 
     def reportLatestOffset(self) -> dict[str, int] | None:  # noqa: N802 - Spark's name
-        """The log's end as last seen, whatever the limits, and what is left until there after this batch.
+        """The log's end as last seen, whatever the limits, and of messages what is left after this batch.
 
         For the query's progress: nothing else goes by it.
         """
-        if self._seen is None or self._planned is None:
+        # Who reads parts counts for himself, and shouldn't load what walks over records.
+        if self._seen is None or self._planned is None or self._options.content == PARTS:
             return self._seen
         at, end = self._planned[_OFFSET], self._seen[_OFFSET]
         found = {**self._seen, "lagBytes": max(end - at, 0)}
@@ -747,20 +749,16 @@ def _message_partitions(
     """One for each part of which something is written."""
     host = socket.gethostname()
     for path, found in groupby(parts, lambda part: part.path):
-        of_segment = list(found)
-        seen: list[FileSeen | None] = [None] * len(of_segment)
+        of_segment: list[tuple[Part, FileSeen | None]] = [(part, None) for part in found]
         if not is_elsewhere(path):  # else it is pinned, and the same from everywhere
             with suppress(SegmentGoneError):
-                ranges = [(part.start - part.base, part.end - part.base) for part in of_segment]
-                seen = witnesses(path, ranges)
-                of_segment = [part for part, one in zip(of_segment, seen, strict=True) if one is not None]
-                seen = [one for one in seen if one is not None]
+                ranges = [(part.start - part.base, part.end - part.base) for part, _ in of_segment]
+                seen = zip(of_segment, witnesses(path, ranges), strict=True)
+                written = [(part, one) for (part, _), one in seen if one is not None]
                 reads.files += 1
-                reads.passed += sum(one.read for one in seen if one is not None)
-        yield from (
-            _MessagePartition(part, newest, host, one, units.get(path))
-            for part, one in zip(of_segment, seen, strict=True)
-        )
+                reads.passed += sum(one.read for _, one in written)
+                of_segment = [*written]
+        yield from (_MessagePartition(part, newest, host, one, units.get(path)) for part, one in of_segment)
 
 
 def _clipped(parts: list[Part], offsets: Range, lead: int) -> Iterator[Part]:

@@ -309,16 +309,17 @@ def _queue_offsets(values: Mapping[str, str], name: str) -> dict[Queue, int] | N
     if text is None:
         return None
     try:
-        found = {
-            (topic, int(queue_id)): int(offset)
+        asked = [
+            (topic, int(queue_id), offset)
             for topic, queues in json.loads(text).items()
             for queue_id, offset in queues.items()
-            if isinstance(offset, int) and not isinstance(offset, bool) and 0 <= offset <= _LONG_MAX
-        }
-        if not found or len(found) != sum(len(queues) for queues in json.loads(text).values()):
-            raise ValueError(text)
-    except (ValueError, AttributeError, TypeError) as error:
-        raise SettingsError(f"{name} can't be read", expected=_QUEUE_OFFSETS, found=repr(text)) from error
+        ]
+    except (ValueError, AttributeError):
+        asked = []
+    found = {(topic, queue_id): offset for topic, queue_id, offset in asked}
+    are_offsets = all(type(offset) is int and 0 <= offset <= _LONG_MAX for offset in found.values())
+    if not found or len(found) < len(asked) or not are_offsets:
+        raise SettingsError(f"{name} can't be read", expected=_QUEUE_OFFSETS, found=repr(text))
     return found
 
 

@@ -94,16 +94,16 @@ def places(
     Returns:
         int64[messages], some of which may not be wanted; None where units aren't what was proven.
     """
-    found = [np.empty(0, np.int64)]
     with QueueReader(settings.root, settings.consume_queue_file_size) as reader:
-        for one in units:
-            data = reader.read(one.topic, one.queue_id, one.first, one.next - one.first)
-            reads.read += len(data)
-            if unit_sum(one.first, data) != one.sum:
-                return None
-            fits = _offsets(one, wanted).holds(np.arange(one.first, one.next))
-            found.append(units_of(data)["position"].astype(np.int64)[fits])
-        reads.files += reader.opened
+        stored = [reader.read(one.topic, one.queue_id, one.first, one.next - one.first) for one in units]
+    reads.files += reader.opened
+    reads.read += sum(map(len, stored))
+    found = [np.empty(0, np.int64)]
+    for one, data in zip(units, stored, strict=True):
+        if unit_sum(one.first, data) != one.sum:
+            return None
+        fits = _offsets(one, wanted).holds(np.arange(one.first, one.next))
+        found.append(units_of(data)["position"].astype(np.int64)[fits])
     lead = dledger.HEADER_LENGTH if settings.entries else 0
     frames = np.sort(np.concatenate(found)) - lead
     return frames[(part.start <= frames) & (frames < part.end)] - part.base

@@ -91,7 +91,7 @@ def read_arrow(
 ) -> pa.RecordBatchReader:
     """The same table without Spark, in this process: Arrow batches of some megabytes, one after another.
 
-    What pandas, Polars and DuckDB read. Nothing is read before they ask for the first one.
+    What pandas, Polars and DuckDB read. It is planned at once, and read as they ask for the batches.
 
     Args:
         store: a store's directory, or what ``.load()`` takes: a pattern, or several with commas.

@@ -122,7 +122,7 @@ def java_command() -> str:
 
 
 def retrieve(
-    ivy: Sequence[str], work: Path, pattern: str = _PATTERN, timeout: float = _TIMEOUT_SECONDS
+    ivy: Sequence[str], work: Path, timeout: float = _TIMEOUT_SECONDS
 ) -> subprocess.CompletedProcess[str]:
     """Have Ivy bring what ``ivy.xml`` in a directory asks for into ``jars`` there; stdout has all it says.
 
@@ -130,7 +130,6 @@ def retrieve(
 
     Args:
         ivy: the command that starts it.
-        pattern: how Ivy names a jar.
         timeout: seconds, for one time.
 
     Raises:
@@ -139,7 +138,7 @@ def retrieve(
     words = ("-m2compatible", "-ivy", str(work / "ivy.xml"), "-cache", str(work / "cache"))
     for pause in (*_PAUSES, None):
         done = subprocess.run(
-            [*ivy, *words, "-types", "jar", "bundle", "-retrieve", f"{work}/jars/{pattern}"],
+            [*ivy, *words, "-types", "jar", "bundle", "-retrieve", f"{work}/jars/{_PATTERN}"],
             check=False,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -15,7 +15,6 @@ except ImportError:  # the light reput: its sources are read without Spark
     _datasource = None  # type: ignore[assignment]
 
 if TYPE_CHECKING:
-    from pyspark.errors import PySparkNotImplementedError
     from pyspark.sql.datasource import (
         DataSource,
         DataSourceReader,
@@ -48,9 +47,6 @@ except ImportError:
     _streaming = None  # type: ignore[assignment]
 #: Spark asks a stream for so many bytes, and fixes the end of a run over what is available: from 4.2 on.
 LIMITS_READS = _streaming is not None
-
-#: Delta Lake has a jar for each.
-LINE = "4.2" if LIMITS_READS else "4.1" if HANDS_CONDITIONS else "4.0"
 #: Spark's own writer of stream checkpoints that doesn't ask Hadoop's FileContext; 4.1 moved it.
 CHECKPOINT_MANAGER = (
     "org.apache.spark.sql.execution.streaming."
@@ -58,10 +54,6 @@ CHECKPOINT_MANAGER = (
 )
 
 if not TYPE_CHECKING:
-    try:
-        from pyspark.errors import PySparkNotImplementedError
-    except ImportError:
-        PySparkNotImplementedError = NotImplementedError
 
     class _WithoutSpark:
         def __init__(self, *_: object) -> None:
@@ -101,7 +93,6 @@ __all__ = [
     "CHECKPOINT_MANAGER",
     "HANDS_CONDITIONS",
     "LIMITS_READS",
-    "LINE",
     "DataSource",
     "DataSourceReader",
     "DataSourceStreamReader",
@@ -115,7 +106,6 @@ __all__ = [
     "IsNotNull",
     "LessThan",
     "LessThanOrEqual",
-    "PySparkNotImplementedError",
     "ReadAllAvailable",
     "ReadLimit",
     "ReadMaxBytes",

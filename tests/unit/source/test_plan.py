@@ -209,6 +209,7 @@ reader = pickle.loads(pickle.dumps(source)).streamReader(source.schema())
 reader.prepareForTriggerAvailableNow()
 end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
 assert end == {{"offset": 100}}, end
+assert reader.reportLatestOffset() == {{"offset": 3000}}, reader.reportLatestOffset()
 (partition,) = pickle.loads(pickle.dumps(reader.partitions({{"offset": 0}}, {{"offset": 9999}})))
 (rows,) = reader.read(partition)
 assert rows.num_rows == {len(found(log).segments)}, rows
