@@ -20,7 +20,6 @@ import pytest
 
 from reput.format import names
 from reput.output.journal.journal import read_state
-from reput.spark import sessions as reput_spark
 from tests.cluster import Cluster
 from tests.cluster.standalone import _WORKER_READY, _await
 from tests.golden.store import GoldenStore, unpack
@@ -29,9 +28,6 @@ from tests.live import live_store
 pytestmark = pytest.mark.spark
 
 LIB = Path(__file__).parents[2] / "lib"
-
-#: For spark-submit, whose JVM is there before reput is.
-DELTA = reput_spark._delta({})
 
 #: Directories of the driver's that worker-b, or both workers, have others in place of.
 NEITHER, ONE, COPY = "neither", "one", "copy"
@@ -151,7 +147,7 @@ def answers(cluster: Cluster, work: Path, golden: GoldenStore, sound: Path) -> d
     script.write_text(APPLICATION, encoding="utf-8")
     reads = [str(sound), str(work / COPY / "store")]
     asked.write_text(json.dumps({"commands": commands, "reads": reads}), encoding="utf-8")
-    done = cluster.submit(script, [str(asked), str(told)], settings=DELTA, stderr=subprocess.PIPE)
+    done = cluster.submit(script, [str(asked), str(told)], stderr=subprocess.PIPE)
     assert done.exit_code == 0, done.stderr
     found: dict[str, Any] = json.loads(told.read_text())
     return found
