@@ -14,10 +14,10 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage, write
-from tests.compat.jars import tried
 from tests.compat.java_store import JavaStore
 from tests.compat.message import Message
 from tests.compat.starts import Bench, Case, batched, differences, expected
+from tests.levels import tried
 
 pytestmark = pytest.mark.compat
 

@@ -26,10 +26,10 @@ from tests.compat import damage
 from tests.compat.broker import Broker, Received
 from tests.compat.conf import conf_text
 from tests.compat.damage import Copy
-from tests.compat.jars import tried
 from tests.compat.message import Message
 from tests.compat.starts import Bench, Case, differences, expected
 from tests.compat.workloads import SMALL_FILES
+from tests.levels import tried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

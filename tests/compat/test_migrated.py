@@ -13,11 +13,11 @@ from reput.job.options import RebuildOptions
 from reput.rocksdb import opened
 from tests import rocksdbs
 from tests.compat.broker import Broker
-from tests.compat.jars import tried
 from tests.compat.jvm import Jvm
 from tests.compat.message import Message
 from tests.compat.served import in_files, places, problems, serve
 from tests.golden.store import GoldenStore, unpack
+from tests.levels import tried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -28,10 +28,10 @@ from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter
 from reput.query.message import Message as Found
 from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
-from tests.compat.jars import tried
 from tests.compat.java_store import JavaStore, spelled
 from tests.compat.jvm import Jvm
 from tests.compat.message import PREPARED, ROLLBACK, Host, Message, encode_batch
+from tests.levels import tried
 
 pytestmark = pytest.mark.compat
 

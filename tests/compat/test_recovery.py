@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from tests.compat.jars import tried
 from tests.compat.starts import compared, odd, whole
+from tests.levels import tried
 
 pytestmark = pytest.mark.compat
 

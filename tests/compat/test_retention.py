@@ -18,10 +18,10 @@ from reput.replay.state import State
 from reput.store import files
 from tests.compat.cleaning import expire
 from tests.compat.conf import conf_text
-from tests.compat.jars import tried
 from tests.compat.java_store import JavaStore
 from tests.compat.message import Message
 from tests.compat.workloads import SMALL_FILES
+from tests.levels import tried
 from tests.local import NoLedger, Runner, Store, opened_output, outputs, parts_of, target_of
 
 pytestmark = pytest.mark.compat

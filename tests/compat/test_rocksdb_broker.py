@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.compat.broker import Broker
-from tests.compat.jars import tried
 from tests.compat.message import Message
 from tests.golden.store import unpack
+from tests.levels import tried
 
 pytestmark = pytest.mark.compat
 

@@ -17,9 +17,9 @@ from reput.job import RebuildOptions, rebuild
 from tests.compat.broker import Broker, Received
 from tests.compat.conf import conf_text
 from tests.compat.damage import Copy, write
-from tests.compat.jars import tried
 from tests.compat.message import Message
 from tests.compat.workloads import SMALL_FILES
+from tests.levels import tried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
