@@ -14,7 +14,7 @@ from tests.compat.conf import conf_text
 from tests.compat.workloads import SMALL_FILES
 from tests.levels import tried
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.proof]
 
 
 # reput asks for no release here; the file of 5.x has a dataVersion besides, that of 4.9 has none.

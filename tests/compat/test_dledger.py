@@ -19,7 +19,7 @@ from tests.compat.write import write
 from tests.levels import tried
 from tests.local import Store, queues, rebuild_locally, units
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.proof]
 
 # Not the seed of the golden stores: other messages, in another order.
 SEED = 20261122

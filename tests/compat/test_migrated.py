@@ -85,6 +85,7 @@ def put_light_groups(golden: GoldenStore) -> None:
             family.close()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", tried("5.5.0-rocksdb-settings-single", more=["5.3.3-rocksdb-settings-v1"]))
 def test_a_broker_goes_on_in_files_and_in_rocksdb_again(
     name: str, tmp_path: Path, spark: SparkSession
@@ -108,7 +109,7 @@ def test_a_broker_goes_on_in_files_and_in_rocksdb_again(
         broker.kill()  # a stop takes ten seconds, and nothing is looked at after it
 
 
-@pytest.fixture(scope="module", params=["5.3.3", "5.5.0"])
+@pytest.fixture(scope="module", params=tried("5.5.0", more=["5.3.3"]))
 def jvm(request: pytest.FixtureRequest) -> Iterator[Jvm]:
     with Jvm(request.param, heap="1g") as jvm:
         yield jvm

@@ -24,7 +24,7 @@ from tests.levels import tried
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.compat, pytest.mark.spark]
+pytestmark = [pytest.mark.compat, pytest.mark.spark, pytest.mark.proof]
 
 SEGMENT, QUEUE_FILE = 64 * 1024, 2000
 CONFIG = {**SMALL_FILES, "mappedFileSizeConsumeQueue": QUEUE_FILE, "timerWheelEnable": False}

@@ -30,6 +30,7 @@ from tests.hosts.submitting import Submitted, await_text
 from tests.rebuilds import tree
 
 pytestmark = [
+    pytest.mark.proof,
     pytest.mark.spark,
     pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}"),
 ]
