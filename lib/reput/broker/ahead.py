@@ -80,11 +80,7 @@ class Ahead:
         self._pool.shutdown(cancel_futures=True)
 
     def at(self, base: int, position: int) -> Piece | None:
-        """The piece that begins at a position of the segment at ``base``; it is given once.
-
-        Raises:
-            SegmentGoneError, StoreError: the segment can't be read.
-        """
+        """The piece that begins at a position of the segment at ``base``; it is given once."""
         at = self._place.get((base, position // PIECE))
         if at is None:
             return None

@@ -86,9 +86,6 @@ class LogWalk:
         Args:
             bad: takes the size of a record whose lengths don't add up, which is counted, and reading goes on
                 behind what those say; None ends the log there (4.3.1 CommitLog.recoverAbnormally).
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
         """
         recovery = self._settings.recovery
         rules = self._rules._replace(check_crc=recovery.check_crc)
@@ -123,11 +120,7 @@ class LogWalk:
         return walked
 
     def dispatch(self, start: int, end: int, sink: Sink) -> Walked:
-        """Dispatch from ``start`` up to the log's end, as a running broker does: no CRC, around bad places.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
-        """
+        """Dispatch from ``start`` to the log's end, as a running broker does: no CRC, around bad places."""
         rules = self._rules._replace(check_crc=False)
         walked = Walked(start, start)
         ranges = [

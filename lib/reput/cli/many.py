@@ -146,11 +146,7 @@ def _history(directory: Path, jobs: Sequence[Job]) -> History:
 
 
 def _target(page: Path, jobs: Sequence[Job], history: Path | None, *, force: bool) -> Path:
-    """Where the page goes: in no store, and not into the history, which holds nothing else.
-
-    Raises:
-        OutputError: it is refused.
-    """
+    """Where the page goes: in no store, and not into the history, which holds nothing else."""
     from reput.report.target import check_page
 
     if history is not None and lies_in(page, history):

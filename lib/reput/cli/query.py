@@ -206,11 +206,7 @@ def query_command(
 
 
 def _save(store: QueryStore, answer: Answer, body: Path | None, record: Path | None) -> None:
-    """Write the one message that was found to files.
-
-    Raises:
-        ReputError: it isn't one, or its body can't be uncompressed, or a file can't be written.
-    """
+    """Write the one message that was found to files."""
     if (body is None and record is None) or not answer.found:
         return
     if len(answer.messages) != 1:

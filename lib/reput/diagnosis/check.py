@@ -328,9 +328,6 @@ def compare(
 
     Args:
         start_spark, listener: as those of :func:`check`.
-
-    Raises:
-        ReputError: refused or failed.
     """
     from reput.verify.against import prepare_pair, verify_against
 

@@ -84,9 +84,6 @@ class Recording:
 
         Args:
             most: bytes of log to look at.
-
-        Raises:
-            StoreError: it is missing, or the log can't be read.
         """
         settings = store.settings()
         pieces: list[NDArray[np.uint8]] = []

@@ -36,9 +36,6 @@ class SmallStore:
         settings: of the store that the records are from: the new one has segments of the same size, and a
             copy of its topics.json.
         segment_size: bytes.
-
-    Raises:
-        OutputError: it can't be written.
     """
 
     def __init__(self, path: Path, settings: StoreSettings, segment_size: int) -> None:

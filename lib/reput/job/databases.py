@@ -187,9 +187,6 @@ def expired_ends(
 
     Args:
         doubtful: gets those that point into it, of queues that the log has no message of.
-
-    Raises:
-        StoreError: it can't be read.
     """
     found: dict[tuple[bytes, int], QueueEnd] = {}
     state = plan.journal.state

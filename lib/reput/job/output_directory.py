@@ -104,9 +104,6 @@ def discard_if_swapped(staging: Path) -> None:
     """Remove a staging directory without queues: they have been put in place, or none were written.
 
     Its journal would name files that are no longer there: a process can end between the two.
-
-    Raises:
-        OutputError: it can't be removed.
     """
     # What tasks have put aside for a database goes when it is made, before the swap.
     aside = f"{names.REPUT}/{names.ROCKSDB}"

@@ -97,11 +97,7 @@ class UndoPreview:
 
 
 def preview(options: RebuildOptions) -> Preview:
-    """What a rebuild with these options would do. Nothing is changed, and no lock is taken.
-
-    Raises:
-        ReputError: it would be refused.
-    """
+    """What a rebuild with these options would do. Nothing is changed, and no lock is taken."""
     from reput.output.journal.journal import read_state
 
     run = intended(options)
@@ -140,11 +136,7 @@ def preview(options: RebuildOptions) -> Preview:
 
 
 def preview_undo(store: Path, kept: Path | None = None) -> UndoPreview:
-    """What :func:`reput.job.undo` would do. Nothing is changed, and no lock is taken.
-
-    Raises:
-        ReputError: it would be refused.
-    """
+    """What :func:`reput.job.undo` would do. Nothing is changed, and no lock is taken."""
     root = Path(os.path.abspath(store))
     check_store(root)
     pending = swap.is_pending(root)

@@ -219,11 +219,7 @@ def _derive(
 
 
 def preview_restore(place: str | Path, options: RebuildOptions) -> Restored:
-    """What :func:`restore` would do. Nothing is changed but for temporary files.
-
-    Raises:
-        ReputError: it would be refused.
-    """
+    """What :func:`restore` would do. Nothing is changed but for temporary files."""
     planned = _plan(place, options)
     copied = 0 if planned.is_finished else sum(file.size for file, _ in planned.missing)
     needed = 0 if planned.is_finished else _check_room(planned)

@@ -325,11 +325,7 @@ def _is_done(plan: Plan) -> bool:
 
 
 def catch_up(plan: Plan) -> None:
-    """Make ledger and checkpoint agree with the journal, where there is nothing else to do.
-
-    Raises:
-        OutputError: they can't be written.
-    """
+    """Make ledger and checkpoint agree with the journal, where there is nothing else to do."""
     from reput.output.writer import BatchWriter
     from reput.replay.runner import InlineRunner
 

@@ -41,11 +41,7 @@ class StoreEntry:
 
     @classmethod
     def parse(cls, word: str) -> StoreEntry:
-        """The store that an argument names; nothing else is known of it.
-
-        Raises:
-            ReputError: as for :meth:`Place.parse`.
-        """
+        """The store that an argument names; nothing else is known of it."""
         return cls(Place.parse(word))
 
 

@@ -70,9 +70,6 @@ class LogEnd:
 
         Past damage the next whole record is looked for: in the whole segment when it is seen for the first
         time, in the 8 MiB that follow later on.
-
-        Raises:
-            StoreError: a segment can't be read.
         """
         known, self._known = self._known, {}
         for segment in reversed(log.segments):

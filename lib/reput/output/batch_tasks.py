@@ -89,11 +89,7 @@ class BatchTasks:
         *,
         from_zero: bool,
     ) -> list[QueueOutcome]:
-        """Place some queues' units again, in log order; see :mod:`reput.output.queues.irregular_queues`.
-
-        Raises:
-            ReputError: it could not be done.
-        """
+        """Place some queues' units again, in log order; see :mod:`reput.output.queues.irregular_queues`."""
         task = partial(
             irregular_queues.place_again,
             committed=committed,
@@ -107,11 +103,7 @@ class BatchTasks:
     def append(
         self, queues: list[appended_queues.Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
     ) -> list[QueueOutcome]:
-        """Write the queues that are written in log order; see :mod:`reput.output.queues.appended_queues`.
-
-        Raises:
-            ReputError: it could not be done.
-        """
+        """Write the queues that are written in log order; see :mod:`reput.output.queues.appended_queues`."""
         task = partial(appended_queues.write, parts=parts, breaks=breaks, from_zero=from_zero)
         here = self._where_files_change
         shares = appended_queues.shares(queues, 1 if here.is_here else _SHARES_A_SLOT * self.runner.slots)
@@ -123,9 +115,6 @@ class BatchTasks:
         Args:
             accepted: the batch's parts in log order.
             regular: the queues that are written.
-
-        Raises:
-            ReputError: it could not be done.
         """
         parts = whole_files.file_parts(accepted, regular, self.target.settings.consume_queue_file_size)
         if not self.target.several_hosts:

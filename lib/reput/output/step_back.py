@@ -38,9 +38,6 @@ def record_mark(log: CommitLog, position: int, end: int) -> str:
 
     Returns:
         Empty if there is no such record.
-
-    Raises:
-        StoreError: the segment can't be read.
     """
     segment = log.segment_at(position)
     if segment is None or position < 0:
@@ -65,9 +62,6 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
     erases nothing, so that old messages stay behind what it writes next, until they are overwritten.
 
     A message that has expired can't be checked, and counts as present: a log isn't cut before its start.
-
-    Raises:
-        StoreError: a segment can't be read.
     """
     sound: dict[int, int] = {}
     for number in range(journal.state.batches, journal.first_number - 1, -1):
@@ -161,9 +155,6 @@ def stands(log: CommitLog, read: Batch | State, *, grows: bool = False) -> bool:
 
     Args:
         grows: the log goes on: a BLANK behind the last record may have come since.
-
-    Raises:
-        StoreError: a segment can't be read.
     """
     position = read.last_position
     if position < log.start:

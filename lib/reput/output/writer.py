@@ -219,11 +219,7 @@ class BatchWriter:
             ahead.stop()
 
     def undo_ahead(self) -> None:
-        """Roll back what was begun by :meth:`begin_ahead` and not needed.
-
-        Raises:
-            OutputError: a file can't be changed.
-        """
+        """Roll back what was begun by :meth:`begin_ahead` and not needed."""
         if self._ahead is None:
             return
         self.stop_ahead()
@@ -361,11 +357,7 @@ class BatchWriter:
         self.stages.end("checkpoint")
 
     def begin(self) -> None:
-        """At the start of a run: check that all files are there, follow the log's start, finish a removal.
-
-        Raises:
-            ReputError: it could not be done.
-        """
+        """At the start of a run: check that all files are there, follow the log's start, finish a removal."""
         retention.begin(self._target, self._journal.state)
         if self._target.in_rocksdb and not are_made(self._target):
             tidy_runs(self._target, self._journal.opening.start, self._journal.state.cursor)

@@ -61,11 +61,7 @@ class Answer:
 
 
 def by_offset(store: QueryStore, physical_offset: int) -> Answer:
-    """The message at a physical offset.
-
-    Raises:
-        StoreError: a file can't be read.
-    """
+    """The message at a physical offset."""
     message = store.message_at(physical_offset)
     if message is None:
         around, facts = _around(store, physical_offset)

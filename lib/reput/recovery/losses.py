@@ -150,9 +150,6 @@ def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_befor
 
     Args:
         not_before: storeTimestamp, ms, that the first message behind damage has at least.
-
-    Raises:
-        SegmentGoneError, StoreError: the segment can't be read.
     """
     size, v2 = snapshot.segment_size, snapshot.settings.dialect.topic_length_v2
     data = map_segment(segment.path, size)

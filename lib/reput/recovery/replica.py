@@ -765,11 +765,7 @@ def _mapped(segment: Segment) -> NDArray[np.uint8]:
 
 
 def _pages(side: _Side, size: int) -> NDArray[np.uint8]:
-    """A segment's bytes, to be changed in memory: only what is changed takes any, unless the file is short.
-
-    Raises:
-        StoreError: the file can't be read.
-    """
+    """A segment's bytes, to be changed in memory: only changes take any, unless the file is short."""
     length = len(side.data)
     if length < size:
         pages = np.frombuffer(mmap.mmap(-1, size), np.uint8)

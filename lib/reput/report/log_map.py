@@ -43,9 +43,6 @@ def log_facts(
         log: without segments at its end that nothing was written to.
         scan: None where it wasn't read.
         end: physical offset after the last whole message, as far as that is known without a scan.
-
-    Raises:
-        SegmentGoneError, StoreError: a segment can't be read.
     """
     every = discover(snapshot.settings).segments
     allocated = every[-1].base + every[-1].length

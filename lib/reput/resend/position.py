@@ -87,11 +87,7 @@ class Position:
         self._close()
 
     def reach(self, reached: Reached) -> None:
-        """Keep how far the messages are sent; returns when it is on the disk.
-
-        Raises:
-            OutputError: it can't be written.
-        """
+        """Keep how far the messages are sent; returns when it is on the disk."""
         lines = [] if self._end else [self._run]
         data = b"".join(json.dumps(line).encode() + b"\n" for line in (*lines, asdict(reached)))
         files.pwrite_all(self._fd, data, self._end)

@@ -54,21 +54,13 @@ class Database:
         self._open = {DEFAULT: db}
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key; None without one.
-
-        Raises:
-            StoreError: it can't be read.
-        """
+        """The value of a key; None without one."""
         with self._reading():
             value: bytes | None = self._family(family).get(key)
             return value
 
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of keys, in their order.
-
-        Raises:
-            StoreError: one can't be read.
-        """
+        """The values of keys, in their order."""
         with self._reading():
             return list(self._family(family).get(list(keys)) or ())
 
@@ -96,22 +88,14 @@ class Database:
             self._check_end(cf, start, stop, last)
 
     def first(self, family: str, start: bytes, stop: bytes | None = None) -> tuple[bytes, bytes] | None:
-        """The first entry of [start, stop); None without one.
-
-        Raises:
-            StoreError: it can't be read.
-        """
+        """The first entry of [start, stop); None without one."""
         with self._reading():
             at = self._family(family).iter(_options(stop))
             at.seek(start)
             return self._entry(at)
 
     def last(self, family: str, key: bytes) -> tuple[bytes, bytes] | None:
-        """The last entry at or before a key; None without one.
-
-        Raises:
-            StoreError: it can't be read.
-        """
+        """The last entry at or before a key; None without one."""
         with self._reading():
             at = self._family(family).iter()
             at.seek_for_prev(key)

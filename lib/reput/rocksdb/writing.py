@@ -58,9 +58,6 @@ def assemble(
             has returned.
         families: the column families, ``default`` among them: whether they are compressed, and their files
             in the order in which they apply. The files are moved away.
-
-    Raises:
-        OutputError: it can't be made.
     """
     rocksdict = installed(directory)
     files.make_dirs(directory, owner)

@@ -109,9 +109,6 @@ def read(
 
     Args:
         wanted: which entries; its columns are those of :data:`reput.source.columns.INDEX_FILTERS`.
-
-    Raises:
-        StoreError: the file can't be read.
     """
     schema = arrow_schema(columns, INDEX_COLUMNS)
     start = indexfile.file_length(part.slots, 0)

@@ -37,9 +37,6 @@ def read(
     Args:
         wanted: which units; its columns are those of :data:`reput.source.columns.QUEUE_FILTERS`.
         blanks: places without a unit are rows, too, up to the queue's last unit.
-
-    Raises:
-        StoreError: a file can't be read.
     """
     kind = _BATCH_UNIT if part.is_batch else _UNIT
     schema = arrow_schema(names_, QUEUE_COLUMNS)

@@ -62,11 +62,7 @@ def planned_end(checkpoint: Path, batch_id: int) -> int | None:
 
 
 def set_aside(checkpoint: Path) -> None:
-    """Make room for a new checkpoint; one that was set aside before is removed.
-
-    Raises:
-        OutputError: a name can't be changed.
-    """
+    """Make room for a new checkpoint; one that was set aside before is removed."""
     if not checkpoint.exists():
         return
     aside = checkpoint.with_name(checkpoint.name + _ASIDE)

@@ -79,9 +79,6 @@ def verify_against(
         start_spark: gives the session; only called when nothing speaks against the run. None: on processes of
             this host, without Spark.
         listener: gets bytes of queue files that were compared, units, and 0, since their sum is not known.
-
-    Raises:
-        ReputError: refused or failed.
     """
     if start_spark is None:
         elsewhere = pair.first.remote is not None or pair.second.remote is not None
@@ -278,11 +275,7 @@ def compare_pair(
     runner: Runner,
     listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Report:
-    """Compare two stores, with tasks run by ``runner``.
-
-    Raises:
-        ReputError: something can't be read.
-    """
+    """Compare two stores, with tasks run by ``runner``."""
     options = pair.options
     selection = Selection.parse(options.queues)
     queues = sorted(

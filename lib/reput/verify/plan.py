@@ -186,11 +186,7 @@ def no_such_queue(
 
 
 def queues_on_disk(directory: Path, selection: Selection) -> list[tuple[str, int]]:
-    """The wanted queues that have a directory, such as ``consumequeue/TOPIC/3``, by name.
-
-    Raises:
-        StoreError: they can't be listed.
-    """
+    """The wanted queues that have a directory, such as ``consumequeue/TOPIC/3``, by name."""
     try:
         return [
             (topic, queue_id)

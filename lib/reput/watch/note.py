@@ -20,11 +20,7 @@ class _Note:
     name: ClassVar[str]
 
     def write(self, root: Path) -> None:
-        """Leave the note in an output; it stays there after the run.
-
-        Raises:
-            OutputError: it can't be written.
-        """
+        """Leave the note in an output; it stays there after the run."""
         files.write_atomically(root / names.REPUT / self.name, json.dumps(asdict(self)).encode())
 
     @classmethod

@@ -44,9 +44,6 @@ class Watch:
             settings: the store's.
             root: the output.
             state: what is committed.
-
-        Raises:
-            OutputError: the note can't be written.
         """
         conf = None if settings.broker_conf is None else str(settings.broker_conf)
         RunNote(os.getpid(), int(time.time() * 1000), conf, self.url).write(root)
@@ -67,9 +64,6 @@ class Watch:
         Args:
             table: its directory.
             reached: returns the physical offset up to which it holds the log.
-
-        Raises:
-            OutputError: the note can't be written.
         """
         if self._root is None:
             raise ValueError("it has not begun")

@@ -24,9 +24,6 @@ class TableWatch:
         root: the output; the note of an earlier tail is replaced.
         table: the table's directory.
         metrics: None without.
-
-    Raises:
-        OutputError: the note can't be written.
     """
 
     def __init__(self, root: Path, table: Path, metrics: TableMetrics | None) -> None:

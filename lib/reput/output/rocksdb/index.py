@@ -88,11 +88,7 @@ def shares_of(samples: Sequence[bytes], slots: int) -> list[Share]:
 
 
 def write(_target: Target, share: Share, runs: Sequence[str], scratch: Path) -> Path | None:
-    """Write one share into a new file below ``scratch``; None where it has no key.
-
-    Raises:
-        OutputError: a run can't be read, or the file can't be written.
-    """
+    """Write one share into a new file below ``scratch``; None where it has no key."""
     entries: dict[bytes, bytes] = {}
     for path in runs:
         with KeyRun(path) as run:

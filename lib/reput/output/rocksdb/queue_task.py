@@ -98,9 +98,6 @@ def write(
         runs: in log order.
         breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
-
-    Raises:
-        OutputError: a run can't be read, or the file can't be written.
     """
     found = placed(target, share, runs, breaks, from_zero=from_zero)
     if found is None:
@@ -117,9 +114,6 @@ def placed(
 
     Args:
         runs, breaks, from_zero: as in :func:`write`.
-
-    Raises:
-        OutputError: a run can't be read.
     """
     prefixes, rank, rows = _gathered(runs, share)
     if not len(rows):
