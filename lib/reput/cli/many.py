@@ -42,8 +42,7 @@ def are_several(stores: Sequence[str], *asked: object) -> bool:
     Raises:
         SettingsError: a place can't be understood.
     """
-    from reput.job.place import Place
-    from reput.job.store_list import SUFFIX
+    from reput.job.store_list import SUFFIX, Place
 
     if len(stores) > 1 or any(one is not None for one in asked):
         return True

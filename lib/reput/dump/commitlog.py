@@ -25,9 +25,9 @@ from reput.log.walk import first_time
 from reput.query.message import Message
 from reput.scan import output
 from reput.scan.frames import Frames, FrameWalk, frames
+from reput.scan.output import Status
 from reput.scan.part import TORN_PROPERTIES, PartOutcome, missing_range, scan_part, wrong_end
 from reput.scan.rules import Part, rules
-from reput.scan.status import Status
 from reput.scan.table import QueueTable
 
 #: What follows the log's last record is looked at twice: a broker may just be writing there.

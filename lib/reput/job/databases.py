@@ -13,7 +13,7 @@ from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbqueue import QueueEnd
 from reput.job.carry import missing_queues, queues_without_messages
 from reput.rocksdb import Database, is_database, opened, traces
-from reput.rocksdb.installed import installed
+from reput.rocksdb.reader import installed
 from reput.store.last_file import NO_UNIT
 
 if TYPE_CHECKING:

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.config.evidence import Basis
-from reput.config.unknown import unknown_queues
+from reput.config.topics import unknown_queues
 from reput.format import names
 from reput.job.continuing import check_continues, check_same_log
 from reput.job.options import RebuildOptions
+from reput.job.output_directory import chosen
 from reput.job.plan import intended
-from reput.job.undoing import chosen
 from reput.log.segments import likely_end
 from reput.replay.selection import Selection
 from reput.store import swap

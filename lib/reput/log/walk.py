@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from reput.format.commitlog import store_timestamp
 from reput.log.segments import Segment, open_segment
+from reput.scan.output import Status
 from reput.scan.reference import Frame, frame
-from reput.scan.status import Status
 
 
 class Walked(NamedTuple):

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from reput.format.commitlog import LMQ_PREFIX
 from reput.query.keys import MOST_OFFSETS, Verdict
-from reput.query.message import Batch, Message
-from reput.query.msgid import MessageId
+from reput.query.message import Batch, Message, MessageId
 from reput.query.pull import MOST_MESSAGES, Found, Status, TagFilter
 from reput.query.store import ALWAYS, QueryStore
 from reput.query.times import Boundary

@@ -19,8 +19,7 @@ from reput.format import names
 from reput.query.batch import BatchQueueView
 from reput.query.keys import MOST_OFFSETS, IndexReader, KeyHit, look_up
 from reput.query.log import LogReader
-from reput.query.message import Message
-from reput.query.msgid import MessageId
+from reput.query.message import Message, MessageId
 from reput.query.pull import Pulled, TagFilter, pull
 from reput.query.queue import QueueView
 from reput.query.rocksdb import (

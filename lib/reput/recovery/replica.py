@@ -24,11 +24,10 @@ from reput.errors import Fact, StoreError, StoreInUseError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.log.segments import CommitLog, Segment, discover, map_segment, without_unwritten_end
 from reput.scan import kernel
-from reput.scan.output import clear, output
+from reput.scan.output import Status, clear, output
 from reput.scan.part import PartOutcome, scan_part, torn_properties
 from reput.scan.rules import Part, Rules, rules
 from reput.scan.same import Compared, compare
-from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from reput.store.lock import store_holder
 from reput.store.outside import lies_in

@@ -15,11 +15,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.errors import ReputError, StoreError, UnsupportedError
-from reput.rocksdb.installed import installed
+from reput.next_command import install_step
 from reput.rocksdb.snapshot import Snapshot, caught, stamp, torn_at
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, ReadOptions
+
+
+PACKAGE = "rocksdict"
+
+
+def installed(directory: Path | None = None) -> Any:
+    """The module.
+
+    Args:
+        directory: the database that it is wanted for.
+
+    Raises:
+        UnsupportedError: it isn't installed.
+    """
+    try:
+        import rocksdict
+    except ImportError as error:
+        raise not_installed(directory) from error
+    return rocksdict
+
+
+def is_installed() -> bool:
+    """Whether it is."""
+    try:
+        installed()
+    except UnsupportedError:
+        return False
+    return True
+
+
+def not_installed(directory: Path | None = None) -> UnsupportedError:
+    """The error where it isn't."""
+    return UnsupportedError(
+        "this needs RocksDB, and reput was installed without it",
+        path=directory,
+        expected="reput[rocksdb]",
+        found=f"no module {PACKAGE}",
+        next_step=install_step("rocksdb"),
+    )
+
 
 DEFAULT = "default"
 #: Entries of a block.

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.errors import OutputError
-from reput.rocksdb.installed import installed
+from reput.rocksdb.reader import installed
 from reput.store import files
 
 if TYPE_CHECKING:

@@ -24,8 +24,8 @@ from reput.log import walk
 from reput.log.parts import batch_end, cut, next_place
 from reput.log.segments import CommitLog, Segment, discover, map_segment
 from reput.remote import is_elsewhere
+from reput.scan.output import Status
 from reput.scan.rules import Part
-from reput.scan.status import Status
 from reput.source import where
 from reput.source.columns import (
     MESSAGE_COLUMNS,
@@ -38,7 +38,7 @@ from reput.source.columns import (
 )
 from reput.source.filters import ALL, FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, PARTS, Options
-from reput.source.read_statistics import ReadStatistics, reported
+from reput.source.ranges import ReadStatistics, reported
 from reput.spark import worker_daemon
 from reput.spark.stack import (
     LIMITS_READS,
@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.log.end import LogEnd
     from reput.log.live import LiveLog
-    from reput.log.record_walk import RecordWalk
+    from reput.log.parts import RecordWalk
     from reput.source.proven import ProvenQueues
     from reput.verify.proven import QueueUnits
 
@@ -226,7 +226,7 @@ class _Plan:
     def records(self) -> RecordWalk:
         """What counts them."""
         if self._records is None:
-            from reput.log.record_walk import RecordWalk
+            from reput.log.parts import RecordWalk
 
             self._records = RecordWalk(self._settings)
         return self._records

@@ -19,8 +19,7 @@ from reput.source.columns import QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import Wanted
 from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, UnitRange, based_files
 from reput.source.ranges import BATCH as BATCH_UNITS
-from reput.source.ranges import opened, stretches
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics, opened, stretches
 
 _UNIT = np.dtype(consumequeue.FIELDS)
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)

@@ -25,7 +25,7 @@ from reput.log.segments import discover, without_unwritten_end
 from reput.replay.processes import on_this_host
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
-from reput.rocksdb.installed import is_installed
+from reput.rocksdb.reader import is_installed
 from reput.statistics.count import Listener
 from reput.store.reading import extents, reading
 from reput.store.witness import store_seen

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from reput.format import names
 from reput.store import files
-from reput.watch.note import RunNote
-from reput.watch.table import TableWatch
+from reput.watch.table import RunNote, TableWatch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -50,7 +49,7 @@ class Watch:
         files.remove_tree(root / names.REPUT / names.TABLE)  # an earlier tail's
         self._root = root
         if self._endpoint is not None:
-            from reput.stream.progress import TriggerCollector
+            from reput.stream.tail_query import TriggerCollector
             from reput.watch.lag import LagProbe
             from reput.watch.metrics import Metrics
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reput.cli.dump.text import word
 from reput.cli.times import moment
-from reput.store.nearest import nearest_of
+from reput.store.listing import nearest_of
 from reput.words import counted
 
 if TYPE_CHECKING:

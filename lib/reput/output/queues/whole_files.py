@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.output.attempt import attempt_directory
 from reput.output.queues.queue_files import QueueFiles
+from reput.output.scan_task import attempt_directory
 from reput.replay.queue_spill import QueueSpillReader
 from reput.store import file_system, files
 from reput.store.file_system import FileSystem
