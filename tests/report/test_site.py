@@ -103,7 +103,13 @@ def test_every_page_is_there_and_a_search_finds_it_in_both_languages(page: Page,
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 def test_pages_fit_a_desk_and_a_phone(page: Page, site: Path, width: int) -> None:
-    for name in ("README", "docs/howto", "docs/recovery-matrix", "docs/ledger", "docs/formats/commitlog"):
+    for name in (
+        "README",
+        "docs/howto",
+        "docs/data/recovery-matrix",
+        "docs/ledger",
+        "docs/formats/commitlog",
+    ):
         page.show(site / f"{name}.html", width=width)
         assert page.run("innerWidth") == width, name
         assert page.run("document.documentElement.scrollWidth") <= width, name
