@@ -84,7 +84,9 @@ def _sections() -> dict[str, list[str]]:
     for section in (ROOT / "docs" / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]:
         heading, _, text = section.partition("\n")
         links = (page for line in _LINK.findall(text) for page in _PAGE.findall(line))
-        pages = dict.fromkeys(page.removesuffix(".md") for page in links if CHINESE not in page)
+        pages = dict.fromkeys(
+            page.removesuffix(".md") for page in links if CHINESE not in page and page[0] != "."
+        )
         found[heading] = [page for page in pages if page not in seen]
         seen |= pages.keys()
     return found

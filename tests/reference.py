@@ -117,10 +117,8 @@ def documents() -> str:
     """Each schema's fields; those that all documents have, and the shapes in them, once."""
     common = json.loads((SCHEMAS / "common.json").read_text(encoding="utf-8"))
     shared = _properties(common["$defs"]["document"], "common.json")
-    parts = [
-        "Of [the schemas](../schemas/common.json). What [all documents](../json.md#in-all-documents) and errors have "
-        + "is at the end, with the shapes that fields name."
-    ]
+    about = "Of [the schemas](../schemas/common.json). What [all documents](../interface.md#json) have is at the end."
+    parts = [about]
     for path in sorted(SCHEMAS.glob("*.json")):
         if path.name == "common.json":
             continue
@@ -190,7 +188,7 @@ def rules() -> str:
     )
     return _page(
         "Rules by release",
-        "What decides bytes, by line of releases ([the columns](../dialects.md#what-the-columns-mean)).",
+        "What decides bytes, by line of releases ([the columns](../settings.md#releases)).",
         _table(head, rows),
     )
 

@@ -92,7 +92,7 @@ def test_every_page_is_there_and_a_search_finds_it_in_both_languages(page: Page,
     )
 
     assert "url=README.html" in (site / "index.html").read_text(encoding="utf-8")
-    assert "docs/ledger.html" in found(page, site, "ledger", width=DESKTOP)
+    assert "docs/catalog.html" in found(page, site, "ledger", width=DESKTOP)
     assert found(page, site, "nonesuchword", width=DESKTOP) == []
     for words in ("索引文件", "截断", "被截断的索引"):
         assert "docs/probe.zh-CN.html" in found(page, site, words, width=PHONE)
@@ -107,7 +107,7 @@ def test_pages_fit_a_desk_and_a_phone(page: Page, site: Path, width: int) -> Non
         "README",
         "docs/howto",
         "docs/data/recovery-matrix",
-        "docs/ledger",
+        "docs/catalog",
         "docs/formats/commitlog",
     ):
         page.show(site / f"{name}.html", width=width)

@@ -136,7 +136,7 @@ FORMAT_PAGES = (
 
 
 def test_every_format_has_a_page() -> None:
-    assert {path.name for path in FORMATS.glob("*.md")} == {*FORMAT_PAGES, "rocksdb.md", "rocksdb.zh-CN.md"}
+    assert {path.name for path in FORMATS.glob("*.md")} == {*FORMAT_PAGES, "rocksdb.md"}
 
 
 def test_the_keys_and_values_on_the_page_of_rocksdb_are_the_real_stores() -> None:
@@ -435,8 +435,8 @@ def test_decisions_are_numbered_and_short() -> None:
     for page in sorted((DOCS / "adr").glob("*.md")):
         text = page.read_text(encoding="utf-8")
         assert text.startswith(f"# {page.name[:4]} "), page.name
-        parts = re.findall(r"^## (.+)$", text, re.MULTILINE)
-        assert parts == ["Context", "Decision", "Consequences"], page.name
+        assert text.split("\n\n")[1].startswith("Accepted."), page.name
+        assert len(text.split()) <= 200, page.name
 
 
 def test_each_sentence_about_security_has_its_test() -> None:

@@ -89,7 +89,7 @@ worker_daemon.hide_closed_connections_of_planner()
 
 
 class CommitLogDataSource(DataSource):
-    """Commit logs of stores: a row a message, or a row a part of the log. docs/source.md lists the options.
+    """Commit logs of stores: a row a message, or a part of the log. docs/data/columns.md lists the options.
 
     Raises:
         SettingsError: an option can't be used.
