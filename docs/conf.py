@@ -44,7 +44,7 @@ html_permalinks = True
 html_static_path: list[str] = []
 html_theme_options = {"top_of_page_buttons": []}
 
-_LINK = re.compile(r"^- .*$", re.MULTILINE)
+_ITEM = re.compile(r"^- .*(?:\n  .*)*$", re.MULTILINE)
 _PAGE = re.compile(r"\]\(([^)#]+\.md)(?:#[^)]*)?\)")
 #: Listed by docs/data/decisions.md, and below docs/README.md in the navigation: they are many.
 _BELOW = "Decisions"
@@ -83,7 +83,7 @@ def _sections() -> dict[str, list[str]]:
     seen: set[str] = set()
     for section in (ROOT / "docs" / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]:
         heading, _, text = section.partition("\n")
-        links = (page for line in _LINK.findall(text) for page in _PAGE.findall(line))
+        links = (page for line in _ITEM.findall(text) for page in _PAGE.findall(line))
         pages = dict.fromkeys(
             page.removesuffix(".md") for page in links if CHINESE not in page and page[0] != "."
         )

@@ -117,7 +117,7 @@ def documents() -> str:
     """Each schema's fields; those that all documents have, and the shapes in them, once."""
     common = json.loads((SCHEMAS / "common.json").read_text(encoding="utf-8"))
     shared = _properties(common["$defs"]["document"], "common.json")
-    about = "Of [the schemas](../schemas/common.json). What [all documents](../interface.md#json) have is at the end."
+    about = "Of [the schemas](../schemas/common.json). At the end is what [all](../interface.md#json) have."
     parts = [about]
     for path in sorted(SCHEMAS.glob("*.json")):
         if path.name == "common.json":

@@ -451,3 +451,17 @@ def test_each_sentence_about_security_has_its_test() -> None:
         for given, name in found:
             module = given or module
             assert f"def {name}(" in (ROOT / module).read_text(encoding="utf-8"), (module, name)
+
+
+def test_pages_stay_short() -> None:
+    """Words of the pages, without what is data, and of what a newcomer reads."""
+
+    def words(*found: Path) -> int:
+        return sum(len(page.read_text(encoding="utf-8").split()) for page in found)
+
+    data = DOCS / "data"
+    assert words(*(page for page in PAGES if data not in page.parents and page.parent != ROOT)) < 51_000
+    assert words(ROOT / "README.md", DOCS / "quickstart.md") < 2_000
+    assert words(DOCS / "howto.md") < 2_000
+    assert words(DOCS / "cluster.md") <= 1_500
+    assert words(ROOT / "ARCHITECTURE.md") < 600
