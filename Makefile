@@ -65,7 +65,7 @@ proof: $(VENV)/dev ## run all that a release is proven by, and go on where it en
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.proof $(ARGS)
 
 .PHONY: stacks
-stacks: $(VENV)/dev ## run the tests that use Spark with Spark 4.0 and 4.1, and write docs/stacks.md (ARGS='4.0 --only demo': print it)
+stacks: $(VENV)/dev ## run the tests that use Spark with Spark 4.0 and 4.1, and write docs/data/stacks.md (ARGS='4.0 --only demo': print it)
 	$(VENV)/bin/python -m tests.stacks $(or $(ARGS),--write)
 
 .PHONY: lint
@@ -108,12 +108,12 @@ fixed-point: $(VENV)/dev ## damage stores two and three ways at once, mend them,
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.fixed_point $(ARGS)
 
 .PHONY: matrix
-matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/recovery-matrix.md
-	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/recovery-matrix.md $(ARGS)
-	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.rocksdb_matrix --write docs/recovery-matrix.md
+matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/data/recovery-matrix.md
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/data/recovery-matrix.md $(ARGS)
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.rocksdb_matrix --write docs/data/recovery-matrix.md
 
 .PHONY: releases
-releases: $(VENV)/dev ## let each release's own store write, rebuild what it wrote, and write the table in docs/dialects.md (ARGS=4.8.0: print it)
+releases: $(VENV)/dev ## let each release's own store write, rebuild what it wrote, and write the table in docs/data/releases.md (ARGS=4.8.0: print it)
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.releases $(or $(ARGS),--write)
 
 .PHONY: notebooks
@@ -140,7 +140,7 @@ audit: $(VENV)/dev ## ask PyPI's database of advisories about all locked version
 	    echo "make audit: a version has a known hole, or not all could be asked about: nothing is proven" >&2; exit 1; }
 
 .PHONY: licences
-licences: $(VENV)/dev ## write the table of docs/licences.md anew, of what is locked
+licences: $(VENV)/dev ## write the table of docs/data/licences.md anew, of what is locked
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.unit.test_licences
 
 .PHONY: lock

@@ -1,7 +1,7 @@
 """``python -m tests.proof``: all that a release is proven by, each once and whole.
 
-Each proof is a command of its own, and a row of docs/proof.md. What passed at this commit isn't run again, so
-that a proof that was cut off goes on where it ended. Before the first one it says which can't be run here.
+Each proof is a command of its own, and a row of docs/data/proof.md. What passed at this commit isn't run
+again, so that a run that was cut off goes on where it ended. It first says which proofs can't be run here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from reput.newer_python import UTC
 from tests.marked import between, put_between
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "proof.md"
+PAGE = ROOT / "docs" / "data" / "proof.md"
 _PLACE = ROOT / "build" / "proof"
 BEGIN, END = "<!-- proof: begin -->", "<!-- proof: end -->"
 _HEAD = (
@@ -37,7 +37,7 @@ class Proof:
 
     Attributes:
         words: behind ``make``.
-        shows: for docs/proof.md.
+        shows: for docs/data/proof.md.
         needs: programs, and ``root``.
     """
 
@@ -59,20 +59,20 @@ PROOFS = (
     Proof(
         "hosts",
         ("hosts",),
-        "[several hosts](cluster.md#what-was-tried), with hosts killed, cables out and clocks off",
+        "[several hosts](clusters.md), with hosts killed, cables out and clocks off",
         ("root", "glusterd", "faketime"),
     ),
     Proof("stacks", ("stacks",), "[the Sparks and Pythons that it runs on](stacks.md)"),
     Proof(
         "compose",
         ("compose",),
-        "[the containers](compose.md#what-was-run)",
+        "[the containers](../compose.md#what-was-run)",
         ("root", "podman", "debootstrap"),
     ),
     Proof(
         "releases",
         ("releases",),
-        "[each release's own store](dialects.md#each-releases-own-store) is rebuilt",
+        "[each release's own store](releases.md) is rebuilt",
     ),
     Proof(
         "matrix",
@@ -82,20 +82,22 @@ PROOFS = (
     Proof(
         "fixed-point",
         ("fixed-point", "ARGS=--count 3000 --start 300"),
-        "stores are damaged in two and three ways at once, mended, and [started](mend.md) by releases",
+        "stores are damaged in two and three ways at once, mended, and [started](../mend.md) by releases",
     ),
     Proof(
-        "fuzz", ("fuzz",), "[every bit and every length](internals/fuzz.md) of three small stores is changed"
+        "fuzz",
+        ("fuzz",),
+        "[every bit and every length](../proof.md#by-damage) of three stores is changed",
     ),
     Proof(
         "torture",
         ("torture", "ARGS=--kills 1000"),
-        "[a tail is killed](internals/torture.md) 1,000 times behind a real store; every byte compared",
+        "[a tail is killed](../proof.md#by-kill) 1,000 times behind a real store; every byte compared",
     ),
     Proof(
         "day",
         ("day",),
-        "[a day](internals/torture.md#a-day) through one tail: 86,400,000 messages, with restarts, expiry, "
+        "[a day](../proof.md#a-day) through one tail: 86,400,000 messages, with restarts, expiry, "
         "cuts and a full disk",
         ("root",),
     ),
@@ -103,7 +105,7 @@ PROOFS = (
     Proof(
         "dist",
         ("dist",),
-        "[the wheel and the source archive](install.md#wheel-and-source-archive), built twice and tried",
+        "[the wheel and the source archive](../install.md#wheel-and-source-archive), built twice and tried",
     ),
     Proof("site", ("site",), "the pages as a site"),
     Proof("audit", ("audit",), "the locked versions have no known hole"),
@@ -192,7 +194,7 @@ def main(words: Sequence[str] | None = None) -> int:
     names = [proof.name for proof in PROOFS]
     parser.add_argument("only", nargs="*", metavar="PROOF", help=f"these alone: {', '.join(names)}")
     parser.add_argument("--again", action="store_true", help="also what passed at this commit")
-    parser.add_argument("--write", action="store_true", help="write the table of docs/proof.md")
+    parser.add_argument("--write", action="store_true", help="write the table of docs/data/proof.md")
     asked = parser.parse_args(words)
     if wrong := set(asked.only) - set(names):
         parser.error(f"no such proof: {', '.join(sorted(wrong))}")

@@ -1,6 +1,6 @@
 """What a real consumer gets of queues whose log is damaged in the middle, by what fills the hole in them.
 
-docs/salvage.md has the table.
+docs/mend.md has the table.
 """
 
 from __future__ import annotations

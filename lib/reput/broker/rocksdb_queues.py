@@ -4,7 +4,7 @@ A start checks no unit: it dispatches what its walk meets behind the checkpoint 
 and moves back the max keys that lead past the log's end. Where a queue begins is looked for when it is asked.
 
 Source: ``RocksDBConsumeQueueStore``, ``RocksDBConsumeQueueOffsetTable``, ``RocksDBConsumeQueueTable``
-(rocketmq-all-5.2.0, 5.3.3; 5.5.0 was tried: docs/recovery-matrix.md).
+(rocketmq-all-5.2.0, 5.3.3; 5.5.0 was tried: docs/data/recovery-matrix.md).
 """
 
 from __future__ import annotations

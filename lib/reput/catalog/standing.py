@@ -103,7 +103,7 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
             next_step="Begin a table of this log in another directory"
             if table.broker is None
             else "Give the names of its own cluster and broker, or begin another table. If it is the same "
-            "log, which went back before all that --retain has left of it, see docs/lake.md",
+            "log, which went back before all that --retain has left of it, see docs/catalog.md",
         )
     begin = log.start if found.common is None else found.common - lead
     gone, missing = found.strange, found.missing

@@ -620,7 +620,7 @@ class Table:
                     path=self.url,
                     found=self._words(error),
                     next_step="Check the network, the server, the URL and the credentials in the environment "
-                    "(docs/lake.md), then run the same command again",
+                    "(docs/catalog.md), then run the same command again",
                 ) from None
             raise OutputError(
                 f"the table can't be {done}",

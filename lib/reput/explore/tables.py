@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from reput.explore.workspace import Store
 
-#: The tables of a store, and what a notebook needs of each; docs/source.md and docs/sql.md have all columns.
+#: The tables of a store, and what a notebook needs of each; docs/data/columns.md have all columns.
 COLUMNS = {
     "commitlog": (
         "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, sysFlag int, "

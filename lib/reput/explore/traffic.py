@@ -33,7 +33,7 @@ def messages(spark: SparkSession, store: Store, columns: str | None = None) -> D
     """The log of a store as a table.
 
     Args:
-        columns: those that are wanted, in SQL; see docs/source.md for all. None for what the functions here
+        columns: those wanted, in SQL; see docs/data/columns.md for all. None for what the functions here
             need.
     """
     return table(spark, store, "commitlog", columns)

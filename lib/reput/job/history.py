@@ -57,7 +57,7 @@ FINDING = pa.struct(
         pa.field("first_seen", pa.string()),
     ]
 )
-#: The table's columns; docs/nightly.md explains them.
+#: The table's columns; docs/data/columns.md explains them.
 SCHEMA = pa.schema(
     [
         pa.field("run", pa.string()),

@@ -12,7 +12,7 @@ segment is another one than the last time:
   one stays (``IndexService.deleteExpiredFile``).
 
 Here the state is corrected first: the journal commits it, the ledger follows, then files are removed.
-Meanwhile ``.reput/expiring`` exists, so that the next run removes what a crash left. docs/retention.md has
+Meanwhile ``.reput/expiring`` exists, so that the next run removes what a crash left. docs/tail.md has
 the rest.
 """
 

@@ -61,7 +61,7 @@ if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.log.end import LogEnd
     from reput.log.live import LiveLog
-    from reput.log.parts import RecordWalk
+    from reput.log.record_walk import RecordWalk
     from reput.source.proven import ProvenQueues
     from reput.verify.proven import QueueUnits
 
@@ -89,7 +89,7 @@ worker_daemon.hide_closed_connections_of_planner()
 
 
 class CommitLogDataSource(DataSource):
-    """Commit logs of stores: a row a message, or a row a part of the log. docs/source.md lists the options.
+    """Commit logs of stores: a row a message, or a part of the log. docs/data/columns.md lists the options.
 
     Raises:
         SettingsError: an option can't be used.
@@ -226,7 +226,7 @@ class _Plan:
     def records(self) -> RecordWalk:
         """What counts them."""
         if self._records is None:
-            from reput.log.parts import RecordWalk
+            from reput.log.record_walk import RecordWalk
 
             self._records = RecordWalk(self._settings)
         return self._records

@@ -45,7 +45,7 @@ worker_daemon.hide_closed_connections_of_planner()
 
 
 class _FilesDataSource(DataSource):
-    """What a broker derived of stores' logs, file by file. docs/source.md lists the options.
+    """What a broker derived of stores' logs, file by file. docs/data/columns.md lists the options.
 
     Raises:
         SettingsError: an option can't be used.

@@ -484,7 +484,9 @@ def test_a_log_that_went_back_before_what_retention_left(tmp_path: Path) -> None
     assert cataloged(options(log, table, retain_days=30)).messages == 10
     segment = log.root / "commitlog" / names.offset_name(0)
     segment.write_bytes(segment.read_bytes()[: places(log)[5]].ljust(4096, b"\0"))
-    with pytest.raises(LogWentBackError, match=r"before all that --retain has left of it, see docs/lake\.md"):
+    with pytest.raises(
+        LogWentBackError, match=r"before all that --retain has left of it, see docs/catalog\.md"
+    ):
         cataloged(options(log, table))
     DeltaTable(str(table)).delete("cluster = 'east' AND broker = 'broker-a'")
     done = cataloged(options(log, table))

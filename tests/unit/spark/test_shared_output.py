@@ -11,7 +11,7 @@ import pytest
 
 from reput.errors import OutputError, ReputError, SegmentGoneError, StoreError
 from reput.format import names
-from reput.spark import shared_output as module
+from reput.spark import runner as module
 from reput.spark.runner import Answer, Elsewhere, SharedOutput, shared_output
 
 HOST = socket.gethostname()

@@ -268,7 +268,7 @@ def known(log: LogWriter) -> dict[str, str]:
 
 
 def test_the_page_lists_every_metric(known: dict[str, str]) -> None:
-    page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "data" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(reput_\w+)(?:\{[\w,]+\})?` *\| (\w+) ", page, re.MULTILINE)
     short = re.compile("_(bucket|count|sum)$")
     kinds = {short.sub("", name): "gauge" if kind == "info" else kind for name, kind in known.items()}
