@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from explore.workspace import Store
     from reput.broker.snapshot import Queue
-    from reput.explore.workspace import Store
     from reput.recovery.plan import Plan
 
 _UNIT = ["topic", "queue", "offset", "position", "size"]
