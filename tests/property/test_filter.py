@@ -21,8 +21,8 @@ from reput.filter.expression import EvaluationError, Node
 from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
 from reput.format import javastring, properties
 from tests import slow_filter
+from tests.levels import examples
 from tests.property.test_parsers import any_of
-from tests.quick import examples
 from tests.slow_filter import bit_map, evaluate
 
 BLOOM = BloomFilter.create(FilterSettings())

@@ -60,10 +60,10 @@ from tests import encoders, rocksdbs
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike
 from tests.golden.store import unpack
+from tests.levels import examples
 from tests.local import rebuild_locally, write_store
 from tests.memory import scratch
 from tests.property.logs import lay_out, records, segments
-from tests.quick import examples
 
 SIZE = 1000
 _DEEP = b'{"a":' + b"[" * 3_000

@@ -25,8 +25,8 @@ from reput.scan.rules import rules as rules_of
 from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from tests import slow_scan
+from tests.levels import examples
 from tests.property.logs import lay_out, lay_out_entries, segments
-from tests.quick import examples
 
 LEVELS = np.array([1000, 5000, 7_200_000], np.int64)
 

@@ -80,6 +80,7 @@ def found(page: Page, site: Path, words: str, *, width: int) -> list[str]:
     return [link.partition("#")[0].partition("?")[0].removeprefix(f"{site.as_uri()}/") for link in listed]
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 def test_every_page_is_there_and_a_search_finds_it_in_both_languages(page: Page, site: Path) -> None:
     pages = {path.relative_to(ROOT).with_suffix(".html").as_posix() for path in (ROOT / "docs").rglob("*.md")}

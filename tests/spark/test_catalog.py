@@ -313,6 +313,7 @@ def test_each_message_is_there_once(tmp_path: Path) -> None:
     assert said["with a gap"]["removed"] == 0
 
 
+@pytest.mark.proof
 def test_rebuild_and_tail_keep_a_table(tmp_path: Path) -> None:
     said = _said(_PIPELINE, tmp_path, tmp_path)
     rebuilt, again, followed = said["rebuilt"], said["again"], said["followed"]
@@ -332,6 +333,7 @@ def test_rebuild_and_tail_keep_a_table(tmp_path: Path) -> None:
     assert status["last_success_ms"] > 0
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("name", "number"), [("append", 3), ("replace", 1)])
 def test_a_run_that_is_killed_is_gone_on_with(name: str, number: int, tmp_path: Path) -> None:
     """When files are written and no commit names them, and when one does and nothing else knows of it."""
@@ -372,6 +374,7 @@ def _named(table: Path) -> set[str]:
     return {line["add"]["path"] for line in lines if "add" in line}
 
 
+@pytest.mark.proof
 def test_a_table_of_an_earlier_release_is_gone_on_with(tmp_path: Path) -> None:
     """Spark wrote it, with times as INT96; its files are merged with new ones."""
     with tarfile.open(Path(__file__).with_name("tables-by-spark.tar.xz")) as packed:

@@ -72,6 +72,7 @@ def entries_of(store: Path) -> int:
     return sum(struct.unpack(">i", head)[0] - 1 for head in heads)
 
 
+@pytest.mark.proof
 def test_a_notebook_says_what_it_says_otherwise(kernel: Kernel) -> None:
     for now, before in zip(
         words(kernel.run(kept("offsets"), DIRECTORY)), words(kept("offsets")), strict=True

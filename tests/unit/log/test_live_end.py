@@ -24,8 +24,8 @@ from reput.log.live_end import LiveEnd
 from reput.log.segments import discover
 from reput.log.written import is_written_out
 from tests.broker_memory import BrokerMemory
+from tests.levels import examples
 from tests.property.logs import segments, with_property_crc
-from tests.quick import examples
 from tests.stores import LogWriter
 
 NOW = 1_700_000_000_000

@@ -32,6 +32,7 @@ from reput.store.system import System
 from tests import slow_rebuild
 from tests.crash import Dying, LosingPower, died
 from tests.laid_out import Spec, lay_out, store_of
+from tests.levels import examples
 from tests.local import (
     NoLedger,
     Runner,
@@ -46,7 +47,6 @@ from tests.local import (
 )
 from tests.memory import scratch
 from tests.property.test_build import key_rows
-from tests.quick import examples
 
 #: A message: how many ms after the one before it, and its key hashes.
 Message = tuple[int, list[int]]
