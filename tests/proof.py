@@ -1,7 +1,7 @@
 """``python -m tests.proof``: all that a release is proven by, each once and whole.
 
 Each proof is a command of its own, and a row of docs/data/proof.md. What passed at this commit isn't run
-again, so that a proof that was cut off goes on where it ended. Before the first one it says which can't be run here.
+again, so that a run that was cut off goes on where it ended. It first says which proofs can't be run here.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ PROOFS = (
     Proof(
         "fuzz",
         ("fuzz",),
-        "[every bit and every length](../proof.md#by-damage) of three small stores is changed",
+        "[every bit and every length](../proof.md#by-damage) of three stores is changed",
     ),
     Proof(
         "torture",

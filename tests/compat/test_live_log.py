@@ -18,8 +18,8 @@ from bench.generate import writer_in
 from reput.config.settings import StoreSettings
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover, map_segment
+from reput.scan.output import Status
 from reput.scan.reference import Frame, _body_crc_is_wrong, frame
-from reput.scan.status import Status
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore
 from tests.levels import tried

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.bitmaps import TopicFilters
-from reput.filter.blocks import ERROR, FALSE, TRUE, UNKNOWN, BlockEvaluator
+from reput.filter.bitmaps import ERROR, FALSE, TRUE, UNKNOWN, BlockEvaluator, TopicFilters
 from reput.filter.bloom import BloomFilter
 from reput.filter.columns import columns
 from reput.filter.consumers import ConsumerFilter, load

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.build import rocksdb_index, rocksdb_units
-from reput.build.placement import Breaks
-from reput.build.rocksdb_placement import keep
+from reput.build.placement import Breaks, keep
 from reput.build.rocksdb_units import UnitRows
 from reput.format import commitlog, rocksdbqueue
 from reput.format.commitlog import Record

@@ -94,13 +94,13 @@ def never_named(gateway: Gateway, url: str) -> set[str]:
 _WRITER = """
 import sys
 from pathlib import Path
-from reput.catalog import compaction
+from reput.catalog import run
 from reput.catalog.options import CatalogOptions
 from reput.catalog.run import catalog
 from tests.here import Here
 
 store, table, conf, name = sys.argv[1:]
-compaction.MANY = 6
+run.MANY = 6
 print("began", flush=True)
 options = CatalogOptions(
     Path(store), Path(table), Path(conf), "5.3.3", cluster="east", broker=name, max_bytes_per_trigger=12_000

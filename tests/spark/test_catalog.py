@@ -126,7 +126,7 @@ print(json.dumps(said))
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from reput.catalog import compaction
+from reput.catalog import run
 from reput.catalog.options import CatalogOptions
 from reput.catalog.run import catalog
 from reput.catalog.table import Table
@@ -134,7 +134,7 @@ from reput.spark.sessions import session
 
 store, table, conf = (Path(word) for word in sys.argv[1:4])
 name, number, before = sys.argv[4], int(sys.argv[5]), sys.argv[6] == "before"
-compaction.MANY = 8
+run.MANY = 8
 calls = []
 if name:
     work = getattr(Table, name)
@@ -158,7 +158,7 @@ _EARLIER = """
 import json, sys
 from dataclasses import replace
 from pathlib import Path
-from reput.catalog import compaction
+from reput.catalog import run
 from reput.catalog.options import CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.run import catalog
@@ -166,7 +166,7 @@ from reput.source import read
 from reput.spark.sessions import session
 
 store, tables, conf = (Path(word) for word in sys.argv[1:])
-compaction.MANY = 4
+run.MANY = 4
 said = {}
 
 def spark():

@@ -13,7 +13,7 @@ import pytest
 from reput.errors import OtherHostError
 from reput.format import names
 from reput.job import RebuildOptions, rebuild
-from reput.output import attempt, scan_task
+from reput.output import scan_task
 from reput.output.queues import whole_files
 from reput.spark.runner import SparkRunner
 from reput.store import system as systems
@@ -126,7 +126,7 @@ class _Noted:
         finally:
             files.system = before
             if noted:
-                name = attempt.secrets.token_hex(8)
+                name = scan_task.secrets.token_hex(8)
                 (self.directory / name).write_text("".join(f"{line}\n" for line in noted))
 
 
@@ -138,7 +138,7 @@ def test_a_task_that_outlived_its_run_changes_nothing(reput: Command, tmp_path: 
     assert reput(*command, "--json").code == 0
     before = tree(out)
     with pytest.raises(Exception, match="an-earlier-batch"):
-        attempt.attempt_directory(late)
+        scan_task.attempt_directory(late)
     assert tree(out) == before
     late.mkdir(parents=True)
     (late / "0").write_bytes(b"late")

@@ -256,11 +256,7 @@ class RocksDBModel:
         self.checkpoint = end
 
     def meet(self, db: Database | None, queue: Queue, places: _I64, positions: _I64) -> None:
-        """Messages that the walk goes through and doesn't dispatch: do they have their units?
-
-        Raises:
-            StoreError: units can't be read.
-        """
+        """Messages that the walk goes through and doesn't dispatch: do they have their units?"""
         state = self._state(queue)
         held = np.full(len(places), -1, np.int64)
         prefix = keys.prefix(queue[0].encode(), queue[1])

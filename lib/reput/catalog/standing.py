@@ -26,8 +26,8 @@ from reput.log.end import LogEnd
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, Segment, discover, map_segment, open_segment
 from reput.query.log import LogReader
+from reput.scan.output import Status
 from reput.scan.reference import frame
-from reput.scan.status import Status
 from reput.source import messages
 
 #: Bytes of log in the first window, and how much larger each one before it is.

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from reput import caches
 from reput.errors import ReputError
 from reput.newer_python import StrEnum
-from reput.rocksdb.installed import PACKAGE, installed
+from reput.rocksdb.reader import PACKAGE, installed
 from reput.spark import class_archive
 from reput.spark.ahead import JAVA_TEMPORARY
 from reput.spark.jars import delta_jars

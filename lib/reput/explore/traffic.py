@@ -35,9 +35,6 @@ def messages(spark: SparkSession, store: Store, columns: str | None = None) -> D
     Args:
         columns: those wanted, in SQL; see docs/data/columns.md for all. None for what the functions here
             need.
-
-    Raises:
-        ReputError: the store can't be read.
     """
     return table(spark, store, "commitlog", columns)
 

@@ -44,11 +44,7 @@ _UNITS_AT_ONCE = 200  # about a page
 
 
 def begin(target: Target, state: State) -> None:
-    """At the start of a run: remove files that are no longer part of the state.
-
-    Raises:
-        OutputError: a file can't be removed.
-    """
+    """At the start of a run: remove files that are no longer part of the state."""
     marker = _marker(target)
     cut_off = marker.exists()
     files.remove_files(_all_gone(target, state) if cut_off else _gone(target, state.queues, {}))

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 from reput.cli import app as cli
 from reput.cli.output import age
-from reput.config.fastjson import parse
+from reput.config.kept import parse
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import batchconsumequeue, commitlog, consumequeue

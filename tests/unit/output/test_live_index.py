@@ -21,9 +21,9 @@ from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.output import writer
 from reput.output.index import index_task
 from reput.output.index.batch_index import BatchIndex
-from reput.output.index.index_builder import IndexBuilder
+from reput.output.index.index_task import IndexBuilder
 from reput.output.index.live_index import LiveIndex
-from reput.output.rollback import roll_back
+from reput.output.step_back import roll_back
 from reput.replay.key_spill import Spill
 from reput.replay.state import State
 from reput.replay.target import Target
