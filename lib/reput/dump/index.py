@@ -21,7 +21,7 @@ from reput.format import indexfile, javastring
 from reput.log.segments import discover
 from reput.store.reading import unreadable
 
-_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
+_ENTRY = indexfile.ENTRY_DTYPE
 _SLOT = np.dtype(">i4")
 _CHUNK = 1 << 16  # entries
 _SLOTS_CHUNK = 1 << 20

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from reput.broker.snapshot import Queue
     from reput.explore.workspace import Store
+    from reput.format.names import Queue
     from reput.recovery.plan import Plan
 
 _UNIT = ["topic", "queue", "offset", "position", "size"]
-_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
+_ENTRY = indexfile.ENTRY_DTYPE
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,8 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
+import numpy as np
+
 UNITS = "default"  # column family
 OFFSETS = "offset"  # column family
 
@@ -38,8 +40,7 @@ _INT = struct.Struct(">i")
 UNIT_LENGTH = _UNIT.size
 OFFSET_LENGTH = _OFFSET.size
 CHECKPOINT_LENGTH = _LONG.size
-#: A unit's value for many at once: what numpy makes a dtype of.
-UNIT_FIELDS = [("position", ">i8"), ("size", ">i4"), ("tags", ">i8"), ("timestamp", ">i8")]
+UNIT_DTYPE = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8"), ("timestamp", ">i8")])
 
 #: The topic under which the end of the last dispatched record stands
 #: (``TopicValidator.RMQ_SYS_ROCKSDB_OFFSET_TOPIC``).

@@ -23,7 +23,7 @@ from reput.source.ranges import opened, stretches
 from reput.source.read_statistics import ReadStatistics
 from reput.store.reading import check_store
 
-_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
+_ENTRY = indexfile.ENTRY_DTYPE
 _MS = 1000
 _WHAT = "an index file"
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import names
-from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
+from reput.format.consumequeue import UNIT_LENGTH, UnitKind, classify
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.log.segments import discover, without_unwritten_end
 from reput.replay.processes import on_this_host
@@ -238,9 +238,8 @@ def _compare_places(
 def _void(pair: Pair, units: NDArray[Any]) -> NDArray[np.bool_]:
     """Places that say nothing of the messages that both logs have."""
     position = units["position"].astype(np.int64)
-    blank = (units["size"] == PRE_BLANK_SIZE) & (position == 0)
-    void: NDArray[np.bool_] = (position < pair.start) | (position >= pair.end) | blank
-    return void | (units["size"] <= 0)
+    void: NDArray[np.bool_] = classify(units) != UnitKind.MESSAGE
+    return void | (position < pair.start) | (position >= pair.end)
 
 
 def _same_records(left: Records, right: Records) -> NDArray[np.bool_]:
@@ -408,7 +407,7 @@ def _unit(pair: Pair, queue: QueuePair, one: UnitRange) -> Difference:
     root = pair.second.root if one.kind == ONLY_SECOND else pair.first.root
     directory = names.queue_directory(root, queue.topic, queue.queue_id)
     place = place_in(directory, pair.first.consume_queue_file_size, one.first * UNIT_LENGTH)
-    expected, found = f"{_text(one.expected)} (first store)", f"{_text(one.found)} (second store)"
+    expected, found = f"{one.expected} (first store)", f"{one.found} (second store)"
     return of_range((queue.topic, queue.queue_id), one, place, expected, found)
 
 
@@ -442,11 +441,6 @@ def _compare_index_in_rocksdb(pair: Pair, runner: Runner, report: Report) -> Non
     if pair.running:
         text = "what the broker hasn't flushed into the index in RocksDB"
         report.not_checked.append(Note("not-flushed", text))
-
-
-def _text(unit: Unit | None) -> str:
-    is_blank = unit is not None and unit.position == 0 and unit.size == PRE_BLANK_SIZE
-    return "a pre-blank unit" if is_blank else str(unit)
 
 
 def _written_end(root: Path, queue: tuple[str, int], base: int, size: int) -> int:

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED
+from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_DTYPE
 from reput.newer_python import Self
 from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG, QueueRange, pieces
 
-UNIT = np.dtype(FIELDS)
 #: A unit that points before one that comes before it; zeros, and units behind them.
 UNORDERED, BLANK = "unordered-unit", "blank-unit"
 REPEATED = "repeated-unit"
@@ -95,7 +94,7 @@ class Found(NamedTuple):
     """Units that are there.
 
     Attributes:
-        units: UNIT[n], in the order of files and places.
+        units: UNIT_DTYPE[n], in the order of files and places.
         place: int64[n], byte offsets in the queue.
     """
 
@@ -105,24 +104,24 @@ class Found(NamedTuple):
     @classmethod
     def of(cls, blocks: list[tuple[int, bytes]], start: int, end: int) -> Found:
         """Those that point into [start, end) of the log, of (byte offset in the queue, packed units)."""
-        units, places = [np.zeros(0, UNIT)], [np.zeros(0, np.int64)]
+        units, places = [np.zeros(0, UNIT_DTYPE)], [np.zeros(0, np.int64)]
         for place, data in blocks:
             block = units_of(data)
             rows = np.flatnonzero((block["position"] >= start) & (block["position"] < end) & ~is_blank(data))
             units.append(block[rows])
-            places.append(place + UNIT.itemsize * rows.astype(np.int64))
+            places.append(place + UNIT_DTYPE.itemsize * rows.astype(np.int64))
         return cls(np.concatenate(units), np.concatenate(places))
 
 
 def units_of(data: bytes) -> NDArray[Any]:
-    """Packed units as a structured array, UNIT[units]; what is left over at the end isn't one."""
-    return np.frombuffer(data, UNIT, len(data) // UNIT.itemsize)
+    """Packed units as a structured array, UNIT_DTYPE[units]; what is left over at the end isn't one."""
+    return np.frombuffer(data, UNIT_DTYPE, len(data) // UNIT_DTYPE.itemsize)
 
 
 def is_blank(data: bytes) -> NDArray[np.bool_]:
     """bool[units]: whether nothing was written there."""
-    count = len(data) // UNIT.itemsize
-    rows = np.frombuffer(data, np.uint8, count * UNIT.itemsize).reshape(count, UNIT.itemsize)
+    count = len(data) // UNIT_DTYPE.itemsize
+    rows = np.frombuffer(data, np.uint8, count * UNIT_DTYPE.itemsize).reshape(count, UNIT_DTYPE.itemsize)
     return (rows == 0).all(axis=1)  # type: ignore[no-any-return]
 
 
@@ -130,7 +129,7 @@ def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
     """Compare the units that the log has for one queue in a range of it with those that point there.
 
     Args:
-        expected: UNIT[n], in log order.
+        expected: UNIT_DTYPE[n], in log order.
     """
     order = np.argsort(found.units["position"], kind="stable")
     units, places = found.units[order], found.place[order]
@@ -162,7 +161,7 @@ def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
     known = np.zeros(len(units), bool)
     known[at[met]] = True
     for field, rows in ((REPEATED, np.flatnonzero(again)), (None, np.flatnonzero(~known & ~again))):
-        for piece in pieces(rows, places[rows] // UNIT.itemsize, MOST_RANGES):
+        for piece in pieces(rows, places[rows] // UNIT_DTYPE.itemsize, MOST_RANGES):
             span, one = _span(units, piece), _unit(units, piece)
             ranges.append(BatchRange(EXTRA, field, *span, int(places[piece[0]]), None, one))
     return ranges
@@ -172,7 +171,7 @@ def begins_anew(expected: NDArray[Any]) -> NDArray[np.bool_]:
     """bool[n]: whether a queue that has units begins again with this one: its topic was deleted and created.
 
     Args:
-        expected: UNIT[n], in log order.
+        expected: UNIT_DTYPE[n], in log order.
     """
     anew: NDArray[np.bool_] = expected["base_offset"] == 0
     return anew & (np.arange(len(expected)) > 0)
@@ -243,7 +242,7 @@ def order_ranges(
             UNORDERED,
             None,
             *_span(units, piece),
-            place + UNIT.itemsize * int(piece[0]),
+            place + UNIT_DTYPE.itemsize * int(piece[0]),
             None,
             _unit(units, piece),
         )

@@ -39,7 +39,7 @@ _KINDS = {
     5: (WRONG_EXT, "tagsCode and storeTimestamp"),
     6: (UNORDERED, None),
 }
-_HEAD = np.dtype(consumequeueext.HEAD_FIELDS)
+_HEAD = consumequeueext.HEAD_DTYPE
 _MOST_OPEN = 128
 #: Records further apart are read one by one, so that addresses that lead anywhere cost no long reads.
 _APART = 1 << 16

@@ -35,7 +35,7 @@ from reput.verify.units import pieces
 #: Entries whose positions are given by their least and their greatest.
 BLOCK = 4096
 _BLOCKS_AT_ONCE = 256
-_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
+_ENTRY = indexfile.ENTRY_DTYPE
 
 #: Problems of one kind in one file that are listed one by one.
 MOST_PROBLEMS = 64

@@ -10,14 +10,13 @@ from numpy.typing import NDArray
 
 from reput.build.units import by_queue
 from reput.errors import Finding
-from reput.format.batchconsumequeue import NOT_COMPACTED
+from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_DTYPE
 from reput.log.segments import open_segment
 from reput.replay.part_result import QueueRows
 from reput.scan.fields import RecordFields, fields_of_queue, record_fields
 from reput.scan.output import OutputArrays
 from reput.scan.rules import Part
 from reput.scan.table import QueueTable
-from reput.verify.batch_units import UNIT
 from reput.verify.ext import OfMessages
 
 _Queue = tuple[str, int]
@@ -49,10 +48,10 @@ class ChunkFields:
         return OfMessages(self._fields.own[rows], self._fields.timestamp[rows])
 
     def batch_units(self, number: int, queue: _Queue) -> tuple[NDArray[Any], list[Finding]]:
-        """The units that a batch queue has to have, UNIT[n]; messages that get none."""
+        """The units that a batch queue has to have, UNIT_DTYPE[n]; messages that get none."""
         rows = slice(int(self._starts[number]), int(self._starts[number + 1]))
         order, fields = self._order[rows], self._fields
-        units = np.zeros(len(order), UNIT)
+        units = np.zeros(len(order), UNIT_DTYPE)
         units["position"], units["size"] = self._chunk.unit_position[order], self._chunk.unit_size[order]
         units["tags"], units["timestamp"] = self._chunk.unit_tags[order], fields.timestamp[rows]
         units["base_offset"], units["batch_size"] = fields.base_offset[rows], fields.batch_size[rows]

@@ -12,13 +12,12 @@ import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reput.format import names
-from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
+from reput.format.consumequeue import UNIT_LENGTH, UnitKind, classify
 from reput.remote.left_out import have
 from reput.store.listing import entries_in
 from reput.store.reading import extents, looked_at, pread, reading, what_is
@@ -263,19 +262,18 @@ def _before(
         data = file.read((first - file.start) * UNIT_LENGTH, count * UNIT_LENGTH)
         units = units_of(data[: len(data) // UNIT_LENGTH * UNIT_LENGTH])
         position = units["position"].astype(np.int64)
-        size = units["size"]
-        nothing = (position == 0) & (size == 0) & (units["tags"] == 0)
-        blank = (position == 0) & (size == PRE_BLANK_SIZE) & (units["tags"] == 0)
+        kinds = classify(units)
+        nothing, is_message = kinds == UnitKind.EMPTY, kinds == UnitKind.MESSAGE
         # A broker makes pre-blank units before it writes any other.
-        used = np.append(last_position > _UNUSED, ~blank & ~nothing)
-        late_blank = blank & np.logical_or.accumulate(used)[:-1]
-        expired = ~blank & ~nothing & (position >= 0) & (size > 0) & (position < log_start)
+        used = np.append(last_position > _UNUSED, kinds > UnitKind.PRE_BLANK)
+        late_blank = (kinds == UnitKind.PRE_BLANK) & np.logical_or.accumulate(used)[:-1]
+        expired = is_message & (position < log_start)
         highest = np.maximum.accumulate(np.append(last_position, np.where(expired, position, _UNUSED)))
         descending = expired & (position < highest[:-1])
         beyond = np.zeros(len(units), bool)
         if live_end is not None:
-            beyond = ~blank & ~nothing & (position >= live_end) & (size > 0)
-        extra = (~blank & ~nothing & ~expired & ~beyond) | descending
+            beyond = is_message & (position >= live_end)
+        extra = ((kinds > UnitKind.PRE_BLANK) & ~expired & ~beyond) | descending
         result.ranges += extra_ranges(first, np.flatnonzero(extra), units)
         result.ranges += missing_ranges(first, np.flatnonzero(nothing), units)
         result.ranges += missing_ranges(first, np.flatnonzero(late_blank), units)
@@ -297,10 +295,10 @@ def _behind(file: _File, after: int, stop: int, live_end: int | None, result: Ou
     for at, end in _written(file.fd, start, end_at):
         units = units_of(file.read(at, end - at))
         first = file.start + at // UNIT_LENGTH
-        used = (units["position"] != 0) | (units["size"] != 0) | (units["tags"] != 0)
-        beyond: NDArray[Any] = np.zeros(len(units), bool)
+        kinds = classify(units)
+        used, beyond = kinds != UnitKind.EMPTY, np.zeros(len(units), bool)
         if live_end is not None:
-            beyond = used & (units["position"] >= live_end) & (units["size"] > 0)
+            beyond = (kinds == UnitKind.MESSAGE) & (units["position"] >= live_end)
         result.ranges += extra_ranges(first, np.flatnonzero(used & ~beyond), units)
         result.beyond += int(beyond.sum())
 

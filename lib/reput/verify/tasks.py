@@ -19,6 +19,7 @@ from reput.build.placement import Breaks, Placement
 from reput.build.units import pack
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, ReputError, StoreError
+from reput.format.batchconsumequeue import UNIT_DTYPE
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.log.segments import map_segment
 from reput.newer_python import Self
@@ -39,7 +40,7 @@ from reput.scan.output import OutputArrays
 from reput.scan.rules import Part
 from reput.scan.table import QueueTable
 from reput.verify.batch_files import BatchRun, read_runs
-from reput.verify.batch_units import UNIT, BatchRange, Found, begins_anew, compare_batch
+from reput.verify.batch_units import BatchRange, Found, begins_anew, compare_batch
 from reput.verify.entries import (
     BlockRun,
     EntriesCompared,
@@ -141,7 +142,7 @@ class InLog(NamedTuple):
 
     @classmethod
     def of(cls, expected: NDArray[Any]) -> Self:
-        """That of the units that a queue has to have, UNIT[n], in log order; one at least."""
+        """That of the units that a queue has to have, UNIT_DTYPE[n], in log order; one at least."""
         anew = np.flatnonzero(begins_anew(expected))
         position = expected["position"].astype(np.int64)
         at = int(position[anew[-1]]) if len(anew) else -1
@@ -348,7 +349,7 @@ def compare_runs(
     """Compare the units that batch queues have to have with those that point into [start, end) of the log.
 
     Args:
-        batch: by queue, UNIT[n] each, in log order.
+        batch: by queue, UNIT_DTYPE[n] each, in log order.
         file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
         runs: the blocks that may hold such units.
 
@@ -358,7 +359,7 @@ def compare_runs(
     done = BatchCompared()
     found = read_runs(root, file_size, runs, start, end)
     for queue in sorted(batch.keys() | found.keys()):
-        expected = np.concatenate([np.zeros(0, UNIT), *batch.get(queue, ())])
+        expected = np.concatenate([np.zeros(0, UNIT_DTYPE), *batch.get(queue, ())])
         ranges = compare_batch(expected, found.get(queue, NOTHING))
         add_ranges(done.ranges.setdefault(queue, []), ranges)
         if len(expected):

@@ -9,11 +9,10 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE
+from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_DTYPE, UnitKind, classify
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.newer_python import Self
 
-UNIT = np.dtype(FIELDS)
 #: Ranges of one comparison that are listed one by one; what is beyond goes into one more range a kind.
 MOST_RANGES = 256
 #: Ranges of one queue; more become the last one of their kind.
@@ -162,8 +161,8 @@ class Compared:
 
 
 def units_of(data: bytes | memoryview) -> NDArray[Any]:
-    """Packed units as a structured array, UNIT[units]."""
-    return np.frombuffer(data, UNIT)
+    """Packed units as a structured array, UNIT_DTYPE[units]."""
+    return np.frombuffer(data, UNIT_DTYPE)
 
 
 def compare_units(
@@ -211,7 +210,7 @@ def find_units(wanted: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
     """For each wanted unit the row where a unit of the same message lies, -1 where none does."""
     position = units["position"].astype(np.int64)
     size = units["size"].astype(np.int64)
-    used = np.flatnonzero((size > 0) & (size != PRE_BLANK_SIZE))
+    used = np.flatnonzero(classify(units) == UnitKind.MESSAGE)
     missing = np.full(len(wanted), -1, np.int64)
     if not len(used):
         return missing
@@ -228,13 +227,11 @@ def _ways(right: NDArray[Any], there: NDArray[Any]) -> NDArray[np.int8]:
     position = there["position"] == right["position"]
     size = there["size"] == right["size"]
     tags = there["tags"] == right["tags"]
-    nothing = (there["position"] == 0) & (there["tags"] == 0)
-    nothing &= (there["size"] == 0) | (there["size"] == PRE_BLANK_SIZE)
     ways = np.full(len(right), _OTHER, np.int8)
     ways[position & size & ~tags] = _TAGS
     ways[position & ~size & tags] = _SIZE
     ways[position & ~size & ~tags] = _BOTH
-    ways[nothing] = _MISSING
+    ways[classify(there) <= UnitKind.PRE_BLANK] = _MISSING
     ways[position & size & tags] = _SOUND
     return ways
 
@@ -248,14 +245,14 @@ def _ranges(
     there: NDArray[Any],
 ) -> list[UnitRange]:
     # Blanks and hashes stay apart from zeros and times: they have causes of their own.
-    sizes = there["size"][rows] == PRE_BLANK_SIZE
+    blank = classify(there[rows]) == UnitKind.PRE_BLANK
     tags = there["tags"][rows].astype(np.int64)
     hashes = (tags >= -0x80000000) & (tags <= 0x7FFFFFFF)
     new = (
         (np.diff(rows) != 1)
         | (np.diff(ways) != 0)
         | (np.diff(shifts) != 0)
-        | (sizes[1:] != sizes[:-1])
+        | (blank[1:] != blank[:-1])
         | (hashes[1:] != hashes[:-1])
     )
     alike = np.split(np.arange(len(rows)), np.flatnonzero(new) + 1)
