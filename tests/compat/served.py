@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_DTYPE, UNIT_LENGTH
+from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
+from reput.format.dtypes import UNIT_DTYPE
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import JavaError, Jvm, private

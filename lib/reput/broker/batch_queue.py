@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped
-from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_DTYPE, UNIT_LENGTH
+from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_LENGTH
+from reput.format.dtypes import BATCH_UNIT_DTYPE
 from reput.log.segments import map_segment
 
 
@@ -82,7 +83,7 @@ class BatchModel(MappedFiles[BatchFile]):
 
     def __init__(self, files: Sequence[StoreFile], file_size: int) -> None:
         loaded = [
-            BatchFile(file.base, file.place, file_size, mapped(file.place, file_size).view(UNIT_DTYPE))
+            BatchFile(file.base, file.place, file_size, mapped(file.place, file_size).view(BATCH_UNIT_DTYPE))
             for file in files
         ]
         super().__init__(loaded, file_size)
@@ -164,7 +165,7 @@ class BatchModel(MappedFiles[BatchFile]):
         rows = rows[position[rows] > before]
         if not len(rows):
             return 0
-        units = np.zeros(len(rows), UNIT_DTYPE)
+        units = np.zeros(len(rows), BATCH_UNIT_DTYPE)
         units["position"], units["size"], units["tags"] = position[rows], size[rows], tags[rows]
         units["timestamp"], units["base_offset"], units["batch_size"] = (
             read.time[rows],
@@ -177,7 +178,7 @@ class BatchModel(MappedFiles[BatchFile]):
             last = self.files[-1] if self.files else None
             if last is None or last.wrote == self.file_size:
                 base = 0 if last is None else last.base + self.file_size
-                last = BatchFile(base, None, 0, np.zeros(self.file_size // UNIT_LENGTH, UNIT_DTYPE))
+                last = BatchFile(base, None, 0, np.zeros(self.file_size // UNIT_LENGTH, BATCH_UNIT_DTYPE))
                 self.files.append(last)
             if not last.units.flags.writeable:
                 last.units = last.units.copy()

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped, records_of
 from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue_ext import ExtModel
-from reput.format.consumequeue import PRE_BLANK, UNIT, UNIT_DTYPE, UNIT_LENGTH, UnitKind, classify
+from reput.format.consumequeue import PRE_BLANK, UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
+from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
 from reput.store.reading import pread, reading
 
 _BLANK = np.frombuffer(PRE_BLANK, UNIT_DTYPE)

@@ -12,6 +12,7 @@ from reput.dump.places import QueuePlace
 from reput.dump.queueevents import UNWRITTEN, Event, Open, QueueUnit, Run, damage, file_length
 from reput.dump.reading import pieces, read, read_bytes
 from reput.format import batchconsumequeue
+from reput.format.dtypes import BATCH_UNIT_DTYPE
 
 _CHUNK = 1 << 16  # units
 _MOST = (1 << 63) - 1
@@ -33,7 +34,7 @@ def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
     for path, base, size in place.files:
         at = 0
         while at < size // length:
-            units = read("the queue", path, batchconsumequeue.UNIT_DTYPE, at * length, _CHUNK)
+            units = read("the queue", path, BATCH_UNIT_DTYPE, at * length, _CHUNK)
             if not len(units):
                 break
             empty = (units["position"] == 0) & (units["size"] == 0)
@@ -82,7 +83,7 @@ def batch_extents(path: Path, _base: int, size: int, *, backwards: bool = False)
     Raises:
         SegmentGoneError, StoreError: it can't be read.
     """
-    for _, units in pieces("the queue", path, batchconsumequeue.UNIT_DTYPE, size, backwards=backwards):
+    for _, units in pieces("the queue", path, BATCH_UNIT_DTYPE, size, backwards=backwards):
         found = units[(units["position"] >= 0) & (units["size"] > 0) & (units["base_offset"] >= 0)]
         if len(found):
             last = found[-1]

@@ -22,8 +22,8 @@ from reput.dump.queueevents import UNWRITTEN, ZEROS, Event, Open, QueueUnit, Run
 from reput.dump.queueext import ExtFiles
 from reput.dump.reading import pieces, read
 from reput.format import consumequeue, names
-from reput.format.consumequeue import UNIT_DTYPE, UnitKind, classify
 from reput.format.consumequeueext import MAX_ADDRESS
+from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
 
 _CHUNK = 1 << 16  # units
 _LOOK_AGAIN_SECONDS = 0.05

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from reput.errors import OutputError
 from reput.format import commitlog, names
-from reput.format.consumequeue import UNIT_DTYPE
+from reput.format.dtypes import UNIT_DTYPE
 from reput.log.segments import discover
 
 if TYPE_CHECKING:

@@ -16,6 +16,7 @@ import pandas as pd
 from reput.broker.queue import QueueModel
 from reput.broker.snapshot import take
 from reput.format import indexfile
+from reput.format.dtypes import ENTRY_DTYPE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from reput.recovery.plan import Plan
 
 _UNIT = ["topic", "queue", "offset", "position", "size"]
-_ENTRY = indexfile.ENTRY_DTYPE
+_ENTRY = ENTRY_DTYPE
 
 
 @dataclass(frozen=True)

@@ -10,22 +10,8 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-
 UNIT_LENGTH = 46
 NOT_COMPACTED = -1
 
 #: physicalOffset, size, tagsCode, storeTimestamp, base offset, batch size, compacted offset, reserved.
 UNIT = struct.Struct(">qiqqqhii")
-UNIT_DTYPE = np.dtype(
-    [
-        ("position", ">i8"),
-        ("size", ">i4"),
-        ("tags", ">i8"),
-        ("timestamp", ">i8"),
-        ("base_offset", ">i8"),
-        ("batch_size", ">i2"),
-        ("compacted", ">i4"),
-        ("reserved", ">i4"),
-    ]
-)

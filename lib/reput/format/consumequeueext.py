@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import struct
 
-import numpy as np
-
 #: Bytes before the bit map: ``CqExtUnit.MIN_EXT_UNIT_SIZE``.
 HEAD_LENGTH = 20
 #: A unit of more bytes is not stored: ``CqExtUnit.MAX_EXT_UNIT_SIZE``.
@@ -32,7 +30,6 @@ MAX_PLACE = MAX_ADDRESS - FIRST_ADDRESS
 
 #: Length of the unit, tagsCode, storeTimestamp, length of the bit map that follows.
 HEAD = struct.Struct(">hqqh")
-HEAD_DTYPE = np.dtype([("size", ">i2"), ("tags", ">i8"), ("timestamp", ">i8"), ("width", ">i2")])
 
 
 def address(place: int) -> int:

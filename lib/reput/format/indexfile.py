@@ -8,8 +8,6 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-import numpy as np
-
 HEADER_LENGTH = 40
 SLOT_LENGTH = 4
 ENTRY_LENGTH = 20
@@ -19,7 +17,6 @@ KEY_HASH = 0  # int32, not negative
 PHYSICAL_OFFSET = 4  # int64
 TIME_DIFF = 12  # int32, seconds since the header's beginTimestamp
 PREVIOUS = 16  # int32, the ordinal of the slot's entry before this one; 0: none
-ENTRY_DTYPE = np.dtype([("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
 
 MAX_TIME_DIFF = 0x7FFFFFFF
 FIRST_ORDINAL = 1  # entry 0 stays unused

@@ -14,8 +14,6 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-import numpy as np
-
 UNITS = "default"  # column family
 OFFSETS = "offset"  # column family
 
@@ -40,7 +38,6 @@ _INT = struct.Struct(">i")
 UNIT_LENGTH = _UNIT.size
 OFFSET_LENGTH = _OFFSET.size
 CHECKPOINT_LENGTH = _LONG.size
-UNIT_DTYPE = np.dtype([("position", ">i8"), ("size", ">i4"), ("tags", ">i8"), ("timestamp", ">i8")])
 
 #: The topic under which the end of the last dispatched record stands
 #: (``TopicValidator.RMQ_SYS_ROCKSDB_OFFSET_TOPIC``).

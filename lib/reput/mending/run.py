@@ -29,7 +29,8 @@ from reput.diagnosis.start import LOG_CUTS, of_start, unique
 from reput.diagnosis.verdict import EXIT_CODES, WORDS, Sort, Verdict
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
-from reput.format.consumequeue import UNIT_DTYPE, UNIT_LENGTH
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.dtypes import UNIT_DTYPE
 from reput.format.names import Queue
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import discard_if_swapped, staging_of

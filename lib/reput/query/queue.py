@@ -20,8 +20,9 @@ from reput.broker.queue import QueueFile, QueueModel
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import names
-from reput.format.consumequeue import UNIT, UNIT_DTYPE, UNIT_LENGTH
+from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
+from reput.format.dtypes import UNIT_DTYPE
 from reput.store.reading import reading, unreadable
 
 #: What can't be read, in errors.

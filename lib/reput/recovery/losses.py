@@ -17,7 +17,8 @@ from reput.broker.units import Unreached
 from reput.broker.written import first_written
 from reput.errors import Fact
 from reput.format import commitlog, names, properties
-from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_DTYPE, UNIT_LENGTH, UnitKind, classify
+from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
+from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
 from reput.format.indexfile import file_length
 from reput.format.names import Queue
 from reput.log.segments import map_segment

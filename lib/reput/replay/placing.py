@@ -19,7 +19,8 @@ from reput.build.placement import (
     place,
 )
 from reput.errors import Finding
-from reput.format.consumequeue import UNIT_DTYPE, unit
+from reput.format.consumequeue import unit
+from reput.format.dtypes import UNIT_DTYPE
 from reput.replay.part_result import QueueRows
 from reput.replay.state import FILLED, HIDDEN, LoneZero, QueueState, Salvaged
 from reput.replay.stranded import CREATED_AGAIN, QUEUE_RESTARTED

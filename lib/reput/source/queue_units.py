@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from reput.format import batchconsumequeue, consumequeue, consumequeueext
-from reput.format.consumequeue import UnitKind, classify
+from reput.format import consumequeueext
+from reput.format.dtypes import BATCH_UNIT_DTYPE, EXT_HEAD_DTYPE, UNIT_DTYPE, UnitKind, classify
 from reput.log.segments import map_segment
 from reput.source import arrow, queue_keys
 from reput.source.columns import QUEUE_COLUMNS, arrow_schema
@@ -22,7 +22,7 @@ from reput.source.ranges import BATCH as BATCH_UNITS
 from reput.source.ranges import opened, stretches
 from reput.source.read_statistics import ReadStatistics
 
-_EXT_HEAD = consumequeueext.HEAD_DTYPE
+_EXT_HEAD = EXT_HEAD_DTYPE
 _KINDS = (PLAIN, BATCH, PRE_BLANK, HOLE, DAMAGED)
 _NUMBER = {kind: np.int8(number) for number, kind in enumerate(_KINDS)}
 _OF_PLAIN = np.zeros(len(UnitKind), np.int8)
@@ -43,7 +43,7 @@ def read(
     Raises:
         StoreError: a file can't be read.
     """
-    kind = batchconsumequeue.UNIT_DTYPE if part.is_batch else consumequeue.UNIT_DTYPE
+    kind = BATCH_UNIT_DTYPE if part.is_batch else UNIT_DTYPE
     schema = arrow_schema(names_, QUEUE_COLUMNS)
     needs_ext = part.ext is not None and bool(
         {"storeTimestamp", "extTagsCode", "bitMap"} & (set(names_) | wanted.columns)

@@ -15,8 +15,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format import batchconsumequeue, names
-from reput.format.consumequeue import UNIT_DTYPE, UNIT_LENGTH, UnitKind, classify, unit
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH, unit
+from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
 from reput.store import files
 from reput.store.reading import read_file
 
@@ -70,7 +71,7 @@ def last_file(
     Raises:
         OutputError: the directory or a file can't be read.
     """
-    dtype = batchconsumequeue.UNIT_DTYPE if is_batch else UNIT_DTYPE
+    dtype = BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE
     reason, lost, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):
         if isinstance(found, str):

@@ -9,8 +9,9 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_DTYPE, UnitKind, classify
+from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.format.consumequeueext import MAX_ADDRESS
+from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
 from reput.newer_python import Self
 
 #: Ranges of one comparison that are listed one by one; what is beyond goes into one more range a kind.
@@ -71,20 +72,13 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """Units of one queue that differ in one way.
+    """Units of one queue that differ in one way."""
 
-    Attributes:
-        kind: a stable, hyphenated name.
-        field: what is wrong with them, where the kind alone doesn't say it.
-        first, end: queueOffsets, half open; between them ``count`` units differ.
-        count: units; fewer than end - first where many ranges became one.
-    """
-
-    kind: str
-    field: str | None
-    first: int
+    kind: str  # a stable, hyphenated name
+    field: str | None  # what is wrong with them, where the kind alone doesn't say it
+    first: int  # first, end: queueOffsets, half open; between them ``count`` units differ
     end: int
-    count: int
+    count: int  # units; fewer than end - first where many ranges became one
 
     def goes_on(self, other: Self) -> bool:
         """Whether ``other`` continues this one in the same way."""
@@ -138,19 +132,12 @@ _Range = TypeVar("_Range", bound=QueueRange)
 
 @dataclass(slots=True)
 class Compared:
-    """What came of a comparison.
+    """What came of a comparison."""
 
-    Attributes:
-        ranges: what differs, by queueOffset.
-        ext: units whose tagsCode is an address in consumequeue_ext.
-        plain: units of a queue with such addresses whose tagsCode is none.
-        sum: of the units that are there (:mod:`reput.verify.sums`), 0 where it wasn't asked for.
-    """
-
-    ranges: list[UnitRange] = field(default_factory=list)
-    ext: int = 0
-    plain: int = 0
-    sum: int = 0
+    ranges: list[UnitRange] = field(default_factory=list)  # what differs, by queueOffset
+    ext: int = 0  # units whose tagsCode is an address in consumequeue_ext
+    plain: int = 0  # units of a queue with such addresses whose tagsCode is none
+    sum: int = 0  # of the units that are there (:mod:`reput.verify.sums`), 0 where it wasn't asked for
 
     def add(self, other: Compared) -> None:
         """Take in what came of a comparison of places further on."""
@@ -174,17 +161,7 @@ def compare_units(
     around_first: int = 0,
     may_be_address: NDArray[np.bool_] | None = None,
 ) -> Compared:
-    """Compare the units that the log has for consecutive places with those that lie there.
-
-    Args:
-        first: queueOffset of the first place.
-        expected: packed units.
-        found: as many bytes, zeros where the files have none.
-        around: units of a wider stretch of the queue, in which units that aren't in their place are looked
-            for.
-        around_first: queueOffset of its first place.
-        may_be_address: bool[units], whether a tagsCode that is an address in consumequeue_ext is let pass.
-    """
+    """Compare the units that the log has for consecutive places with those that lie there."""
     right, there = units_of(expected), units_of(found)
     ways = _ways(right, there)
     ext = 0

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from reput.format import names
-from reput.format.consumequeue import UNIT_DTYPE
+from reput.format.dtypes import UNIT_DTYPE
 from tests.compat.cleaning import expire
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from reput.format import commitlog, consumequeue, indexfile, properties, rocksdbqueue
+from reput.format import commitlog, consumequeue, indexfile, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
-from reput.format.consumequeue import UnitKind
+from reput.format.dtypes import ROCKSDB_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
 from reput.format.indexfile import IndexHeader
 from tests.slow_build import time_diff
 
@@ -109,13 +109,13 @@ UNITS = [
 ]
 
 
-@pytest.mark.parametrize("dtype", [consumequeue.UNIT_DTYPE, rocksdbqueue.UNIT_DTYPE])
+@pytest.mark.parametrize("dtype", [UNIT_DTYPE, ROCKSDB_UNIT_DTYPE])
 def test_what_stands_in_a_place_of_a_queue(dtype: np.dtype[np.void]) -> None:
     units = np.zeros(len(UNITS), dtype)
     for row, (fields, _) in enumerate(UNITS):
         units["position"][row], units["size"][row], units["tags"][row] = fields
-    assert consumequeue.classify(units).tolist() == [kind for _, kind in UNITS]
-    assert consumequeue.classify(units[:0]).dtype == np.uint8
+    assert classify(units).tolist() == [kind for _, kind in UNITS]
+    assert classify(units[:0]).dtype == np.uint8
 
 
 def test_an_index_header() -> None:

@@ -145,8 +145,9 @@ def with_conditions(command: Callable[..., None]) -> Callable[..., None]:
         else:
             parameters.append(one.replace(kind=kind, annotation=hints[one.name]))
 
-    def run(**given: Any) -> None:
-        command(conditions={name: given.pop(name) for name in CONDITIONS}, **given)
+    def run(*arguments: Any, **given: Any) -> None:
+        conditions = {name: given.pop(name, None) for name in CONDITIONS}
+        command(*arguments, conditions=conditions, **given)
 
     run.__doc__ = command.__doc__
     run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -14,11 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from reput.config.evidence.log import LogRecords
 from reput.format import commitlog, consumequeueext, names, properties
-from reput.format.consumequeue import UNIT_DTYPE, UNIT_LENGTH, UnitKind, classify
+from reput.format.consumequeue import UNIT_LENGTH
 from reput.store.listing import names_seen
 from reput.store.reading import pread, reading
 
@@ -121,6 +119,10 @@ def _last_of_file(path: Path, descriptor: int) -> tuple[int, int, int] | None:
             continue
         written = len(data.rstrip(b"\0"))
         at = (written - 1) // UNIT_LENGTH * UNIT_LENGTH
+        import numpy as np
+
+        from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
+
         unit = np.frombuffer(data.ljust(at + UNIT_LENGTH, b"\0"), UNIT_DTYPE, 1, at)
         place, size, tags_code = unit[0].tolist()
         return (place, size, tags_code) if classify(unit)[0] == UnitKind.MESSAGE else None
