@@ -177,7 +177,7 @@ def test_a_file_system_that_takes_no_more(tmp_path: Path, out: Path, reput: Comm
 _KILLED_IN_SWAP = """
 import os, signal, sys
 from reput.cli import main
-from reput.output import audit, rollback, writer  # else each child loads them anew
+from reput.output import audit, step_back, writer  # else each child loads them anew
 from reput.output.ledger import ledger_upkeep
 from reput.stream import rebuild_query
 from reput.store import files

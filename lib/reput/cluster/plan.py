@@ -1,6 +1,6 @@
 """``python -m reput.cluster.plan``: what a rebuild of many stores takes, from measured rates.
 
-Only arithmetic: the measured rates are :data:`MEASURED`, from 2 cores and 4 GiB of log (docs/benchmark.md);
+Only arithmetic: :data:`MEASURED` has the rates, from 2 cores and 4 GiB of log (docs/data/benchmark.md);
 options replace them by your own. docs/sizing.md says what it leaves out.
 """
 
@@ -51,8 +51,9 @@ class Measured:
     memory_per_core: int
 
 
-#: docs/benchmark.md: "reput, warm", RocketMQ 5.5.0, 2 cores; 5.51 s less 2.77 s; peaks with 1 and 2 cores of
-#: 881.1 and 984.4 MiB, and 1.3 GiB for the longest log (each page of forks counted twice), rounded up.
+#: docs/data/benchmark.md: "reput, warm", RocketMQ 5.5.0, 2 cores; 5.51 s less 2.77 s; peaks with 1 and 2
+#: cores of 881.1 and 984.4 MiB, and 1.3 GiB for the longest log (each page of forks counted twice), rounded
+#: up.
 MEASURED = Measured(1552 * _MB, 2, 2.7, 704, 3, 1 * _GIB, 256 * _MIB)
 
 

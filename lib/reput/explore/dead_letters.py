@@ -60,9 +60,6 @@ def dead_letters(spark: SparkSession, fleet: Fleet) -> DataFrame:
         ``tries`` (deliveries that failed), ``came`` and ``born`` (ms since 1970), ``age`` (ms from the
         one to the other: how old it was when it was given up), ``keys``, ``tags``, ``uniq_key``, ``topic``,
         ``queue_offset``, ``physical_offset``, ``size``.
-
-    Raises:
-        ReputError: a store can't be read.
     """
     from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
@@ -160,9 +157,6 @@ def originals(fleet: Fleet, newest: pd.DataFrame) -> pd.DataFrame:
     Returns:
         The same with ``origin_broker``, ``origin_offset`` (physical offset) and ``origin_queue`` (queue id
         and queueOffset); None where the message isn't there any more, or its broker isn't here.
-
-    Raises:
-        ReputError: a log can't be read.
     """
     stores = {member.name: member.store.open().query for member in fleet.masters}
     frame = newest.copy()

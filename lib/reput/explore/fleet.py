@@ -109,9 +109,6 @@ class Fleet:
 
         Args:
             columns, where: see :func:`reput.source.read`.
-
-        Raises:
-            ReputError: a store can't be read.
         """
         conditions = tuple(where)
         return reduce(
@@ -166,11 +163,7 @@ def open_fleet(workspace: Workspace, named: Iterable[Named] = (), version: str |
 def log(
     spark: SparkSession, member: Member, columns: Sequence[str], where: Iterable[Condition] = ()
 ) -> DataFrame:
-    """The log of one store, with a first column ``broker``: its name.
-
-    Raises:
-        ReputError: the store can't be read.
-    """
+    """The log of one store, with a first column ``broker``: its name."""
     from pyspark.sql import functions as F  # noqa: N812 - as everywhere
 
     from reput.source import NAME, read
@@ -191,9 +184,6 @@ def offsets(fleet: Fleet) -> pd.DataFrame:
     Returns:
         ``broker``, ``topic``, ``queue``, ``min_offset``, ``max_offset``, ``messages`` (queueOffsets from the
         one to the other), ``last_stored`` (UTC); a broker's own topics left out.
-
-    Raises:
-        ReputError: a store can't be read.
     """
     rows = [
         (member.name, one.topic, one.queue_id, one.min_offset, one.max_offset, one.last_time)
@@ -256,9 +246,6 @@ def lags(fleet: Fleet, last_stored: pd.Timestamp) -> pd.DataFrame:
 
     Returns:
         As :func:`reput.explore.lags.lags`, with ``broker`` in front.
-
-    Raises:
-        ReputError: the offsets, a queue or a log can't be read.
     """
     parts = []
     for member in fleet.masters:

@@ -30,9 +30,6 @@ def lags(store: Store, to: pd.Timestamp | None = None) -> pd.DataFrame:
         (messages), ``behind`` (the age of the next one to read, up to the moment that :func:`ages_to` names,
         as `reput lag` has it; NaT with nothing to read); by group, topic and queue, a broker's own topics
         left out.
-
-    Raises:
-        ReputError: the offsets, a queue or the log can't be read.
     """
     rows: list[list[object]] = []
     settings = store.settings(rocksdb=True)

@@ -60,11 +60,7 @@ class Reach:
 
 
 def as_it_lies(store: Store) -> Reach:
-    """What the files of a store lead to as they are now.
-
-    Raises:
-        StoreError: they can't be read.
-    """
+    """What the files of a store lead to as they are now."""
     snapshot = take(store.settings())
     size = snapshot.settings.consume_queue_file_size
     queues = {queue: QueueModel(listing.files, size) for queue, listing in snapshot.queues.items()}

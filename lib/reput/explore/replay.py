@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from reput.broker.record import Kind, judge
+from reput.broker.walk import Kind, judge
 from reput.errors import StoreError
 from reput.explore.workspace import Store
 from reput.format import commitlog, names, properties
@@ -84,9 +84,6 @@ class Recording:
 
         Args:
             most: bytes of log to look at.
-
-        Raises:
-            StoreError: it is missing, or the log can't be read.
         """
         settings = store.settings()
         pieces: list[NDArray[np.uint8]] = []

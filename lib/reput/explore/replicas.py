@@ -109,11 +109,7 @@ class Beside:
 
 
 def beside(spark: SparkSession, master: Member, slave: Member) -> Beside:
-    """Compare two logs, message by message at each physical offset. Only sums are collected.
-
-    Raises:
-        ReputError: a store can't be read.
-    """
+    """Compare two logs, message by message at each physical offset. Only sums are collected."""
     columns = ("physicalOffset", *COMPARED)
     return compared(
         log(spark, master, columns).drop("broker"),
@@ -184,21 +180,13 @@ def compared(master: DataFrame, slave: DataFrame, master_name: str, slave_name: 
 
 
 def key_at(member: Member, physical_offset: int | None) -> tuple[str, str] | None:
-    """Topic and UNIQ_KEY of the message at a physical offset; None without one.
-
-    Raises:
-        ReputError: the store can't be read.
-    """
+    """Topic and UNIQ_KEY of the message at a physical offset; None without one."""
     message = None if physical_offset is None else member.store.open().query.message_at(physical_offset)
     return None if message is None or message.uniq_key is None else (message.topic, message.uniq_key)
 
 
 def one_message(members: Sequence[Member], topic: str, key: str) -> pd.DataFrame:
-    """What each store has of the message with a UNIQ_KEY, by its own index; see :func:`facts`.
-
-    Raises:
-        ReputError: a store can't be read.
-    """
+    """What each store has of the message with a UNIQ_KEY, by its own index; see :func:`facts`."""
     return facts({member.name: member.store.open().query.by_id(key, topic).message for member in members})
 
 

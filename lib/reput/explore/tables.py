@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
     from reput.explore.workspace import Store
 
-#: The tables of a store, and what a notebook needs of each; docs/source.md and docs/sql.md have all columns.
+#: The tables of a store, and what a notebook needs of each; docs/data/columns.md have all columns.
 COLUMNS = {
     "commitlog": (
         "topic string, queueId int, queueOffset bigint, physicalOffset bigint, size int, sysFlag int, "
@@ -30,9 +30,6 @@ def table(spark: SparkSession, store: Store, name: str, columns: str | None = No
     Args:
         name: one of :data:`COLUMNS`.
         columns: those that are wanted, in SQL; None for those of :data:`COLUMNS`. No others are read.
-
-    Raises:
-        ReputError: the store can't be read.
     """
     from reput.source import register
 
@@ -50,9 +47,6 @@ def views(spark: SparkSession, store: Store, suffix: str = "") -> None:
 
     Args:
         suffix: appended to each name, for queries of more than one store.
-
-    Raises:
-        ReputError: the store can't be read.
     """
     for name in COLUMNS:
         table(spark, store, name).createOrReplaceTempView(f"{name}{suffix}")

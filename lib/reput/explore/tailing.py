@@ -18,9 +18,9 @@ import pandas as pd
 import reput
 from reput.errors import OutputError, ReputError
 from reput.newer_python import Self
-from reput.watch.note import RunNote
 from reput.watch.status import Status, look
 from reput.watch.stop import Stopped, stop
+from reput.watch.table import RunNote
 
 if TYPE_CHECKING:
     from reput.explore.workspace import Store, Workspace

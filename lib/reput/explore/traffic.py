@@ -33,11 +33,8 @@ def messages(spark: SparkSession, store: Store, columns: str | None = None) -> D
     """The log of a store as a table.
 
     Args:
-        columns: those that are wanted, in SQL; see docs/source.md for all. None for what the functions here
+        columns: those wanted, in SQL; see docs/data/columns.md for all. None for what the functions here
             need.
-
-    Raises:
-        ReputError: the store can't be read.
     """
     return table(spark, store, "commitlog", columns)
 

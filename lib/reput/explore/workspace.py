@@ -56,11 +56,7 @@ class Store:
         return StoreSettings.load(self.root, self.broker_conf, self.version, dledger=True, rocksdb=rocksdb)
 
     def open(self) -> reput.Store:
-        """What can be asked of it; see docs/python.md.
-
-        Raises:
-            ReputError: it can't be read.
-        """
+        """What can be asked of it; see docs/interface.md."""
         return reput.open(self.root, broker_conf=self.broker_conf, rocketmq_version=self.version)
 
 

@@ -21,8 +21,8 @@ from reput.format import batchconsumequeue, commitlog, consumequeue, javastring,
 from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
 from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.plan import MOST_READ, brings_back, plan
-from reput.replay.stranded import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
-from reput.store.nearest import nearest
+from reput.replay.placing import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
+from reput.store.listing import nearest
 from reput.store.reading import unreadable
 
 #: Past every queueOffset.

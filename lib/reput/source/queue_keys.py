@@ -15,7 +15,7 @@ from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 from reput.rocksdb import CURRENT, Database, is_database, opened
 from reput.source.filters import Wanted
 from reput.source.queue_files import UnitRange
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics
 from reput.store.listing import names_seen
 
 _FAMILIES = (rocksdbqueue.UNITS, rocksdbqueue.OFFSETS)

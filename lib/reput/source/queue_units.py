@@ -19,8 +19,7 @@ from reput.source.columns import QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import Wanted
 from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, UnitRange, based_files
 from reput.source.ranges import BATCH as BATCH_UNITS
-from reput.source.ranges import opened, stretches
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics, opened, stretches
 
 _EXT_HEAD = EXT_HEAD_DTYPE
 _KINDS = (PLAIN, BATCH, PRE_BLANK, HOLE, DAMAGED)
@@ -39,9 +38,6 @@ def read(
     Args:
         wanted: which units; its columns are those of :data:`reput.source.columns.QUEUE_FILTERS`.
         blanks: places without a unit are rows, too, up to the queue's last unit.
-
-    Raises:
-        StoreError: a file can't be read.
     """
     kind = BATCH_UNIT_DTYPE if part.is_batch else UNIT_DTYPE
     schema = arrow_schema(names_, QUEUE_COLUMNS)

@@ -67,9 +67,6 @@ def last_file(
     Args:
         file_size: of the queue's files, bytes, as the broker rounds it.
         log_start, log_end: physical offsets of the log, which has no message of the queue, half open.
-
-    Raises:
-        OutputError: the directory or a file can't be read.
     """
     dtype = BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE
     reason, lost, left_out = NO_UNIT, 0, -1
@@ -110,11 +107,7 @@ def last_file(
 
 
 def last_ext_file(directory: Path, file_size: int) -> tuple[Path, bytes] | None:
-    """A queue's last file in consumequeue_ext that isn't empty, and its bytes without zeros at the end.
-
-    Raises:
-        OutputError: the directory or a file can't be read.
-    """
+    """A queue's last file in consumequeue_ext that isn't empty, and its bytes without zeros at the end."""
     if not directory.is_dir():
         return None
     found = next(_newest_first(directory, file_size), NO_UNIT)

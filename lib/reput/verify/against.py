@@ -67,9 +67,6 @@ def verify_against(
         start_spark: gives the session; only called when nothing speaks against the run. None: on processes of
             this host, without Spark.
         listener: gets bytes of queue files that were compared, units, and 0, since their sum is not known.
-
-    Raises:
-        ReputError: refused or failed.
     """
     if start_spark is None:
         elsewhere = any(settings.remote is not None for settings in pair.stores)

@@ -14,9 +14,8 @@ from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.selection import Selection
 from reput.replay.target import Target
-from reput.store.listing import queues_in
+from reput.store.listing import nearest_queue, queues_in
 from reput.store.lock import is_broker_running
-from reput.store.nearest import nearest_queue
 from reput.store.reading import check_store
 from reput.store.swap import is_pending
 
@@ -80,7 +79,7 @@ class Plan:
 def prepare(options: VerifyOptions) -> Plan:
     """Look at what there is."""
     from reput.log.end import LogEnd
-    from reput.rocksdb.installed import installed
+    from reput.rocksdb.reader import installed
 
     settings = open_store(options.store, options)
     log = without_unwritten_end(discover(settings))

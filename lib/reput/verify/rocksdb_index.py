@@ -21,7 +21,7 @@ from reput.replay.key_runs import KeyRun
 from reput.replay.part_result import PartResult
 from reput.replay.runner import Runner
 from reput.rocksdb import is_database, opened
-from reput.rocksdb.installed import is_installed
+from reput.rocksdb.reader import is_installed
 from reput.rocksdb.snapshot import PREFIX, caught
 from reput.verify.plan import Plan
 from reput.verify.report import (

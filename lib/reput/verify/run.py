@@ -76,9 +76,6 @@ def verify(
             this host, without Spark.
         listener: gets bytes of log and messages that were looked at, and the bytes that there are in all.
         proven: what was proven before, and gets what was proven now.
-
-    Raises:
-        ReputError: refused or failed.
     """
     started = time.perf_counter()
     plan = prepare(options)

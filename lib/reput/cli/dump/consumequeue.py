@@ -17,7 +17,7 @@ from reput.dump.damage import Damage
 from reput.errors import SettingsError
 from reput.format.names import parse_queue
 from reput.next_command import next_command
-from reput.store.nearest import nearest_of
+from reput.store.listing import nearest_of
 
 EXAMPLES = """**Examples**
 

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import typer
 
-from reput.cli.arguments import Since, Until, size
-from reput.cli.completing import queues, topics
+from reput.cli.arguments import Since, Until, queues, size, topics
 from reput.cli.times import time_of
 from reput.errors import SettingsError
 from reput.format.names import parse_queue
