@@ -14,8 +14,8 @@ from typing import Any
 import typer.main
 from typer.testing import CliRunner
 
+from bench import sizing
 from reput.cli import app as cli
-from reput.cluster import plan
 from reput.config.dialect import DIALECTS, Dialect
 
 ROOT = Path(__file__).parents[1]
@@ -211,9 +211,9 @@ def plans() -> str:
     """What the calculator prints."""
     parts = []
     for title, words in _PLANS.items():
-        result = CliRunner().invoke(plan.app, words.split())
+        result = CliRunner().invoke(sizing.app, words.split())
         assert result.exit_code == 0, result.output
-        shown = f"$ python -m reput.cluster.plan {words}\n{result.stdout}"
+        shown = f"$ python -m bench.sizing {words}\n{result.stdout}"
         parts.append(f"## {title}\n\n```text\n{shown}```")
     return _page("Plans", "Examples of [the calculator](../sizing.md).", *parts)
 

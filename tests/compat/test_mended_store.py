@@ -179,6 +179,7 @@ def test_a_broker_serves_all_that_survived(killed: Killed, tmp_path: Path, spark
         broker.kill()
 
 
+@pytest.mark.proof
 def test_a_consumer_gets_every_message_of_a_log_mended_from_its_replica(
     killed: Killed, tmp_path: Path, spark: SparkSession
 ) -> None:

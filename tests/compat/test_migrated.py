@@ -145,6 +145,7 @@ def test_without_light_queues_offsets_are_in_another_file(
             manager.stop()
 
 
+@pytest.mark.proof
 def test_the_real_stores_serve_what_was_migrated(jvm: Jvm, tmp_path: Path, spark: SparkSession) -> None:
     """The first message of the log, too: without a database a start after a clean stop loses it."""
     found = {}

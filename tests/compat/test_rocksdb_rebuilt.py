@@ -37,6 +37,7 @@ def jvm(request: pytest.FixtureRequest) -> Iterator[Jvm]:
         yield jvm
 
 
+@pytest.mark.proof
 def test_what_was_rebuilt_in_place_is_served(jvm: Jvm, tmp_path: Path, spark: SparkSession) -> None:
     found = {}
     for kind in REBUILT[jvm.version]:

@@ -50,6 +50,7 @@ def test_what_the_real_store_wrote_is_served(jvm: Jvm, tmp_path: Path) -> None:
         assert list(pool.map(found, SERVED[jvm.version])) == [[]] * len(SERVED[jvm.version])
 
 
+@pytest.mark.proof
 def test_what_is_missing_is_found(jvm: Jvm, tmp_path: Path) -> None:
     golden = unpack(f"{jvm.version}-rocksdb-mixed", tmp_path / "store")
     queues = queues_of(golden)

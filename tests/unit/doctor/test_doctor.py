@@ -14,8 +14,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from bench.sizing import MEASURED
 from reput.cli import app as cli
-from reput.cluster.plan import MEASURED
 from reput.config.settings import StoreSettings
 from reput.doctor import Check, Status, machine, machine_checks, spark_check, store_checks, worst
 from reput.doctor.machine import cache_check, encoding, java_check, maps, memory, open_files, python, scratch

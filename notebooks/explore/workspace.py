@@ -146,7 +146,7 @@ class Workspace:
         return copied
 
     def options(self, store: Store) -> str:
-        """The options that a command needs to read a store, for :class:`reput.explore.commands.Terminal`."""
+        """The options that a command needs to read a store, for :class:`explore.commands.Terminal`."""
         words = [] if store.broker_conf is None else ["--broker-conf", self.relative(str(store.broker_conf))]
         words += [] if store.version is None else ["--rocketmq-version", store.version]
         return shlex.join(words)

@@ -12,7 +12,7 @@ from reput.lag import AgesTo, lag
 from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
-    from reput.explore.workspace import Store
+    from explore.workspace import Store
 
 _COLUMNS = ["group", "topic", "queue", "committed", "end", "lag", "expired", "behind"]
 _AGES_TO = "ages_to"

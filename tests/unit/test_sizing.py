@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from reput.cluster.plan import MEASURED, NIGHTLY, Hosts, app, nights, plan
+from bench.sizing import MEASURED, NIGHTLY, Hosts, app, nights, plan
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from reput.explore.workspace import Store
+    from explore.workspace import Store
     from reput.format.names import Queue
     from reput.recovery.plan import Plan
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reput.explore.fleet import Member, log
+from explore.fleet import Member, log
 from reput.format import commitlog
 from reput.words import counted
 

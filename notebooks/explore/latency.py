@@ -17,7 +17,7 @@ from reput.format.dtypes import UNIT_DTYPE
 from reput.log.segments import discover
 
 if TYPE_CHECKING:
-    from reput.explore.workspace import Store
+    from explore.workspace import Store
 
 PERCENTILES = (50, 90, 99)
 

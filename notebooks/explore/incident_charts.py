@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import pandas as pd
 
-from reput.explore.charts import BLUE, GREEN, GREY, ORANGE, RED, Chart, grid, note, short, subtitle, thousands
-from reput.explore.reach import Reach
+from explore.charts import BLUE, GREEN, GREY, ORANGE, RED, Chart, grid, note, short, subtitle, thousands
+from explore.reach import Reach
 
 _MIB = 1 << 20
 _MOST_QUEUES = 30

@@ -1,7 +1,7 @@
 """The stores of one cluster side by side: masters and slaves, their queues, and how far consumers are.
 
-What is about one message on a master and its slave is in :mod:`reput.explore.replicas`, what is about dead
-letters in :mod:`reput.explore.dead_letters`.
+What is about one message on a master and its slave is in :mod:`explore.replicas`, what is about dead
+letters in :mod:`explore.dead_letters`.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 import pandas as pd
 
+from explore import lags as lags_of
+from explore import traffic
+from explore.workspace import Store, Workspace
 from reput import demo
 from reput.config.java_properties import parse
 from reput.errors import StoreError
-from reput.explore import lags as lags_of
-from reput.explore import traffic
-from reput.explore.workspace import Store, Workspace
 from reput.replay.selection import is_system
 from reput.store.reading import check_store, unreadable
 
@@ -205,7 +205,7 @@ def queues(messages: DataFrame) -> pd.DataFrame:
         messages: see :meth:`Fleet.messages`; of any length, only the result is collected.
 
     Returns:
-        As :func:`reput.explore.traffic.queues`, with ``broker`` in front; ``times``: its messages by the mean
+        As :func:`explore.traffic.queues`, with ``broker`` in front; ``times``: its messages by the mean
         of the topic's queues on all brokers. A broker's own topics are left out.
     """
     frame = traffic.queues(messages, by=("broker",))
@@ -245,7 +245,7 @@ def lags(fleet: Fleet, last_stored: pd.Timestamp) -> pd.DataFrame:
         last_stored: when the last message of all logs was stored; ages are counted to there.
 
     Returns:
-        As :func:`reput.explore.lags.lags`, with ``broker`` in front.
+        As :func:`explore.lags.lags`, with ``broker`` in front.
     """
     parts = []
     for member in fleet.masters:
@@ -264,7 +264,7 @@ def behind(lags: pd.DataFrame) -> pd.DataFrame:
         lags: see :func:`lags`.
 
     Returns:
-        As :func:`reput.explore.lags.by_group`; ``broker`` (where most of it lies; None with nothing to read),
+        As :func:`explore.lags.by_group`; ``broker`` (where most of it lies; None with nothing to read),
         ``there`` (its share of the lag, 0 to 1) and ``holds`` (its share of all that the queues ever got).
     """
     frame = lags_of.by_group(lags)

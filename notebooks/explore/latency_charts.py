@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
-from reput.explore.charts import (
+from explore.charts import (
     BLUE,
     GREEN,
     GREY,
@@ -34,9 +34,9 @@ def latency_chart(percentiles: pd.DataFrame, latencies: pd.DataFrame, ticks: pd.
     """Percentiles of latency over time.
 
     Args:
-        percentiles: see :func:`reput.explore.latency.percentiles`.
-        latencies: see :func:`reput.explore.latency.latencies`.
-        ticks: see :attr:`reput.explore.replay.Replay.ticks`.
+        percentiles: see :func:`explore.latency.percentiles`.
+        latencies: see :func:`explore.latency.latencies`.
+        ticks: see :attr:`explore.replay.Replay.ticks`.
     """
     half, most = latencies["ms"].quantile([0.5, 0.99])
     within = f"within {half:,.0f} ms, 99% within {most:,.0f} ms"
@@ -63,8 +63,8 @@ def batch_chart(batches: pd.DataFrame, ticks: pd.DataFrame) -> Chart:
     """How many messages each batch took.
 
     Args:
-        batches: see :func:`reput.explore.latency.batches`.
-        ticks: see :attr:`reput.explore.replay.Replay.ticks`.
+        batches: see :func:`explore.latency.batches`.
+        ticks: see :attr:`explore.replay.Replay.ticks`.
     """
     shown = batches[batches["messages"] > 0]
     seconds = (batches["committed"].max() - batches["committed"].min()).total_seconds()
@@ -90,7 +90,7 @@ def stage_chart(stages: pd.DataFrame) -> Chart:
     """How a batch's time is spent.
 
     Args:
-        stages: see :func:`reput.explore.tailing.stages`.
+        stages: see :func:`explore.tailing.stages`.
     """
     shown = stages[stages["ms"] >= 0.005]
     most = f"{stages['share'].iloc[0]:.0%} of that is {stages.index[0]}"
@@ -113,9 +113,9 @@ def throughput_chart(ticks: pd.DataFrame, batches: pd.DataFrame, samples: pd.Dat
     """What was written and what was committed in each second, and what was waiting.
 
     Args:
-        ticks: see :attr:`reput.explore.replay.Replay.ticks`.
-        batches: see :func:`reput.explore.latency.batches`.
-        samples: see :attr:`reput.explore.tailing.Sampler.samples`.
+        ticks: see :attr:`explore.replay.Replay.ticks`.
+        batches: see :func:`explore.latency.batches`.
+        samples: see :attr:`explore.tailing.Sampler.samples`.
     """
     written = _by_second(ticks["time"], ticks["messages"])
     done = _by_second(batches["committed"], batches["messages"])

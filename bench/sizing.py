@@ -1,4 +1,4 @@
-"""``python -m reput.cluster.plan``: what a rebuild of many stores takes, from measured rates.
+"""``python -m bench.sizing``: what a rebuild of many stores takes, from measured rates.
 
 Only arithmetic: :data:`MEASURED` has the rates, from 2 cores and 4 GiB of log (docs/data/benchmark.md);
 options replace them by your own. docs/sizing.md says what it leaves out.

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pandas as pd
 
+from explore.fleet import Fleet
 from reput.errors import SettingsError
-from reput.explore.fleet import Fleet
 from reput.format import names
 from reput.store.listing import names_in
 

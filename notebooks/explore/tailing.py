@@ -23,7 +23,7 @@ from reput.watch.stop import Stopped, stop
 from reput.watch.table import RunNote
 
 if TYPE_CHECKING:
-    from reput.explore.workspace import Store, Workspace
+    from explore.workspace import Store, Workspace
 
 _START_SECONDS = 120.0
 _POLL_SECONDS = 0.1

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from reput.explore.workspace import Store
+    from explore.workspace import Store
 
 #: The tables of a store, and what a notebook needs of each; docs/data/columns.md have all columns.
 COLUMNS = {

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 import pandas as pd
 
-from reput.explore.charts import (
+from explore.charts import (
     BLUE,
     GREEN,
     GREY,
@@ -24,7 +24,7 @@ from reput.explore.charts import (
     thousands,
     utc,
 )
-from reput.explore.replicas import Beside
+from explore.replicas import Beside
 from reput.words import counted
 
 #: Of brokers; each stands out on white and on black at 3 to 1 or more.
@@ -43,8 +43,8 @@ def skew_chart(queues: pd.DataFrame, shares: pd.DataFrame, by_topic: pd.DataFram
     """Each topic's messages by broker, and each queue by the mean of its topic's.
 
     Args:
-        queues: see :func:`reput.explore.fleet.queues`.
-        shares, by_topic: see :func:`reput.explore.fleet.shares`.
+        queues: see :func:`explore.fleet.queues`.
+        shares, by_topic: see :func:`explore.fleet.shares`.
     """
     topics = _largest(by_topic)
     chart = Chart(
@@ -110,8 +110,8 @@ def lag_chart(behind: pd.DataFrame, lags: pd.DataFrame) -> Chart:
     """How much each group has still to read, by broker, and how old the next message is on each.
 
     Args:
-        behind: see :func:`reput.explore.fleet.behind`.
-        lags: see :func:`reput.explore.fleet.lags`.
+        behind: see :func:`explore.fleet.behind`.
+        lags: see :func:`explore.fleet.lags`.
     """
     shown = behind.head(_MOST_ROWS)
     rows = shown.to_dict("records")
@@ -220,7 +220,7 @@ def dead_chart(totals: pd.DataFrame, newest: pd.DataFrame) -> Chart:
     """Dead letters from their birth to their end, the newest ones.
 
     Args:
-        totals, newest: see :mod:`reput.explore.dead_letters`.
+        totals, newest: see :mod:`explore.dead_letters`.
     """
     shown = newest.head(_MOST_LETTERS).sort_values(["born", "came"], ignore_index=True)
     chart = Chart(dead_title(totals, newest), (8.8, 1.7 + 0.14 * max(len(shown), 8)))

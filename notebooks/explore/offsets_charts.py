@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 
-from reput.explore.charts import (
+from explore.charts import (
     BLUE,
     COLOURS,
     GREY,
@@ -20,8 +20,8 @@ from reput.explore.charts import (
     thousands,
     utc,
 )
-from reput.explore.lags import ages_to
-from reput.explore.traffic import quantiles
+from explore.lags import ages_to
+from explore.traffic import quantiles
 from reput.replay.selection import is_system
 
 #: Topics with a colour of their own; the rest is shown together.
@@ -36,8 +36,8 @@ def skew_chart(queues: pd.DataFrame, skew: pd.DataFrame) -> Chart:
     """Each queue as a dot: how much of its topic it got, by the mean of the topic's queues.
 
     Args:
-        queues: see :func:`reput.explore.traffic.queues`.
-        skew: see :func:`reput.explore.traffic.skew`.
+        queues: see :func:`explore.traffic.queues`.
+        skew: see :func:`explore.traffic.skew`.
     """
     shown = skew.head(_MOST_ROWS)
     chart = Chart(skew_title(skew), (8.4, 1.7 + 0.42 * max(len(shown), 1)))
@@ -80,7 +80,7 @@ def traffic_chart(traffic: pd.DataFrame) -> Chart:
     """Messages a second over time, by topic, one above the other.
 
     Args:
-        traffic: see :func:`reput.explore.traffic.traffic`.
+        traffic: see :func:`explore.traffic.traffic`.
     """
     total = traffic.sum(axis=1)
     first = traffic.columns[0]
@@ -118,8 +118,8 @@ def lag_chart(groups: pd.DataFrame, lags: pd.DataFrame) -> Chart:
     """How much each group has still to read, and how far it is behind in time.
 
     Args:
-        groups: see :func:`reput.explore.lags.by_group`.
-        lags: see :func:`reput.explore.lags.lags`.
+        groups: see :func:`explore.lags.by_group`.
+        lags: see :func:`explore.lags.lags`.
     """
     shown = groups.head(_MOST_ROWS)
     chart = Chart(
@@ -173,7 +173,7 @@ def size_chart(sizes: pd.DataFrame) -> Chart:
     """Which share of each topic's messages is up to which size.
 
     Args:
-        sizes: see :func:`reput.explore.traffic.sizes`.
+        sizes: see :func:`explore.traffic.sizes`.
     """
     own = sizes[~sizes["topic"].map(is_system)]
     told = own if len(own) else sizes
@@ -203,7 +203,7 @@ def gap_chart(gaps: pd.DataFrame) -> Chart:
     """How often the log was silent for at least a given time.
 
     Args:
-        gaps: see :func:`reput.explore.traffic.gaps`.
+        gaps: see :func:`explore.traffic.gaps`.
     """
     chart = Chart(gap_title(gaps))
     axes = chart.axes[0]

@@ -13,7 +13,7 @@ from reput.log.segments import discover
 from reput.query import QueryStore
 
 if TYPE_CHECKING:
-    from reput.explore.workspace import Store
+    from explore.workspace import Store
 
 _FLIPPED = 16
 

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pandas as pd
 
+from explore.tables import table
 from reput.config.topics import write_queues
-from reput.explore.tables import table
 from reput.format.commitlog import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
 from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from reput.explore.workspace import Store
+    from explore.workspace import Store
 
 #: Widths of a bucket of time, s; and how many of them a picture takes.
 _WIDTHS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14_400, 43_200, 86_400)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reput.errors import SettingsError
 
 if TYPE_CHECKING:
-    from reput.explore.workspace import Workspace
+    from explore.workspace import Workspace
 
 _REFUSED = 2
 #: Options that name what is written.
@@ -75,4 +75,4 @@ class Terminal:
 
     def _show(self, line: str, ran: tuple[int, str]) -> None:
         code, text = ran
-        print(f"$ {line}\n{text}[exit code {code}]")  # noqa: T201 - a shell prints
+        print(f"$ {line}\n{text}[exit code {code}]")

@@ -17,15 +17,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from explore.workspace import Store
 from reput.broker.walk import Kind, judge
 from reput.errors import StoreError
-from reput.explore.workspace import Store
 from reput.format import commitlog, names, properties
 from reput.log.segments import discover, map_segment
 from reput.replay.selection import is_system
 
 if TYPE_CHECKING:
-    from reput.explore.workspace import Workspace
+    from explore.workspace import Workspace
 
 #: Bytes of the other store's log that are taken.
 MOST_TAKEN = 16 << 20
