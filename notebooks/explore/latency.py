@@ -11,9 +11,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from reput.broker.queue import UNIT
 from reput.errors import OutputError
 from reput.format import commitlog, names
+from reput.format.dtypes import UNIT_DTYPE
 from reput.log.segments import discover
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ def stored(out: Path, store: Store) -> pd.DataFrame:
     """
     parts = [np.empty(0, np.int64)]
     for path in sorted((out / names.CONSUME_QUEUE).glob("*/*/*")):
-        units = np.fromfile(path, UNIT)
+        units = np.fromfile(path, UNIT_DTYPE)
         parts.append(units["position"][units["size"] > 0].astype(np.int64))
     position = np.unique(np.concatenate(parts))
     return pd.DataFrame({"position": position, "stored": _store_timestamps(store, position)})

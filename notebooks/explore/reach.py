@@ -16,6 +16,7 @@ import pandas as pd
 from reput.broker.queue import QueueModel
 from reput.broker.snapshot import take
 from reput.format import indexfile
+from reput.format.dtypes import ENTRY_DTYPE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,11 +24,11 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from explore.workspace import Store
-    from reput.broker.snapshot import Queue
+    from reput.format.names import Queue
     from reput.recovery.plan import Plan
 
 _UNIT = ["topic", "queue", "offset", "position", "size"]
-_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
+_ENTRY = ENTRY_DTYPE
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE, UNIT_LENGTH
+from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
+from reput.format.dtypes import UNIT_DTYPE
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import JavaError, Jvm, private
@@ -84,7 +85,7 @@ def in_files(root: Path) -> dict[Queue, Places]:
     """What the units of consume queue files lead to."""
     found: dict[Queue, Places] = {}
     for path in sorted((root / "consumequeue").glob("*/*/*")):
-        units = np.frombuffer(path.read_bytes(), np.dtype(FIELDS))
+        units = np.frombuffer(path.read_bytes(), UNIT_DTYPE)
         first = int(path.name) // UNIT_LENGTH
         for row in np.flatnonzero((units["size"] > 0) & (units["size"] != PRE_BLANK_SIZE)).tolist():
             queue = path.parent.parent.name, int(path.parent.name)

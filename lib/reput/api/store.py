@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
 from reput.errors import SettingsError, StoreError
+from reput.format.names import parse_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -402,10 +403,7 @@ def _queue(queue: object) -> tuple[str, int | None]:
         case (str() as topic, int() | None as number):
             return topic, number
         case str() if queue:
-            topic, colon, text = queue.rpartition(":")
-            if colon and topic and text.isascii() and text.isdecimal():
-                return topic, int(text)
-            return queue, None
+            return parse_queue(queue)
     raise SettingsError("a queue can't be understood", expected="TOPIC, TOPIC:ID or (topic, id)", found=queue)
 
 

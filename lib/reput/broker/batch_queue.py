@@ -13,10 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped
-from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED, UNIT_LENGTH
+from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_LENGTH
+from reput.format.dtypes import BATCH_UNIT_DTYPE
 from reput.log.segments import map_segment
-
-UNIT = np.dtype(FIELDS)
 
 
 class Inner(NamedTuple):
@@ -80,7 +79,7 @@ class BatchModel(MappedFiles[BatchFile]):
 
     def __init__(self, files: Sequence[StoreFile], file_size: int) -> None:
         loaded = [
-            BatchFile(file.base, file.place, file_size, mapped(file.place, file_size).view(UNIT))
+            BatchFile(file.base, file.place, file_size, mapped(file.place, file_size).view(BATCH_UNIT_DTYPE))
             for file in files
         ]
         super().__init__(loaded, file_size)
@@ -162,7 +161,7 @@ class BatchModel(MappedFiles[BatchFile]):
         rows = rows[position[rows] > before]
         if not len(rows):
             return 0
-        units = np.zeros(len(rows), UNIT)
+        units = np.zeros(len(rows), BATCH_UNIT_DTYPE)
         units["position"], units["size"], units["tags"] = position[rows], size[rows], tags[rows]
         units["timestamp"], units["base_offset"], units["batch_size"] = (
             read.time[rows],
@@ -175,7 +174,7 @@ class BatchModel(MappedFiles[BatchFile]):
             last = self.files[-1] if self.files else None
             if last is None or last.wrote == self.file_size:
                 base = 0 if last is None else last.base + self.file_size
-                last = BatchFile(base, None, 0, np.zeros(self.file_size // UNIT_LENGTH, UNIT))
+                last = BatchFile(base, None, 0, np.zeros(self.file_size // UNIT_LENGTH, BATCH_UNIT_DTYPE))
                 self.files.append(last)
             if not last.units.flags.writeable:
                 last.units = last.units.copy()

@@ -23,7 +23,7 @@ from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue import QueueModel
 from reput.broker.queue_ext import ExtModel
 from reput.broker.rocksdb_queues import RocksDBModel, units_of
-from reput.broker.snapshot import Queue, Snapshot
+from reput.broker.snapshot import Snapshot
 from reput.broker.units import WalkedUnits, queue_of
 from reput.broker.walk import LogWalk, Walked, store_timestamp
 from reput.broker.written import last_written
@@ -31,6 +31,7 @@ from reput.config.topics import known_topics
 from reput.errors import SettingsError, StoreError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.format.names import Queue
 from reput.rocksdb import Database
 from reput.scan import output
 from reput.scan.output import OutputArrays

@@ -15,13 +15,12 @@ from numpy.typing import NDArray
 from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped, records_of
 from reput.broker.problem import Problem, StartFailsError
 from reput.broker.queue_ext import ExtModel
-from reput.format.consumequeue import FIELDS, PRE_BLANK, PRE_BLANK_SIZE, UNIT_LENGTH
-from reput.format.consumequeue import UNIT as UNITS
+from reput.format.consumequeue import PRE_BLANK, UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
+from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
 from reput.store.reading import pread, reading
 
-UNIT = np.dtype(FIELDS)
-_BLANK = np.frombuffer(PRE_BLANK, UNIT)
+_BLANK = np.frombuffer(PRE_BLANK, UNIT_DTYPE)
 _CHUNK = 8192  # units
 #: Bytes of a file that are read at once: all that most queues have, where there are very many.
 HEAD = 204 * UNIT_LENGTH
@@ -185,7 +184,7 @@ class QueueModel(MappedFiles[QueueFile]):
                 self._put_from = int(places[taken[0]])
             if not np.array_equal(places[taken], offset[taken] * UNIT_LENGTH):
                 self.puts_in_place = False
-            units = np.empty(len(taken), UNIT)
+            units = np.empty(len(taken), UNIT_DTYPE)
             units["position"], units["size"], units["tags"] = position[taken], size[taken], tags[taken]
             self._write(places[taken], units)
         return np.where(places >= 0, places // UNIT_LENGTH, -1)
@@ -296,16 +295,16 @@ class QueueModel(MappedFiles[QueueFile]):
                 for at, units in self._chunks(file, begin, file.wrote // UNIT_LENGTH):
                     yield file.base // UNIT_LENGTH + at, units
 
-    def last_unit(self) -> tuple[int, int] | None:
-        """Physical offset and bytes of the message of its last unit; None without one."""
+    def last_unit(self) -> tuple[int, int, int] | None:
+        """Physical offset, bytes and tagsCode of its last unit; None without one."""
         for file in reversed(self.files):
             if file.wrote:
                 at = file.wrote - UNIT_LENGTH
                 if not file.patches and file.head is not None and at + UNIT_LENGTH <= len(file.head):
-                    position, size, _ = UNITS.unpack_from(file.head, at)
-                    return position, size
-                unit = self._units(file, at // UNIT_LENGTH, 1)[0]
-                return int(unit["position"]), int(unit["size"])
+                    position, size, tags = UNIT.unpack_from(file.head, at)
+                    return position, size, tags
+                position, size, tags = self._units(file, at // UNIT_LENGTH, 1)[0].tolist()
+                return position, size, tags
         return None
 
     def units_from(self, physical: int) -> int:
@@ -314,7 +313,7 @@ class QueueModel(MappedFiles[QueueFile]):
             return 0
         count = 0
         for _, units in self.units(self.files[-LAST_FILES:][0].base if self.files else 0):
-            other = np.flatnonzero((units["position"] < physical) | (units["size"] == PRE_BLANK_SIZE))
+            other = np.flatnonzero((units["position"] < physical) | (classify(units) == UnitKind.PRE_BLANK))
             count = len(units) - 1 - int(other[-1]) if len(other) else count + len(units)
         return count
 
@@ -385,7 +384,7 @@ class QueueModel(MappedFiles[QueueFile]):
         """The physical offset in a unit of :meth:`_units`."""
         at = number * UNIT_LENGTH
         if not file.patches and file.head is not None and at + UNIT_LENGTH <= len(file.head):
-            position: int = UNITS.unpack_from(file.head, at)[0]
+            position: int = UNIT.unpack_from(file.head, at)[0]
             return position
         return int(self._units(file, number, 1)[0]["position"])
 
@@ -393,10 +392,10 @@ class QueueModel(MappedFiles[QueueFile]):
         """Uint of a file as it will be: what is there, and what the broker writes over it."""
         stop = (start + count) * UNIT_LENGTH
         if not file.patches and file.head is not None and stop <= len(file.head):
-            return np.frombuffer(file.head, UNIT, count, start * UNIT_LENGTH)
-        units = np.zeros(count, UNIT)
+            return np.frombuffer(file.head, UNIT_DTYPE, count, start * UNIT_LENGTH)
+        units = np.zeros(count, UNIT_DTYPE)
         if file.place is not None:
-            found = records_of(file.place, UNIT, count, start * UNIT_LENGTH)
+            found = records_of(file.place, UNIT_DTYPE, count, start * UNIT_LENGTH)
             units[: len(found)] = found
         for position, patch in file.patches:
             at = position // UNIT_LENGTH - start
@@ -432,7 +431,7 @@ def _head(file: QueueFile, units: int) -> bytes:
 def _prefix(head: bytes, start: int, before: int) -> tuple[int, int, int]:
     """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba; and the greatest end."""
     end = furthest = -1
-    for offset, size, _tags in UNITS.iter_unpack(memoryview(head)[start * UNIT_LENGTH :]):
+    for offset, size, _tags in UNIT.iter_unpack(memoryview(head)[start * UNIT_LENGTH :]):
         if offset < 0 or size <= 0 or 0 <= before <= offset:
             break
         end = offset + size

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from reput.errors import StoreError
 from reput.format import rocksdbqueue as keys
+from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
+from reput.format.names import Queue
 from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd
 from reput.rocksdb import Database, opened
 
-#: A queue: topic and queue id.
-Queue = tuple[str, int]
 _I64 = NDArray[np.int64]
 _TAIL = 8  # bytes of a key behind its queue's prefix
 _LIGHT = "%LMQ%"
@@ -528,7 +528,7 @@ def _scanned(db: Database) -> Iterator[tuple[Queue, _I64, _I64]]:
 def _positions(values: tuple[bytes, ...]) -> _I64:
     """The physical offsets of units; far beyond any log for a value that is none."""
     if all(len(value) == keys.UNIT_LENGTH for value in values):
-        return np.frombuffer(b"".join(values), keys.UNIT_FIELDS)["position"].astype(np.int64)
+        return np.frombuffer(b"".join(values), ROCKSDB_UNIT_DTYPE)["position"].astype(np.int64)
     units = (keys.parse_unit(value) for value in values)
     return np.array([1 << 62 if unit is None else unit.position for unit in units], np.int64)
 

@@ -36,6 +36,7 @@ from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import names, properties
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length
+from reput.format.names import Queue
 from reput.log.rivals import ODD_NAME, choose
 from reput.log.segments import map_segment
 from reput.rocksdb import CURRENT, is_database, traces
@@ -63,8 +64,6 @@ _BY_COUNT = (
     "the broker starts, reads other segments in place of those behind the gap, and gives new messages no unit"
 )
 
-#: A queue: topic and queue id.
-Queue = tuple[str, int]
 #: Names in a directory of queues, each with what is in it.
 Topics = Sequence[tuple[Entry, Sequence[Entry]]]
 

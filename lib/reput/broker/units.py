@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 from reput.broker.batch_queue import BatchModel, Inner
 from reput.broker.files import LAST_FILES
 from reput.broker.queue import QueueModel
-from reput.broker.snapshot import Queue
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.table import QueueTable

@@ -11,9 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.batchconsumequeue import FIELDS, NOT_COMPACTED
-
-_UNIT = np.dtype(FIELDS)
+from reput.format.batchconsumequeue import NOT_COMPACTED
+from reput.format.dtypes import BATCH_UNIT_DTYPE
 
 
 class BatchRows(NamedTuple):
@@ -42,7 +41,7 @@ class BatchRows(NamedTuple):
 
 def pack(rows: BatchRows) -> bytes:
     """The units of messages that are all dispatched."""
-    packed = np.empty(len(rows.position), _UNIT)
+    packed = np.empty(len(rows.position), BATCH_UNIT_DTYPE)
     for name, column in rows._asdict().items():
         packed[name] = column
     packed["compacted"] = NOT_COMPACTED

@@ -14,13 +14,13 @@ from numpy.typing import NDArray
 from reput.format.consumequeueext import (
     END_BLANK,
     END_MARK,
-    HEAD_FIELDS,
     HEAD_LENGTH,
     MAX_PLACE,
     MAX_UNIT_LENGTH,
     TRIES,
     address,
 )
+from reput.format.dtypes import EXT_HEAD_DTYPE
 
 
 @dataclass(slots=True)
@@ -99,7 +99,7 @@ def pack(
         bit_maps: uint8[units, bytes], of no bytes where there are none.
     """
     width = bit_maps.shape[1]
-    row = np.dtype([*HEAD_FIELDS, ("bit_map", "u1", (width,))])
+    row = np.dtype([*EXT_HEAD_DTYPE.descr, ("bit_map", "u1", (width,))])
     for place, first, stop in layout.runs:
         packed = np.empty(stop - first, row)
         packed["size"] = HEAD_LENGTH + width

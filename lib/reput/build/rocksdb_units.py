@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.format import rocksdbqueue
+from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 
 
 class UnitRows(NamedTuple):
@@ -42,7 +43,7 @@ def pack(prefixes: Sequence[bytes], rows: UnitRows) -> NDArray[np.uint8]:
         rows: in the order in which they are wanted.
     """
     width = len(prefixes[0])
-    row = np.dtype([("prefix", np.uint8, width), ("offset", ">i8"), *rocksdbqueue.UNIT_FIELDS])
+    row = np.dtype([("prefix", np.uint8, width), ("offset", ">i8"), *ROCKSDB_UNIT_DTYPE.descr])
     packed = np.empty(len(rows.queue), row)
     packed["prefix"] = np.frombuffer(b"".join(prefixes), np.uint8).reshape(-1, width)[rows.queue]
     for name, column in rows._asdict().items():
@@ -60,7 +61,7 @@ def pairs(block: NDArray[np.uint8]) -> Iterator[tuple[Any, ...]]:
 def unpack(block: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], UnitRows]:
     """The prefixes of a block's rows, uint8[units, prefix], and their units; ``queue`` is all zeros."""
     width = block.shape[1] - 8 - rocksdbqueue.UNIT_LENGTH
-    row = np.dtype([("prefix", np.uint8, width), ("offset", ">i8"), *rocksdbqueue.UNIT_FIELDS])
+    row = np.dtype([("prefix", np.uint8, width), ("offset", ">i8"), *ROCKSDB_UNIT_DTYPE.descr])
     given = np.ascontiguousarray(block).reshape(-1).view(row)
     fields = [(name, np.int32 if name == "size" else np.int64) for name in UnitRows._fields[1:]]
     columns: list[NDArray[Any]] = [given[name].astype(kind) for name, kind in fields]

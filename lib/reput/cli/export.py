@@ -9,22 +9,15 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Limit, Since, TimeZone, Until, WrittenBy, findings
+from reput.cli.arguments import AsJson, BrokerConf, Limit, TimeZone, WrittenBy, findings
 from reput.cli.commands import MEND
 from reput.cli.dump.options import (
-    BodySizeOver,
+    Conditions,
     End,
-    Key,
-    QueueEnd,
-    QueuesOfLog,
-    QueueStart,
-    Tags,
-    Topics,
-    TransactionState,
-    UniqKey,
     in_order,
     unclear,
     wanted_of,
+    with_conditions,
 )
 from reput.cli.output import (
     Output,
@@ -73,6 +66,7 @@ Damaged = Annotated[bool, typer.Option("--damaged", help="Include messages that 
 
 
 @commands.app.command("export", epilog=EXAMPLES, rich_help_panel=MEND)
+@with_conditions
 def export_command(
     store: Annotated[
         Path,
@@ -103,17 +97,8 @@ def export_command(
         int, typer.Option("--start", "-s", metavar="N", min=0, help="Start at this physical offset.")
     ] = 0,
     end: End = None,
-    since: Since = None,
-    until: Until = None,
-    topic: Topics = None,
-    queue: QueuesOfLog = None,
-    queue_start: QueueStart = None,
-    queue_end: QueueEnd = None,
-    tags: Tags = None,
-    key: Key = None,
-    uniq_key: UniqKey = None,
-    transaction: TransactionState = None,
-    body_size_over: BodySizeOver = None,
+    *,
+    conditions: Conditions,
     limit: Limit = None,
     half: Half = False,
     system_topics: SystemTopics = False,
@@ -146,11 +131,7 @@ def export_command(
                 expected="--out FILE, --as store --out DIR, or --out - for stdout",
                 found="no --out",
             )
-        wanted = wanted_of(
-            topics=topic, queues=queue, queue_start=queue_start, queue_end=queue_end, tags=tags, key=key,
-            uniq_key=uniq_key, transaction=transaction, body_size_over=body_size_over, since=since,
-            until=until,
-        )  # fmt: skip
+        wanted = wanted_of(conditions)
         in_order("--start", start, "--end", end)
         included = included_of(half, system_topics, delayed, damaged)
         if form == "lines" and included:

@@ -18,6 +18,7 @@ from reput.cli.times import held_times, moment, time_of
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
 from reput.errors import SettingsError, StoreError
+from reput.format.names import parse_queue_with_id
 from reput.store import files
 from reput.store.listing import nearest_queue
 from reput.store.temporary import write_alone
@@ -171,7 +172,7 @@ def query_command(
             raise _unclear("--at and --time", "one of them")
         if body and queue is not None and at is None and when is None:
             raise _unclear("--bodies without them", "--at or --time beside --queue: else no message is shown")
-        place = None if queue is None else _queue(queue)
+        place = None if queue is None else parse_queue_with_id(queue)
         moment_asked = time_of("--time", when)
         since, last = _times(begin, end)
         settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True, rocksdb=True)
@@ -350,13 +351,6 @@ def _body_lines(body: dict[str, object]) -> Iterator[str]:
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
-
-
-def _queue(text: str) -> tuple[str, int]:
-    topic, _, number = text.rpartition(":")
-    if not topic or not (number.isascii() and number.isdecimal()) or len(number) > 10:
-        raise SettingsError("a queue can't be understood", expected="TOPIC:ID, e.g. orders:3", found=text)
-    return topic, int(number)
 
 
 def _times(since: str | None, until: str | None) -> tuple[int | None, int | None]:

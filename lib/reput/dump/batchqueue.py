@@ -12,8 +12,8 @@ from reput.dump.places import QueuePlace
 from reput.dump.queueevents import UNWRITTEN, Event, Open, QueueUnit, Run, damage, file_length
 from reput.dump.reading import pieces, read, read_bytes
 from reput.format import batchconsumequeue
+from reput.format.dtypes import BATCH_UNIT_DTYPE
 
-_BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 _CHUNK = 1 << 16  # units
 _MOST = (1 << 63) - 1
 
@@ -34,7 +34,7 @@ def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
     for path, base, size in place.files:
         at = 0
         while at < size // length:
-            units = read("the queue", path, _BATCH_UNIT, at * length, _CHUNK)
+            units = read("the queue", path, BATCH_UNIT_DTYPE, at * length, _CHUNK)
             if not len(units):
                 break
             empty = (units["position"] == 0) & (units["size"] == 0)
@@ -79,7 +79,7 @@ def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
 
 def batch_extents(path: Path, _base: int, size: int, *, backwards: bool = False) -> Iterator[tuple[int, int]]:
     """The queueOffsets of a file's units that lead somewhere, half open, piece by piece."""
-    for _, units in pieces("the queue", path, _BATCH_UNIT, size, backwards=backwards):
+    for _, units in pieces("the queue", path, BATCH_UNIT_DTYPE, size, backwards=backwards):
         found = units[(units["position"] >= 0) & (units["size"] > 0) & (units["base_offset"] >= 0)]
         if len(found):
             last = found[-1]

@@ -23,14 +23,14 @@ from reput.dump.queueext import ExtFiles
 from reput.dump.reading import pieces, read
 from reput.format import consumequeue, names
 from reput.format.consumequeueext import MAX_ADDRESS
+from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
 
-_UNIT = np.dtype(consumequeue.FIELDS)
 _CHUNK = 1 << 16  # units
 _LOOK_AGAIN_SECONDS = 0.05
 #: Past every queueOffset.
 MOST = 1 << 63
 
-_GOOD, _PRE_BLANK, _ZERO, _BAD, _BACK = range(5)
+_BACK = len(UnitKind)  # a message's unit that leads before one that comes before it
 
 
 @dataclass(slots=True)
@@ -87,8 +87,9 @@ def extent(place: QueuePlace) -> tuple[int, int] | None:
 
 
 def _unit_extents(path: Path, base: int, size: int, *, backwards: bool = False) -> Iterator[tuple[int, int]]:
-    for before, units in pieces("the queue", path, _UNIT, size, backwards=backwards):
-        found = np.flatnonzero(_kinds(units) == _GOOD) + before + base // consumequeue.UNIT_LENGTH
+    for before, units in pieces("the queue", path, UNIT_DTYPE, size, backwards=backwards):
+        before += base // consumequeue.UNIT_LENGTH
+        found = np.flatnonzero(classify(units) == UnitKind.MESSAGE) + before
         if len(found):
             yield int(found[0]), int(found[-1]) + 1
 
@@ -108,16 +109,16 @@ def _dump_units(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
             continue
         at = max(start - first, 0)
         while at < size // length and first + at < end:
-            units = read("the queue", path, _UNIT, at * length, _CHUNK + 1)
+            units = read("the queue", path, UNIT_DTYPE, at * length, _CHUNK + 1)
             units = units[: end - first - at + 1]
             if not len(units):
                 break  # it was cut meanwhile
             upcoming = units[_CHUNK:] if len(units) > _CHUNK else _head(following)
             units = units[: min(_CHUNK, end - first - at)]
-            if (_kinds(units) == _BAD).any():
+            if (classify(units) == UnitKind.BROKEN).any():
                 # A broker may have been writing one just then.
                 time.sleep(_LOOK_AGAIN_SECONDS)
-                units = read("the queue", path, _UNIT, at * length, len(units))
+                units = read("the queue", path, UNIT_DTYPE, at * length, len(units))
             yield from _chunk(walk, path, first + at, at * length, units, upcoming)
             at += len(units)
         if size % length and following is None:
@@ -127,7 +128,7 @@ def _dump_units(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
 
 
 def _head(file: tuple[Path, int, int] | None) -> NDArray[Any]:
-    return np.empty(0, _UNIT) if file is None else read("the queue", file[0], _UNIT, 0, 1)
+    return np.empty(0, UNIT_DTYPE) if file is None else read("the queue", file[0], UNIT_DTYPE, 0, 1)
 
 
 def _chunk(
@@ -136,8 +137,8 @@ def _chunk(
     """Units of one file from queueOffset ``first`` on; ``upcoming`` holds the one behind them, if any."""
     position = units["position"].astype(np.int64)
     size, tags = units["size"], units["tags"]
-    kinds = _kinds(units)
-    good = kinds == _GOOD
+    kinds = classify(units)
+    good = kinds == UnitKind.MESSAGE
     highest = np.maximum.accumulate(np.concatenate([[walk.last], np.where(good, position, -1)]))
     kinds[good & (position < highest[:-1])] = _BACK
     walk.last = int(highest[-1])
@@ -147,7 +148,7 @@ def _chunk(
     cuts = [0, *(np.flatnonzero(np.diff(kinds)) + 1).tolist(), len(units)]
     for begin, stop in pairwise(cuts):
         kind = int(kinds[begin])
-        if kind in (_PRE_BLANK, _ZERO):
+        if kind in (UnitKind.PRE_BLANK, UnitKind.EMPTY):
             if walk.open is not None and walk.open.kind == kind and walk.open.end == first + begin:
                 walk.open.end = first + stop
             else:
@@ -157,7 +158,7 @@ def _chunk(
             continue
         yield from _closed(walk)
         at = offset + begin * consumequeue.UNIT_LENGTH, offset + stop * consumequeue.UNIT_LENGTH
-        if kind == _BAD:
+        if kind == UnitKind.BROKEN:
             yield damage(
                 walk.place,
                 "bad-unit",
@@ -193,22 +194,12 @@ def _chunk(
             yield QueueUnit(walk.place, *row, ext=ext)
 
 
-def _kinds(units: NDArray[Any]) -> NDArray[np.int8]:
-    """What each unit is by itself: int8[units]."""
-    position, size, tags = units["position"], units["size"], units["tags"]
-    kinds = np.full(len(units), _GOOD, np.int8)
-    kinds[(position < 0) | (size <= 0)] = _BAD
-    kinds[(position == 0) & (size == consumequeue.PRE_BLANK_SIZE) & (tags == 0)] = _PRE_BLANK
-    kinds[(position == 0) & (size == 0) & (tags == 0)] = _ZERO
-    return kinds
-
-
 def _closed(walk: _Walk, zeros: str | None = None) -> Iterator[Event]:
     """The run that ends here, if one does; ``zeros`` says what they are, a hole where units follow."""
     run, walk.open = walk.open, None
     if run is None:
         return
-    if run.kind == _PRE_BLANK:
+    if run.kind == UnitKind.PRE_BLANK:
         yield Run(walk.place, "pre-blank", run.start, run.end)
     elif zeros is not None:
         yield Run(walk.place, zeros, run.start, run.end)

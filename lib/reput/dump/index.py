@@ -18,10 +18,11 @@ from reput.dump.damage import Damage
 from reput.dump.reading import read, read_bytes
 from reput.errors import ReputError, StoreError
 from reput.format import indexfile, javastring
+from reput.format.dtypes import ENTRY_DTYPE
 from reput.log.segments import discover
 from reput.store.reading import unreadable
 
-_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
+_ENTRY = ENTRY_DTYPE
 _SLOT = np.dtype(">i4")
 _CHUNK = 1 << 16  # entries
 _SLOTS_CHUNK = 1 << 20

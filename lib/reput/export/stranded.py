@@ -18,6 +18,7 @@ from reput.dump.commitlog import Block
 from reput.dump.places import numbered_files
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
+from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
 from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.plan import MOST_READ, brings_back, plan
 from reput.replay.placing import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
@@ -158,7 +159,7 @@ class _Queue:
                 reason = error if isinstance(error, OSError) else OSError(errno.EIO, str(error))
                 raise unreadable("this queue", path, reason) from error
             self._bases.append(base // self._length)
-            self._units.append(units.view(np.dtype(module.FIELDS)))
+            self._units.append(units.view(BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE))
         self._known: NDArray[np.int64] | None = None
 
     def states(self, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -215,5 +216,5 @@ class _KeyedQueue(_Queue):
 
 
 def _is_unit(units: NDArray[np.void]) -> NDArray[np.bool_]:
-    is_one: NDArray[np.bool_] = (units["size"] > 0) & (units["size"] != consumequeue.PRE_BLANK_SIZE)
+    is_one: NDArray[np.bool_] = classify(units) == UnitKind.MESSAGE
     return is_one

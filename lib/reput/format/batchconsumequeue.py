@@ -15,14 +15,3 @@ NOT_COMPACTED = -1
 
 #: physicalOffset, size, tagsCode, storeTimestamp, base offset, batch size, compacted offset, reserved.
 UNIT = struct.Struct(">qiqqqhii")
-#: The same for many at once: what numpy makes a dtype of.
-FIELDS = [
-    ("position", ">i8"),
-    ("size", ">i4"),
-    ("tags", ">i8"),
-    ("timestamp", ">i8"),
-    ("base_offset", ">i8"),
-    ("batch_size", ">i2"),
-    ("compacted", ">i4"),
-    ("reserved", ">i4"),
-]

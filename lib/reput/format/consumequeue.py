@@ -13,8 +13,6 @@ SIZE = 8  # int32, bytes
 TAGS_CODE = 12  # int64
 
 UNIT = struct.Struct(">qiq")
-#: The same for many at once: what numpy makes a dtype of.
-FIELDS = [("position", ">i8"), ("size", ">i4"), ("tags", ">i8")]
 
 # Stands before a queue's first unit in its first file (ConsumeQueue.fillPreBlank).
 PRE_BLANK_SIZE = 0x7FFFFFFF

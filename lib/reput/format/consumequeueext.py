@@ -30,8 +30,6 @@ MAX_PLACE = MAX_ADDRESS - FIRST_ADDRESS
 
 #: Length of the unit, tagsCode, storeTimestamp, length of the bit map that follows.
 HEAD = struct.Struct(">hqqh")
-#: The same for many at once: what numpy makes a dtype of.
-HEAD_FIELDS = [("size", ">i2"), ("tags", ">i8"), ("timestamp", ">i8"), ("width", ">i2")]
 
 
 def address(place: int) -> int:

@@ -17,8 +17,6 @@ KEY_HASH = 0  # int32, not negative
 PHYSICAL_OFFSET = 4  # int64
 TIME_DIFF = 12  # int32, seconds since the header's beginTimestamp
 PREVIOUS = 16  # int32, the ordinal of the slot's entry before this one; 0: none
-#: The same for many entries at once: what numpy makes a dtype of.
-ENTRY_FIELDS = [("hash", ">i4"), ("position", ">i8"), ("seconds", ">i4"), ("previous", ">i4")]
 
 MAX_TIME_DIFF = 0x7FFFFFFF
 FIRST_ORDINAL = 1  # entry 0 stays unused

@@ -10,6 +10,11 @@ import re
 from datetime import datetime
 from pathlib import Path
 
+from reput.errors import SettingsError
+
+#: Topic and queueId.
+Queue = tuple[str, int]
+
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
@@ -99,6 +104,27 @@ def is_index_name(name: str) -> bool:
 def is_queue_id(name: str) -> bool:
     """Whether a broker takes a directory of this name for a queue's."""
     return _QUEUE_ID.fullmatch(name) is not None and -_INT_MAX - 1 <= int(name) <= _INT_MAX
+
+
+def parse_queue(text: str) -> tuple[str, int | None]:
+    """Topic and queueId of ``TOPIC:ID``; of ``TOPIC`` alone None for the queueId.
+
+    Raises:
+        SettingsError: it is neither.
+    """
+    return parse_queue_with_id(text, "TOPIC or TOPIC:ID") if ":" in text or not text else (text, None)
+
+
+def parse_queue_with_id(text: str, form: str = "TOPIC:ID") -> Queue:
+    """Topic and queueId of ``TOPIC:ID``.
+
+    Raises:
+        SettingsError: it isn't one; ``form`` is what is expected.
+    """
+    topic, _, number = text.rpartition(":")
+    if not topic or not (number.isascii() and number.isdecimal()) or len(number) > 10:
+        raise SettingsError("a queue can't be understood", expected=f"{form}, e.g. orders:3", found=text)
+    return topic, int(number)
 
 
 def queue_directory(root: Path, topic: str, queue_id: int) -> Path:

@@ -38,8 +38,6 @@ _INT = struct.Struct(">i")
 UNIT_LENGTH = _UNIT.size
 OFFSET_LENGTH = _OFFSET.size
 CHECKPOINT_LENGTH = _LONG.size
-#: A unit's value for many at once: what numpy makes a dtype of.
-UNIT_FIELDS = [("position", ">i8"), ("size", ">i4"), ("tags", ">i8"), ("timestamp", ">i8")]
 
 #: The topic under which the end of the last dispatched record stands
 #: (``TopicValidator.RMQ_SYS_ROCKSDB_OFFSET_TOPIC``).

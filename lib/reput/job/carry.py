@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reput.format import names
 from reput.store import files
-from reput.store.last_file import LastFile, last_batch_file, last_ext_file, last_file
+from reput.store.last_file import LastFile, last_ext_file, last_file
 from reput.store.listing import queues_in
 
 if TYPE_CHECKING:
@@ -63,11 +63,9 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
                 continue
             wanted = plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
             if wanted and any(directory.iterdir()):
-                last = (
-                    last_batch_file(directory, plan.settings.recovery.batch_queue_file_size, *log)
-                    if is_batch
-                    else last_file(directory, plan.settings.consume_queue_file_size, *log)
-                )
+                size = plan.settings.consume_queue_file_size
+                size = plan.settings.recovery.batch_queue_file_size if is_batch else size
+                last = last_file(directory, size, *log, is_batch=is_batch)
                 yield Gone(topic, queue_id, last, is_batch)
 
 

@@ -25,6 +25,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import consumequeue, names, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
+from reput.format.dtypes import ROCKSDB_UNIT_DTYPE, UNIT_DTYPE
 from reput.job import databases
 from reput.job.moved_config import ConfigMove, config_move
 from reput.job.options import RebuildOptions
@@ -546,7 +547,7 @@ def _is_moved(plan: Plan, database: Database, topic: str, queue_id: int) -> bool
     name, after = topic.encode(), 0
     for path in sorted(names.queue_file(plan.root, topic, queue_id, 0).parent.iterdir()):
         first = int(path.name) // UNIT_LENGTH
-        made = np.fromfile(path, np.dtype(consumequeue.FIELDS))["position"]
+        made = np.fromfile(path, UNIT_DTYPE)["position"]
         after = first + len(made)
         for offsets, positions in _units(plan, database, name, queue_id, first, after):
             if (made[offsets - first] != positions).any():
@@ -570,7 +571,7 @@ def _units(
                 found=f"another length in {topic.decode('utf-8', 'replace')}:{queue_id}",
             )
         offsets = np.frombuffer(b"".join(key[-8:] for key in keys), ">i8").astype(np.int64)
-        positions = np.frombuffer(data, np.dtype(rocksdbqueue.UNIT_FIELDS))["position"].astype(np.int64)
+        positions = np.frombuffer(data, ROCKSDB_UNIT_DTYPE)["position"].astype(np.int64)
         inside = (positions >= plan.log.start) & (positions < plan.end)
         yield offsets[inside], positions[inside]
 

@@ -20,7 +20,7 @@ import numpy as np
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
 from reput.broker.files import Listing
 from reput.broker.problem import Problem
-from reput.broker.snapshot import Queue, Snapshot, take, type_problems
+from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.derived import closable, merged, torn_end
@@ -29,7 +29,9 @@ from reput.diagnosis.start import LOG_CUTS, of_start, unique
 from reput.diagnosis.verdict import EXIT_CODES, WORDS, Sort, Verdict
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
-from reput.format.consumequeue import FIELDS, UNIT_LENGTH
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.dtypes import UNIT_DTYPE
+from reput.format.names import Queue
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import intended, prepare
@@ -463,7 +465,7 @@ def _keep_tags(before: Diagnosis, staging: Path) -> None:
             old, new = (names.queue_file(root, *one.queue, base) for root in (settings.root, staging))
             if not new.is_file():
                 continue
-            was, now = (np.frombuffer(read_file(path), FIELDS).copy() for path in (old, new))
+            was, now = (np.frombuffer(read_file(path), UNIT_DTYPE).copy() for path in (old, new))
             place = np.arange(base, base + size, UNIT_LENGTH)
             lost = (place >= start) & (place < end) & (now["tags"] == 0)
             lost &= (was["position"] == now["position"]) & (was["size"] == now["size"])

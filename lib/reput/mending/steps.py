@@ -11,6 +11,7 @@ from reput.diagnosis.check import Diagnosis
 from reput.diagnosis.finding import Area, Effect
 from reput.diagnosis.start import QUEUE_CUT
 from reput.format import names
+from reput.format.names import Queue
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
 from reput.log.rivals import SECOND_FILE
@@ -26,8 +27,6 @@ _MOST_QUEUES = 200
 _IN_LOG = frozenset({"missing-unit", "wrong-unit", "misplaced-unit"})
 #: Files in the log's directory that are none of the log's.
 _STRAY = frozenset({"stray-file", "stray-directory", NO_FILE, SECOND_FILE})
-
-Queue = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,13 +17,12 @@ from reput.errors import OutputError
 from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader, file_length
+from reput.format.names import Queue
 from reput.output.index import index_file
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
 from reput.store.listing import names_in
 from reput.store.reading import open_file, reading
-
-_Queue = tuple[str, int]
 
 _NOT_REPLACED = "Nothing was replaced. Check the disk, remove the staging directory and run again"
 _NOT_COMMITTED = (
@@ -46,8 +45,8 @@ def audit(target: Target, state: State) -> None:
 
 def audit_batch(
     target: Target,
-    queues: Mapping[_Queue, QueueState],
-    ranges: Iterable[tuple[_Queue, tuple[int, int]]],
+    queues: Mapping[Queue, QueueState],
+    ranges: Iterable[tuple[Queue, tuple[int, int]]],
     index: Sequence[tuple[str, IndexHeader]],
     device: int | None = None,
 ) -> list[Path]:
@@ -109,7 +108,7 @@ def _unseen(path: Path, size: int, found: str, next_step: str) -> OutputError:
 
 def _audit(
     target: Target,
-    queues: Mapping[_Queue, QueueState],
+    queues: Mapping[Queue, QueueState],
     index: Iterable[tuple[str, IndexHeader]],
     next_step: str,
     device: int | None = None,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from reput.build.units import PackedUnits, UnitColumns, by_queue, joined, pack_columns
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.names import Queue
 from reput.output.queues.queue_files import QueueFiles
 from reput.replay.key_runs import KeyRunWriter
 from reput.replay.key_spill import SpillWriter
@@ -26,7 +27,7 @@ from reput.replay.queue_spill import QueueSpillWriter
 from reput.replay.selection import Selection
 from reput.replay.target import Target
 from reput.replay.unit_runs import RunWriter
-from reput.replay.unit_spill import ROW, Queue, RowSpillWriter
+from reput.replay.unit_spill import ROW, RowSpillWriter
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.rules import Part

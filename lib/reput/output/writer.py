@@ -21,6 +21,7 @@ from reput.format import names
 from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
+from reput.format.names import Queue
 from reput.log.live_end import went_back
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
@@ -47,7 +48,6 @@ from reput.replay.placing import QueueOutcome
 from reput.replay.runner import InlineRunner, Runner
 from reput.replay.state import Batch, QueueState, State, collector_paused
 from reput.replay.target import Target
-from reput.replay.unit_spill import Queue
 from reput.scan.rules import Part
 from reput.store import file_system, files
 from reput.store.filecache import FileCache

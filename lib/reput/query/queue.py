@@ -16,13 +16,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import Listing, StoreFile, listed, records_of
-from reput.broker.queue import UNIT, QueueFile, QueueModel
+from reput.broker.queue import QueueFile, QueueModel
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import names
-from reput.format.consumequeue import UNIT as UNITS
-from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import HEAD, HEAD_LENGTH, place_of
+from reput.format.dtypes import UNIT_DTYPE
 from reput.store.reading import reading, unreadable
 
 #: What can't be read, in errors.
@@ -133,16 +133,16 @@ class QueueView:
             count: how many; only valid ones are returned.
 
         Returns:
-            UNIT[rows], rows <= count.
+            UNIT_DTYPE[rows], rows <= count.
         """
         head = self._in_head(file, position, count)
         if head is not None:
-            return np.frombuffer(head, UNIT)
+            return np.frombuffer(head, UNIT_DTYPE)
         count = min(count, (file.wrote - position) // UNIT_LENGTH)
         if count <= 0 or file.place is None:
-            return np.empty(0, UNIT)
+            return np.empty(0, UNIT_DTYPE)
         try:
-            return records_of(file.place, UNIT, count, position)
+            return records_of(file.place, UNIT_DTYPE, count, position)
         except OSError as error:
             raise unreadable(WHAT, self._directory, error) from error
 
@@ -180,7 +180,7 @@ class QueueView:
             return None
         at = queue_offset * UNIT_LENGTH - file.base
         head = self._in_head(file, at, span)  # numpy would take longer than the reading
-        units = self.units(file, at, span).tolist() if head is None else UNITS.iter_unpack(head)
+        units = self.units(file, at, span).tolist() if head is None else UNIT.iter_unpack(head)
         return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(units)]
 
 

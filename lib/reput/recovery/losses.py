@@ -10,15 +10,17 @@ import numpy as np
 from reput.broker.batch_queue import BatchModel
 from reput.broker.files import StoreFile, records_of, segment_at
 from reput.broker.predict import LogCut, Prediction
-from reput.broker.queue import UNIT, QueueModel
-from reput.broker.snapshot import Queue, Snapshot
+from reput.broker.queue import QueueModel
+from reput.broker.snapshot import Snapshot
 from reput.broker.units import Unreached
 from reput.broker.walk import Kind, judge
 from reput.broker.written import first_written
 from reput.errors import Fact
 from reput.format import commitlog, names, properties
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
+from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
 from reput.format.indexfile import file_length
+from reput.format.names import Queue
 from reput.log.end import written_end
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
@@ -253,7 +255,7 @@ def _cut_before(prediction: Prediction, queue: Queue, model: QueueModel, before:
     for file in prediction.snapshot.queues[queue].files:
         start, stop = max(model.end - file.base, 0), min(model.recovered_end - file.base, model.file_size)
         if start < stop:
-            units = records_of(file.place, UNIT, (stop - start) // UNIT_LENGTH, start)
+            units = records_of(file.place, UNIT_DTYPE, (stop - start) // UNIT_LENGTH, start)
             position, size = units["position"].astype(np.int64), units["size"].astype(np.int64)
             count += int(before.holds(position, size).sum())
     return count
@@ -306,8 +308,9 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
     (``ConsumeQueue.recover``, ``truncateDirtyLogicFiles``: rocketmq-all-4.9.7, 5.3.3).
     """
     for queue, model in sorted(prediction.queues.items()):
-        position, size = model.last_unit() or (-1, 0)
-        blanks = size == PRE_BLANK_SIZE and prediction.log_end < PRE_BLANK_SIZE
+        last = model.last_unit() or (-1, 0, 0)
+        position = last[0]
+        blanks = last == (0, PRE_BLANK_SIZE, 0) and prediction.log_end < PRE_BLANK_SIZE
         # Most queues end with a message before the walk, or with one that it went through.
         is_walked = prediction.began_at is not None and position >= prediction.began_at.base
         count = _left_units(prediction, queue, model) if is_walked and not blanks else 0
@@ -340,9 +343,9 @@ def _left_units(prediction: Prediction, queue: Queue, model: QueueModel) -> int:
         if not found:
             return 0
         units = np.concatenate(found)
-        position, size = units["position"].astype(np.int64), units["size"]
+        position = units["position"].astype(np.int64)
         left = (position >= began_at.base) & (position < prediction.log_end)
-        left &= (size > 0) & (size != PRE_BLANK_SIZE) & ~prediction.walked.holds(queue, position)
+        left &= (classify(units) == UnitKind.MESSAGE) & ~prediction.walked.holds(queue, position)
         others = np.flatnonzero(~left)
         count = len(left) - (int(others[-1]) + 1 if len(others) else 0)
         if not count:

@@ -12,10 +12,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import segment_at
-from reput.broker.snapshot import Queue, Snapshot
+from reput.broker.snapshot import Snapshot
 from reput.broker.written import first_written
 from reput.format import commitlog
 from reput.format.checkpoint import LOGICS_FIELDS
+from reput.format.names import Queue
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.scan import kernel

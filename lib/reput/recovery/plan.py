@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, field
 from reput.broker.begin import SAFETY_MS
 from reput.broker.predict import Prediction, predict
 from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
-from reput.broker.snapshot import Queue, Snapshot
+from reput.broker.snapshot import Snapshot
 from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.format import names
+from reput.format.names import Queue
 from reput.log.rivals import MISTAKEN
 from reput.recovery.losses import (
     DERIVED_GONE,

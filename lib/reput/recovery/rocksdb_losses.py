@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from reput.broker.predict import Prediction
-from reput.broker.rocksdb_queues import Queue, QueueLeft
+from reput.broker.rocksdb_queues import QueueLeft
+from reput.format.names import Queue
 from reput.recovery.losses import Loss
 from reput.words import counted
 

@@ -31,6 +31,7 @@ from reput.format.commitlog import (
     TRANSACTION_PREPARED,
     TRANSACTION_ROLLBACK,
 )
+from reput.format.names import Queue
 from reput.log.segments import CommitLog, map_segment
 from reput.replay.part_result import QueueRows, _output, collect
 from reput.replay.placing import QueueOutcome
@@ -38,7 +39,6 @@ from reput.replay.queues import BatchQueues
 from reput.replay.selection import Selection
 from reput.replay.state import QueueState
 from reput.replay.target import Target
-from reput.replay.unit_spill import Queue
 from reput.scan import kernel, output
 from reput.scan.kernel import _GOOD, _frame
 from reput.scan.load import i32, i64, u8

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.format.names import Queue
 from reput.log.segments import SegmentBytes, open_segment
 from reput.remote import is_elsewhere
 from reput.remote.store import await_copy
@@ -20,7 +21,7 @@ from reput.replay.queue_spill import QueueRuns
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.replay.target import Target
-from reput.replay.unit_spill import Queue, RowSpill
+from reput.replay.unit_spill import RowSpill
 from reput.scan import output
 from reput.scan.part import _MAGIC_END, PartOutcome, scan_part
 from reput.scan.rules import Part

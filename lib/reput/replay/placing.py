@@ -19,7 +19,8 @@ from reput.build.placement import (
     place,
 )
 from reput.errors import Finding
-from reput.format.consumequeue import FIELDS, unit
+from reput.format.consumequeue import unit
+from reput.format.dtypes import UNIT_DTYPE
 from reput.replay.part_result import QueueRows
 from reput.replay.state import FILLED, HIDDEN, LoneZero, QueueState, Salvaged
 from reput.scan.rules import Part
@@ -287,7 +288,7 @@ def _with_unit_before(unit_before: LoneZero, rows: QueueRows) -> QueueRows:
 def pieces(rows: QueueRows, placement: Placement) -> Iterator[tuple[int, bytes]]:
     """A placement as bytes: (queueOffset of the first unit, packed units), the fills of holes last."""
     for queue_offset, first, stop in placement.runs:
-        packed = np.empty(stop - first, np.dtype(FIELDS))
+        packed = np.empty(stop - first, UNIT_DTYPE)
         packed["position"] = rows.position[first:stop]
         packed["size"] = rows.size[first:stop]
         packed["tags"] = rows.tags[first:stop]

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from reput.build.placement import Breaks
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.names import Queue
 from reput.replay.part_result import PartResult
 from reput.replay.placing import QueueOutcome
 from reput.replay.state import QueueState
-from reput.replay.unit_spill import Queue
 
 _KNOWN = np.dtype(
     [(name, np.int64) for name in ("first", "next", "end", "units", "bytes")] + [("going_on", np.bool_)]

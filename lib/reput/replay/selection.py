@@ -10,6 +10,7 @@ from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
+from reput.format.names import parse_queue
 from reput.replay.state import QueueState
 
 # Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
@@ -96,20 +97,9 @@ class Selection:
         """From ``TOPIC`` and ``TOPIC:ID`` arguments.
 
         Raises:
-            SettingsError: an id is no number.
+            SettingsError: one is neither.
         """
-        queues: set[tuple[str, int | None]] = set()
-        for text in texts:
-            topic, colon, number = text.rpartition(":")
-            if text and not colon:
-                queues.add((text, None))
-            elif topic and number.isdecimal():
-                queues.add((topic, int(number)))
-            else:
-                raise SettingsError(
-                    "a queue can't be understood", expected="TOPIC or TOPIC:ID, e.g. orders:3", found=text
-                )
-        return cls(frozenset(queues))
+        return cls(frozenset(map(parse_queue, texts)))
 
 
 @dataclass(frozen=True, slots=True)

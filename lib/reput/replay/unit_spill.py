@@ -20,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.errors import OutputError
+from reput.format.names import Queue
 from reput.replay.queue_spill import OpenedOnce
 
 #: One unit: queueOffset, physicalOffset, tagsCode, storeTimestamp (ms), base offset and size of a batch, size
@@ -43,7 +44,6 @@ ROW = np.dtype(
 _FEW_QUEUES = 1024
 _MOST_COLLECTED = 1 << 20
 
-Queue = tuple[str, int]
 Rows = NDArray[np.void]
 BitMaps = NDArray[np.uint8]
 

@@ -14,11 +14,12 @@ from reput.broker.batch_queue import BatchModel
 from reput.broker.files import Listing, in_order
 from reput.broker.problem import StartFailsError
 from reput.broker.queue import QueueModel
-from reput.broker.snapshot import Queue, Snapshot, queue_directories
+from reput.broker.snapshot import Snapshot, queue_directories
 from reput.config.topics import batch_queue_topics
 from reput.errors import RemoteStoreError, ReputError, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.format.names import Queue
 from reput.log.segments import CommitLog
 from reput.query import QueryStore, batch, queue
 from reput.query.log import LogReader

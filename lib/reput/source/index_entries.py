@@ -15,6 +15,7 @@ from reput.broker.files import Entry, in_order
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import indexfile, names
+from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, IndexHeader
 from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
@@ -22,7 +23,7 @@ from reput.source.filters import ALL, Wanted
 from reput.source.ranges import ReadStatistics, opened, stretches
 from reput.store.reading import check_store
 
-_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
+_ENTRY = ENTRY_DTYPE
 _MS = 1000
 _WHAT = "an index file"
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
+from reput.format.names import Queue
 from reput.remote.place import check_here
 from reput.source import stores
 from reput.source.where import moment
@@ -59,8 +60,6 @@ _TIME_SLACK_MS = 600_000
 _LONG_MAX = 2**63 - 1
 LATEST = "latest"
 _QUEUE_OFFSETS = '{"TOPIC": {"QUEUE_ID": OFFSET}}, e.g. {"Orders": {"0": 100, "3": 7}}'
-#: A topic and a queueId.
-Queue = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,14 +11,13 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, names, rocksdbqueue
+from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 from reput.rocksdb import CURRENT, Database, is_database, opened
 from reput.source.filters import Wanted
 from reput.source.queue_files import UnitRange
 from reput.source.ranges import ReadStatistics
 from reput.store.listing import names_seen
 
-#: A unit as it is stored, and by its fields.
-UNIT = np.dtype(rocksdbqueue.UNIT_FIELDS)
 _FAMILIES = (rocksdbqueue.UNITS, rocksdbqueue.OFFSETS)
 _LAST = (1 << 63) - 1
 
@@ -69,7 +68,7 @@ def ranges(settings: StoreSettings, wanted: Wanted, part_bytes: int) -> Iterator
 
 
 def read(part: UnitRange, reads: ReadStatistics) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
-    """The queueOffsets of a range's units, int64[units], and the units, UNIT[units].
+    """The queueOffsets of a range's units, int64[units], and the units, ROCKSDB_UNIT_DTYPE[units].
 
     Raises:
         StoreError: the database can't be read, or has a unit that is none.
@@ -84,10 +83,15 @@ def read(part: UnitRange, reads: ReadStatistics) -> Iterator[tuple[NDArray[np.in
             reads.read += len(data)
             lengths = set(map(len, values)) | {len(key) - len(bounds[0]) for key in keys}
             if lengths != {0, rocksdbqueue.UNIT_LENGTH}:
-                raise _no_units(path, part, max(values, key=lambda one: abs(len(one) - UNIT.itemsize)))
+                raise _no_units(
+                    path, part, max(values, key=lambda one: abs(len(one) - ROCKSDB_UNIT_DTYPE.itemsize))
+                )
             # Keys of one queue have one length, and end in the queueOffset.
             offsets = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1)[:, -8:]
-            yield offsets.copy().view(">i8")[:, 0].astype(np.int64), np.frombuffer(data, UNIT)
+            yield (
+                offsets.copy().view(">i8")[:, 0].astype(np.int64),
+                np.frombuffer(data, ROCKSDB_UNIT_DTYPE),
+            )
 
 
 def _queues(db: Database) -> Iterator[tuple[bytes, int]]:

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from reput.format import batchconsumequeue, consumequeue, consumequeueext
-from reput.format.consumequeue import PRE_BLANK_SIZE
+from reput.format import consumequeueext
+from reput.format.dtypes import BATCH_UNIT_DTYPE, EXT_HEAD_DTYPE, UNIT_DTYPE, UnitKind, classify
 from reput.log.segments import map_segment
 from reput.source import arrow, queue_keys
 from reput.source.columns import QUEUE_COLUMNS, arrow_schema
@@ -21,11 +21,13 @@ from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, Uni
 from reput.source.ranges import BATCH as BATCH_UNITS
 from reput.source.ranges import ReadStatistics, opened, stretches
 
-_UNIT = np.dtype(consumequeue.FIELDS)
-_BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
-_EXT_HEAD = np.dtype(consumequeueext.HEAD_FIELDS)
+_EXT_HEAD = EXT_HEAD_DTYPE
 _KINDS = (PLAIN, BATCH, PRE_BLANK, HOLE, DAMAGED)
 _NUMBER = {kind: np.int8(number) for number, kind in enumerate(_KINDS)}
+_OF_PLAIN = np.zeros(len(UnitKind), np.int8)
+_OF_PLAIN[[UnitKind.MESSAGE, UnitKind.PRE_BLANK, UnitKind.EMPTY, UnitKind.BROKEN]] = [
+    _NUMBER[kind] for kind in (PLAIN, PRE_BLANK, HOLE, DAMAGED)
+]
 
 
 def read(
@@ -37,7 +39,7 @@ def read(
         wanted: which units; its columns are those of :data:`reput.source.columns.QUEUE_FILTERS`.
         blanks: places without a unit are rows, too, up to the queue's last unit.
     """
-    kind = _BATCH_UNIT if part.is_batch else _UNIT
+    kind = BATCH_UNIT_DTYPE if part.is_batch else UNIT_DTYPE
     schema = arrow_schema(names_, QUEUE_COLUMNS)
     needs_ext = part.ext is not None and bool(
         {"storeTimestamp", "extTagsCode", "bitMap"} & (set(names_) | wanted.columns)
@@ -216,14 +218,13 @@ class _Ext:
 
 
 def _rows(part: UnitRange, ordinal: int, units: NDArray[np.void], *, blanks: bool) -> _Rows:
-    is_unit = (units["position"] >= 0) & (units["size"] > 0)
     if part.is_batch:
+        is_unit = (units["position"] >= 0) & (units["size"] > 0)
         is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
-    kind = np.where(is_unit, _NUMBER[BATCH if part.is_batch else PLAIN], _NUMBER[DAMAGED])
-    if not part.is_batch:
-        is_blank = (units["position"] == 0) & (units["size"] == PRE_BLANK_SIZE) & (units["tags"] == 0)
-        kind = np.where(is_blank, _NUMBER[PRE_BLANK], kind)
-    kind = np.where(_are_written(units), kind, _NUMBER[HOLE])
+        kind = np.where(is_unit, _NUMBER[BATCH], _NUMBER[DAMAGED])
+        kind = np.where(_are_written(units), kind, _NUMBER[HOLE])
+    else:
+        kind = _OF_PLAIN[classify(units)]
     rows = _Rows(part, part.base + ordinal + np.arange(len(units), dtype=np.int64), units, kind)
     return rows if blanks else rows.kept(kind <= _NUMBER[BATCH])
 

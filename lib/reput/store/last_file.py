@@ -15,13 +15,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format import batchconsumequeue, consumequeue, names
-from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH, unit
+from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
 from reput.store import files
 from reput.store.reading import read_file
 
-_UNIT = np.dtype(consumequeue.FIELDS)
-_BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
 #: Stands for the last blank of a queue that has nothing else: a message before all others, long expired.
 AFTER_BLANKS = unit(0, 1, 0)
 #: Why a queue that never had a message can't be carried over.
@@ -51,7 +50,9 @@ class LastFile:
     modified: int
 
 
-def last_file(directory: Path, file_size: int, log_start: int, log_end: int) -> LastFile | str:
+def last_file(
+    directory: Path, file_size: int, log_start: int, log_end: int, *, is_batch: bool = False
+) -> LastFile | str:
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
     A broker's crash may leave an empty file behind it, which says nothing more. Units from the first one on
@@ -64,20 +65,23 @@ def last_file(directory: Path, file_size: int, log_start: int, log_end: int) -> 
     log that begins at 0 no unit leads before it, and they don't count either.
 
     Args:
-        file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
+        file_size: of the queue's files, bytes, as the broker rounds it.
         log_start, log_end: physical offsets of the log, which has no message of the queue, half open.
     """
+    dtype = BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE
     reason, lost, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):
         if isinstance(found, str):
             return found
         path, data, modified = found
-        units = np.frombuffer(data, _UNIT).copy()
-        # What ConsumeQueue.recover takes for a unit; the blanks before a queue's first unit count, too.
-        is_unit = (units["position"] >= 0) & (units["size"] > 0)
-        blanks = 0
-        while data.startswith(PRE_BLANK, blanks * UNIT_LENGTH):
-            blanks += 1
+        units = np.frombuffer(data, dtype, len(data) // dtype.itemsize).copy()
+        # What recover takes for a unit; the blanks before a queue's first unit count, too.
+        kinds, blanks = classify(units), 0
+        is_unit = (kinds == UnitKind.MESSAGE) | (kinds == UnitKind.PRE_BLANK)
+        if is_batch:
+            is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
+        else:
+            blanks = int(np.argmax(np.append(kinds, UnitKind.EMPTY) != UnitKind.PRE_BLANK))
         counts = _counts(data, units, is_unit, log_start, log_end, blanks)
         if isinstance(counts, str):
             return counts
@@ -85,49 +89,19 @@ def last_file(directory: Path, file_size: int, log_start: int, log_end: int) -> 
         behind = units["position"][before:][is_unit[before:]]
         left_out = int(behind[0]) if behind.size else left_out
         if count:
-            if before > blanks:
-                units[before:count] = units[before - 1]
+            if is_batch:
+                for name, least in (("position", 0), ("size", 1)):
+                    units[name][before:count] = units[name][before - 1] if before else least
+                after = int(units[count - 1]["base_offset"]) + int(units[count - 1]["batch_size"])
             else:
-                units[blanks:count] = units[max(count - 1, 0)] = np.frombuffer(AFTER_BLANKS, _UNIT)[0]
-            length = count * UNIT_LENGTH
-            after = (int(path.name) + length) // UNIT_LENGTH
+                if before > blanks:
+                    units[before:count] = units[before - 1]
+                else:
+                    units[blanks:count] = units[max(count - 1, 0)] = np.frombuffer(AFTER_BLANKS, dtype)[0]
+                after = (int(path.name) + count * UNIT_LENGTH) // UNIT_LENGTH
             last = int(units[count - 1]["position"]) if count > blanks else -1
             return LastFile(path, units[:count].tobytes(), after, last, left_out, modified)
         lost += int(is_unit.sum()) - blanks
-        reason = _IN_LOG.format(lost, log_start)
-    return reason
-
-
-def last_batch_file(directory: Path, file_size: int, log_start: int, log_end: int) -> LastFile | str:
-    """The same of a batch queue.
-
-    Args:
-        file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
-        log_start, log_end: physical offsets of the log, which has no message of the queue, half open.
-    """
-    reason, lost, left_out = NO_UNIT, 0, -1
-    for found in _newest_first(directory, file_size):
-        if isinstance(found, str):
-            return found
-        path, data, modified = found
-        units = np.frombuffer(data, _BATCH_UNIT, len(data) // _BATCH_UNIT.itemsize).copy()
-        # What BatchConsumeQueue.recover takes for a unit.
-        is_unit = (units["position"] >= 0) & (units["size"] > 0)
-        is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
-        counts = _counts(data, units, is_unit, log_start, log_end)
-        if isinstance(counts, str):
-            return counts
-        before, count = counts
-        behind = units["position"][before:][is_unit[before:]]
-        left_out = int(behind[0]) if behind.size else left_out
-        if count:
-            for name, least in (("position", 0), ("size", 1)):
-                units[name][before:count] = units[name][before - 1] if before else least
-            last = units[count - 1]
-            after = int(last["base_offset"]) + int(last["batch_size"])
-            kept = units[:count].tobytes()
-            return LastFile(path, kept, after, int(last["position"]), left_out, modified)
-        lost += int(is_unit.sum())
         reason = _IN_LOG.format(lost, log_start)
     return reason
 

@@ -17,12 +17,6 @@ def check_checkpoint(
 
     To the millisecond, and of the data as they lie there. What is ahead after a restart, by more than a start
     takes off, :mod:`reput.recovery.plan` says.
-
-    Args:
-        fields: how many longs this version's checkpoint has.
-        log, queues, index: the greatest storeTimestamp, ms, of a message in the log, with a unit, in the
-            index; 0 without one.
-        last_unit: physical offset of the last message with a unit, -1 without one.
     """
     path = root / names.CHECKPOINT
     stored, length = read_checkpoint(path)

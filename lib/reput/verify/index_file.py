@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 from reput.caches import CACHED
 from reput.errors import StoreError
 from reput.format import indexfile, names
+from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.indexfile import (
     ENTRY_LENGTH,
     FIRST_ORDINAL,
@@ -34,36 +35,29 @@ from reput.verify.units import pieces
 
 #: Entries whose positions are given by their least and their greatest.
 BLOCK = 4096
-_BLOCKS_AT_ONCE = 256
-_ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
+BLOCKS_AT_ONCE = 256
+_ENTRY = ENTRY_DTYPE
 
 #: Problems of one kind in one file that are listed one by one.
 MOST_PROBLEMS = 64
 #: The kind of a hashSlotCount that another release than the one at hand leaves.
 COUNTED_OTHERWISE = "counted-otherwise"
 
+#: The least and the greatest position in each block of a file, int64[blocks].
+Blocks = tuple[NDArray[np.int64], NDArray[np.int64]]
 _BROKEN, _CYCLE, _HASH = range(3)
 
 
 class IndexInfo(NamedTuple):
-    """An index file as its header tells.
-
-    Attributes:
-        number: of the store's files in order, from 0 on.
-        header: as on disk.
-        length: bytes of the file.
-        previous_end: endTimestamp of the file before it, ms; -1 where it is the first one.
-        previous_position: its endPhyOffset; -1 without one.
-        slots, entries: its dimensions.
-    """
+    """An index file as its header tells."""
 
     path: str
-    number: int
-    header: IndexHeader
-    length: int
-    previous_end: int
-    previous_position: int
-    slots: int
+    number: int  # of the store's files in order, from 0 on
+    header: IndexHeader  # as on disk
+    length: int  # bytes of the file
+    previous_end: int  # endTimestamp of the file before it, ms; -1 where it is the first one
+    previous_position: int  # its endPhyOffset; -1 without one
+    slots: int  # slots, entries: its dimensions
     entries: int
 
     @property
@@ -90,11 +84,7 @@ class IndexInfo(NamedTuple):
         )
 
     def read(self, ordinal: int, count: int) -> NDArray[np.void]:
-        """The entries from an ordinal on: hash, position, seconds and previous; fewer in a file that is cut.
-
-        Raises:
-            OSError: the file can't be read.
-        """
+        """The entries from an ordinal on, by their fields; fewer in a file that is cut."""
         with reading(self.path, by_ranges=True) as fd:
             data = pread(self.path, fd, count * ENTRY_LENGTH, self.entry_offset(ordinal))
         return np.frombuffer(data, _ENTRY, len(data) // ENTRY_LENGTH)
@@ -106,11 +96,7 @@ def index_files(
     entries: int,
     known: Callable[[str], IndexHeader | None] = lambda _path: None,
 ) -> list[IndexInfo]:
-    """The index files of a store, in the broker's order, which is that of their names.
-
-    Args:
-        known: a file's header, if that needn't be read.
-    """
+    """The index files of a store, in the broker's order, which is that of their names."""
     found: list[IndexInfo] = []
     previous = position = -1
     with _reading_index():
@@ -146,15 +132,7 @@ def path_for(infos: Sequence[IndexInfo], position: int, nowhere: str) -> str:
 
 
 def gap_of(infos: Sequence[IndexInfo], first: int, end: int) -> tuple[IndexInfo, IndexInfo] | None:
-    """The two files next to each other between which keys belong, where a third one is missing.
-
-    Args:
-        infos: the files, in order.
-        first, end: physical offsets: of the first message of the keys, and one above that of the last.
-
-    Returns:
-        None where they belong in one of the files, or before or behind all.
-    """
+    """The two files next to each other between which keys belong, where a third one is missing."""
     for before, behind in pairwise(infos):
         low, high = before.header.end_physical_offset, behind.header.begin_physical_offset
         # The keys of one message may be in two files. Those at the very end of a file may be its own.
@@ -171,17 +149,10 @@ def _reading_index() -> Iterator[None]:
         raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
 
 
-def blocks(info: IndexInfo, first: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The least and the greatest position in each block of entries, int64[blocks].
-
-    Args:
-        first: the block to begin with; at most 256 are looked at.
-
-    Raises:
-        OSError: the file can't be read.
-    """
+def blocks(info: IndexInfo, first: int) -> Blocks:
+    """The least and the greatest position in each block of entries, int64[blocks]."""
     start = FIRST_ORDINAL + first * BLOCK
-    count = min(info.end - start, BLOCK * _BLOCKS_AT_ONCE)
+    count = min(info.end - start, BLOCK * BLOCKS_AT_ONCE)
     position = info.read(start, count)["position"].astype(np.int64)
     starts = np.arange(0, len(position), BLOCK)
     return np.minimum.reduceat(position, starts), np.maximum.reduceat(position, starts)
@@ -190,21 +161,14 @@ def blocks(info: IndexInfo, first: int) -> tuple[NDArray[np.int64], NDArray[np.i
 def block_starts(info: IndexInfo) -> range:
     """The blocks that calls of :func:`blocks` begin with to cover a file."""
     count = -(-(info.end - FIRST_ORDINAL) // BLOCK)
-    return range(0, count, _BLOCKS_AT_ONCE)
+    return range(0, count, BLOCKS_AT_ONCE)
 
 
 def check_chains(info: IndexInfo, *, counts_keys: bool) -> list[Difference]:
-    """Follow what putting the file's hashes does to its slots and chains, and compare.
-
-    Args:
-        counts_keys: as :attr:`reput.config.dialect.Dialect.counts_keys`.
-
-    Raises:
-        OSError: the file can't be read.
-    """
+    """Follow what putting the file's hashes does to its slots and chains, and compare."""
     problems = list(_header_problems(info))
     slots = np.zeros(info.slots, np.int32)
-    at_once = BLOCK * _BLOCKS_AT_ONCE
+    at_once = BLOCK * BLOCKS_AT_ONCE
     for ordinal in range(FIRST_ORDINAL, info.end, at_once):
         words = info.read(ordinal, min(at_once, info.end - ordinal))
         key_hash, previous = words["hash"].astype(np.int32), words["previous"].astype(np.int32)

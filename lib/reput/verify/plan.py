@@ -14,7 +14,7 @@ from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.selection import Selection
 from reput.replay.target import Target
-from reput.store.listing import names_seen, nearest_queue, queues_in
+from reput.store.listing import nearest_queue, queues_in
 from reput.store.lock import is_broker_running
 from reput.store.reading import check_store
 from reput.store.swap import is_pending
@@ -22,51 +22,34 @@ from reput.store.swap import is_pending
 
 @dataclass(frozen=True, slots=True)
 class VerifyOptions:
-    """What ``reput check`` is asked for.
+    """What ``reput check`` is asked for."""
 
-    Attributes:
-        store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
-        against: another store whose derived files are compared with this one's, None to compare with the log.
-        broker_conf: the broker's own configuration file, None for what the store shows.
-        rocketmq_version: the dialect, None for the one that the store shows.
-        queues: ``TOPIC`` or ``TOPIC:ID``; empty for all. With a choice the index isn't looked at.
-        index: the index is looked at, too.
-        part_bytes: bytes of log that one task takes.
-        batch_bytes: bytes of log after which queues whose queueOffsets don't follow one by one are looked at.
-    """
-
-    store: Path
+    store: Path  # the store; holds ``commitlog/`` unless broker.conf says otherwise
+    #: another store whose derived files are compared with this one's, None to compare with the log
     against: Path | None = None
-    broker_conf: Path | None = None
-    rocketmq_version: str | None = None
+    broker_conf: Path | None = None  # the broker's own configuration file, None for what the store shows
+    rocketmq_version: str | None = None  # the dialect, None for the one that the store shows
+    #: ``TOPIC`` or ``TOPIC:ID``; empty for all. With a choice the index isn't looked at
     queues: tuple[str, ...] = ()
-    index: bool = True
-    part_bytes: int = 128 << 20
+    index: bool = True  # the index is looked at, too
+    part_bytes: int = 128 << 20  # bytes of log that one task takes
+    #: bytes of log after which queues whose queueOffsets don't follow one by one are looked at
     batch_bytes: int = 4 << 30
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A verification that may begin.
-
-    Attributes:
-        log: without segments at its end that nothing was written to yet.
-        end: physical offset up to which the log is looked at.
-        running: somebody writes to the store.
-        crashed: the broker was killed; a start dispatches again what its databases lack at the end.
-        known: the topics of config/topics.json; None without that file.
-        queue_ext: a tagsCode may be an address in consumequeue_ext.
-    """
+    """A verification that may begin."""
 
     options: VerifyOptions
     settings: StoreSettings
-    log: CommitLog
-    end: int
-    running: bool
-    crashed: bool
+    log: CommitLog  # without segments at its end that nothing was written to yet
+    end: int  # physical offset up to which the log is looked at
+    running: bool  # somebody writes to the store
+    crashed: bool  # the broker was killed; a start dispatches again what its databases lack at the end
     selection: Selection
-    known: frozenset[str] | None
-    queue_ext: bool
+    known: frozenset[str] | None  # the topics of config/topics.json; None without that file
+    queue_ext: bool  # a tagsCode may be an address in consumequeue_ext
 
     @property
     def index(self) -> bool:
@@ -94,11 +77,7 @@ class Plan:
 
 
 def prepare(options: VerifyOptions) -> Plan:
-    """Look at what there is.
-
-    Raises:
-        ReputError: it can't be verified.
-    """
+    """Look at what there is."""
     from reput.log.end import LogEnd
     from reput.rocksdb.reader import installed
 
@@ -128,22 +107,14 @@ def prepare(options: VerifyOptions) -> Plan:
 
 
 def open_store(root: Path, options: VerifyOptions) -> StoreSettings:
-    """The settings of a store that is there and whole.
-
-    Raises:
-        ReputError: it isn't.
-    """
+    """The settings of a store that is there and whole."""
     check_store(root)
     refuse_half_replaced(root)
     return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True)
 
 
 def refuse_half_replaced(root: Path) -> None:
-    """Refuse a store whose rebuild in place hasn't come to its end.
-
-    Raises:
-        StoreError: it hasn't.
-    """
+    """Refuse a store whose rebuild in place hasn't come to its end."""
     if is_pending(root):
         raise StoreError(
             "a rebuild in place was interrupted while it replaced files: the store is a mixture",
@@ -163,14 +134,7 @@ def may_be_running(root: Path) -> bool:
 def no_such_queue(
     root: Path, chosen: tuple[str, int | None], expected: str, there: Iterable[tuple[str, int | None]] = ()
 ) -> SettingsError:
-    """Why a queue that was chosen is refused, with the nearest one that there is.
-
-    Args:
-        root: the store.
-        chosen: topic and queue id, or None for all of the topic's.
-        expected: where one would have to be.
-        there: those that are known besides the ones that have directories.
-    """
+    """Why a queue that was chosen is refused, with the nearest one that there is."""
     topic, queue_id = chosen
     meant = nearest_queue(root, topic, queue_id, there)
     return SettingsError(
@@ -195,10 +159,3 @@ def queues_on_disk(directory: Path, selection: Selection) -> list[tuple[str, int
         ]
     except OSError as error:
         raise StoreError("the queues can't be listed", path=error.filename, found=error.strerror) from error
-
-
-def files_of(root: Path, topic: str, queue_id: int) -> set[int]:
-    """The first bytes of a queue's files, by their names."""
-    directory = names.queue_directory(root, topic, queue_id)
-    found = map(names.parse_offset_name, names_seen(directory))
-    return {base for base in found if base is not None}

@@ -26,6 +26,7 @@ from reput.config.settings import RocksDBSettings, StoreSettings
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, IndexHeader
+from reput.format.names import Queue
 from reput.log.segments import Segment
 from reput.newer_python import UTC
 from reput.remote import remote_store, with_urls
@@ -34,9 +35,8 @@ from reput.remote.left_out import listed_file
 from reput.replay.runner import Runner
 from reput.scan.rules import Part
 from reput.store.listing import entries_in
-from reput.verify.entries import Entries
-from reput.verify.index_file import BLOCK, IndexInfo
-from reput.verify.outside import Outside, Seen
+from reput.verify.index import Entries, IndexMap
+from reput.verify.index_file import BLOCK, BLOCKS_AT_ONCE, Blocks, IndexInfo
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.proven import (
     FORMAT,
@@ -49,32 +49,24 @@ from reput.verify.proven import (
     identity_of_segment,
     known_file,
 )
-from reput.verify.queue_reader import QueueReader
+from reput.verify.queue_files import Outside, QueueReader, Seen
 from reput.verify.report import LOG, Difference, Note, Remembered, key_of
 from reput.verify.sums import MODULUS, Sum, added, mixed_entries, sums_by, unit_sum
-from reput.verify.tasks import PartChecked, in_waves, of_each, sha256_of
+from reput.verify.tasks import PartChecked, sha256_of
+from reput.verify.waves import in_waves, of_each
 
-_Queue = tuple[str, int]
-#: The least and the greatest position in each block of an index file, int64[blocks].
-Blocks = tuple[NDArray[np.int64], NDArray[np.int64]]
-
-__all__ = ["CHANGED", "GONE", "REPLACED", "Blocks", "Proofs", "Remembering"]
+__all__ = ["CHANGED", "GONE", "REPLACED", "Proofs", "Remembering"]
 #: The kinds of findings about what was proven before, and of a note.
 CHANGED, GONE, REPLACED = "sealed-segment-changed", "sealed-segments-gone", "sealed-segment-replaced"
 #: A file that was changed less than this ago may change again without its times telling: a page that a broker
 #: has mapped gets another time when it is written to after it was written back, which the kernel does after
 #: 30 seconds and, as RocketMQ's os.sh sets it (vm.dirty_writeback_centisecs), after an hour.
 RACY_NS = 2 * 3600 * 1_000_000_000
-_QUEUES_AT_ONCE, _BLOCKS_AT_ONCE = 16, 256
+_QUEUES_AT_ONCE = 16
 
 
 class Remembering:
     """One run's use of proofs: what it needn't read, and what it leaves.
-
-    Args:
-        before: those of the run before; None for the first.
-        read_all: read all bytes again and compare their digests and sums, whatever files' times say.
-        anew: verify all again, and forget what was told before.
 
     Attributes:
         segments, skipped: how many segments there are, and how many weren't verified again.
@@ -100,11 +92,11 @@ class Remembering:
         self._identities: dict[str, Identity] = {}
         self._queue_files: dict[tuple[str, int, int], Identity] = {}
         self._paths: dict[tuple[str, int, int], Path] = {}
-        self._bases: dict[_Queue, list[int]] = {}
+        self._bases: dict[Queue, list[int]] = {}
         self._replaced: list[tuple[SegmentProof, Segment]] = []
         self._blocks: dict[str, Blocks] = {}
         self.settings: StoreSettings | None = None
-        self.ends: dict[_Queue, tuple[int, int]] = {}
+        self.ends: dict[Queue, tuple[int, int]] = {}
         self.findings: list[Difference] = []
         self.segments = self.skipped = self.skipped_bytes = self.bytes_read = 0
 
@@ -151,7 +143,7 @@ class Remembering:
             return None
         return known.header if self._same(known.identity, self._identities.get(path)) else None
 
-    def seen_of(self, queue: _Queue) -> dict[int, Seen]:
+    def seen_of(self, queue: Queue) -> dict[int, Seen]:
         """What is known of a queue's files that are as they were, by their first byte."""
         if self._read_all or self._anew:
             return {}
@@ -352,7 +344,7 @@ class Remembering:
     def _check_units(self, runner: Runner, known: dict[int, SegmentProof]) -> None:
         """Read again the units of files that have changed; drop segments whose units aren't as they were."""
         size = self._plan.settings.consume_queue_file_size
-        wanted: dict[_Queue, list[tuple[int, int, int]]] = {}
+        wanted: dict[Queue, list[tuple[int, int, int]]] = {}
         for base, proof in known.items():
             for queue, part in proof.queues.items():
                 if self._read_all or not self._files_same(queue, part, size):
@@ -366,7 +358,7 @@ class Remembering:
                     if total != part.sum:
                         del known[base]
 
-    def _files_same(self, queue: _Queue, part: QueueProof, size: int) -> bool:
+    def _files_same(self, queue: Queue, part: QueueProof, size: int) -> bool:
         at = part.first * UNIT_LENGTH // size * size
         while at < part.next * UNIT_LENGTH:
             key = (*queue, at)
@@ -391,7 +383,7 @@ class Remembering:
         starts = [
             (info, first)
             for info in other
-            for first in range(0, -(-(info.end - FIRST_ORDINAL) // BLOCK), _BLOCKS_AT_ONCE)
+            for first in range(0, -(-(info.end - FIRST_ORDINAL) // BLOCK), BLOCKS_AT_ONCE)
         ]
         found: dict[int, dict[str, Sum]] = {base: {} for base in bases}
         tasks = [partial(_entries_of, info, first, bounds, tuple(infos)) for info, first in starts]
@@ -428,16 +420,10 @@ class Remembering:
         self,
         checked: Sequence[PartChecked],
         ranges: Sequence[tuple[int, int]],
-        irregular: Set[_Queue],
+        irregular: Set[Queue],
         infos: Sequence[IndexInfo],
     ) -> None:
-        """Keep what was proven of a segment, if it is sealed and nothing but units of it differs.
-
-        Args:
-            checked: its parts, in order, of which the scan says nothing odd.
-            ranges: what each one's digest is of, physical offsets, half open.
-            irregular: queues of which it isn't kept.
-        """
+        """Keep what was proven of a segment, if it is sealed and nothing but units of it differs."""
         base = checked[0].result.part.base
         segment = next(one for one in self._plan.log.segments if one.base == base)
         whole = ranges[0][0] == segment.base and ranges[-1][1] == segment.base + segment.length
@@ -445,7 +431,7 @@ class Remembering:
         if not whole or not joined or not self._is_sealed(segment) or _unbound(self._plan):
             return
         last_unit, last_timestamp = (-1, 0), 0
-        found: dict[_Queue, QueueProof] = {}
+        found: dict[Queue, QueueProof] = {}
         index: dict[str, Sum] = {}
         without: dict[bytes, tuple[int, int]] = {}
         for one in checked:
@@ -507,11 +493,7 @@ class Remembering:
         )
 
     def tell_cut(self, end: int) -> None:
-        """Tell a log that ends within a segment that was proven: cut there, it is the last one now.
-
-        Args:
-            end: physical offset up to which the log was verified.
-        """
+        """Tell a log that ends within a segment that was proven: cut there, it is the last one now."""
         segment = self._plan.log.segments[-1]
         proof = None if self._anew else self._before.segments.get(segment.base)
         if proof is not None and end < proof.end:
@@ -534,20 +516,12 @@ class Remembering:
 
     def finish(
         self,
-        infos: Sequence[IndexInfo],
-        blocks: Iterable[Blocks],
+        index: IndexMap,
         unsound: set[str],
         outside: Iterable[Outside],
         findings: Iterable[Difference],
     ) -> None:
-        """Have :attr:`after` be what the next run may believe.
-
-        Args:
-            blocks: the least and greatest positions of each index file.
-            unsound: the paths of index files with something wrong in themselves.
-            outside: what came of each queue's places outside of what the log has.
-            findings: all of this run.
-        """
+        """Have :attr:`after` be what the next run may believe."""
         after = self.after
         after.told = list(self.findings)
         after.lost = {
@@ -556,7 +530,7 @@ class Remembering:
             if any(_is_of(one, proof) for one in self.findings)
         }
         if not _unbound(self._plan):
-            self._keep_files(infos, blocks, unsound, outside)
+            self._keep_files(index, unsound, outside)
         known = self._before.first_seen
         for one in findings:
             finding = key_of(one)
@@ -564,13 +538,12 @@ class Remembering:
 
     def _keep_files(
         self,
-        infos: Sequence[IndexInfo],
-        blocks: Iterable[Blocks],
+        index: IndexMap,
         unsound: set[str],
         outside: Iterable[Outside],
     ) -> None:
         after = self.after
-        for info, (least, greatest) in zip(infos, blocks, strict=True):
+        for info, least, greatest in zip(index.infos, index.least, index.greatest, strict=True):
             after.index_files[Path(info.path).name] = IndexProof(
                 self._settled(info.path),
                 info.header,
@@ -645,8 +618,8 @@ def _settings(plan: Plan) -> str:
 
 
 def _sums_of(
-    root: Path, file_size: int, wanted: tuple[_Queue, list[tuple[int, int, int]]]
-) -> tuple[_Queue, list[tuple[int, int]]]:
+    root: Path, file_size: int, wanted: tuple[Queue, list[tuple[int, int, int]]]
+) -> tuple[Queue, list[tuple[int, int]]]:
     """The sum of each range of a queue, with the base that it goes by."""
     queue, ranges = wanted
     with QueueReader(root, file_size) as reader:
@@ -660,7 +633,7 @@ def _entries_of(
 ) -> tuple[dict[int, Sum], NDArray[np.int64], NDArray[np.int64]]:
     """By segment, how many of some blocks' entries point into it and their sum; and each block's bounds."""
     ordinal = FIRST_ORDINAL + first * BLOCK
-    words = info.read(ordinal, min(info.end - ordinal, BLOCK * _BLOCKS_AT_ONCE))
+    words = info.read(ordinal, min(info.end - ordinal, BLOCK * BLOCKS_AT_ONCE))
     position = words["position"].astype(np.int64)
     entries = Entries(
         (info.number << 31) + ordinal + np.arange(len(position)),

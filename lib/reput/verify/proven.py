@@ -30,15 +30,15 @@ from reput.errors import SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
 from reput.log.segments import Segment
 from reput.remote import remote_store
 from reput.remote.left_out import KnownFile, listed_file
-from reput.verify.outside import Seen
+from reput.verify.queue_files import Seen
 from reput.verify.report import Difference
 from reput.verify.sums import Sum
 from reput.verify.units import Unit, UnitRange
 
-_Queue = tuple[str, int]
 #: What tells a file from what it was; None where that can't be told.
 Identity = tuple[int | str, ...] | None
 
@@ -49,65 +49,43 @@ READABLE = (1, 2)
 
 @dataclass(slots=True)
 class QueueProof:
-    """A queue's messages of one segment.
+    """A queue's messages of one segment."""
 
-    Attributes:
-        first, next: queueOffsets of its first, and after its last.
-        end: physical offset after the last.
-        sum: of its units, as they were compared.
-        ranges: units that differ.
-    """
-
-    first: int
+    first: int  # first, next: queueOffsets of its first, and after its last
     next: int
-    end: int
-    sum: int
-    ranges: list[UnitRange] = field(default_factory=list)
+    end: int  # physical offset after the last
+    sum: int  # of its units, as they were compared
+    ranges: list[UnitRange] = field(default_factory=list)  # units that differ
 
 
 class QueueUnits(NamedTuple):
-    """Units of a queue that are its messages in one segment, each of them.
+    """Units of a queue that are its messages in one segment, each of them."""
 
-    Attributes:
-        topic, queue_id: of the queue.
-        first, next: queueOffsets of the first, and after the last.
-        sum: by :func:`reput.verify.sums.unit_sum`.
-    """
-
-    topic: str
+    topic: str  # topic, queue_id: of the queue
     queue_id: int
-    first: int
+    first: int  # first, next: queueOffsets of the first, and after the last
     next: int
-    sum: int
+    sum: int  # by :func:`reput.verify.sums.unit_sum`
 
 
 @dataclass(slots=True)
 class SegmentProof:
-    """What was proven of a sealed segment.
+    """What was proven of a sealed segment."""
 
-    Attributes:
-        base, length: as :class:`reput.log.segments.Segment`.
-        identity: of its file.
-        sha256: (end, digest) of each part in order, physical offsets; empty where it lies elsewhere.
-        messages, message_bytes: whole records.
-        last_timestamp: storeTimestamp of its last message, ms; 0 without one.
-        last_unit: physical offset and storeTimestamp of the last message with a unit; -1, 0 without one.
-        without_unit: (topic, messages, physical offset of the first) where a topic got no units.
-        queues: its consume queues.
-        index: by the name of an index file, how many of its entries point here, and their sum.
-    """
-
-    base: int
+    base: int  # base, length: as :class:`reput.log.segments.Segment`
     length: int
-    identity: Identity
+    identity: Identity  # of its file
+    #: (end, digest) of each part in order, physical offsets; empty where it lies elsewhere
     sha256: list[tuple[int, str]]
-    messages: int
+    messages: int  # messages, message_bytes: whole records
     message_bytes: int
-    last_timestamp: int
+    last_timestamp: int  # storeTimestamp of its last message, ms; 0 without one
+    #: physical offset and storeTimestamp of the last message with a unit; -1, 0 without one
     last_unit: tuple[int, int]
+    #: (topic, messages, physical offset of the first) where a topic got no units
     without_unit: list[tuple[bytes, int, int]]
-    queues: dict[_Queue, QueueProof]
-    index: dict[str, Sum]
+    queues: dict[Queue, QueueProof]  # its consume queues
+    index: dict[str, Sum]  # by the name of an index file, how many of its entries point here, and their sum
 
     @property
     def end(self) -> int:
@@ -130,55 +108,37 @@ class SegmentProof:
 
 @dataclass(slots=True)
 class IndexProof:
-    """What was proven of an index file by itself.
+    """What was proven of an index file by itself."""
 
-    Attributes:
-        identity: of its file.
-        header: its first bytes.
-        end: the ordinal after its last entry.
-        least, greatest: of the positions of each block, int64[blocks].
-        before: what its header was compared with: endPhyOffset of the file before it.
-        sound: nothing is wrong with its slots and chains.
-    """
-
-    identity: Identity
-    header: IndexHeader
-    end: int
-    least: NDArray[np.int64]
+    identity: Identity  # of its file
+    header: IndexHeader  # its first bytes
+    end: int  # the ordinal after its last entry
+    least: NDArray[np.int64]  # least, greatest: of the positions of each block, int64[blocks]
     greatest: NDArray[np.int64]
-    before: int
-    sound: bool
+    before: int  # what its header was compared with: endPhyOffset of the file before it
+    sound: bool  # nothing is wrong with its slots and chains
 
 
 @dataclass(slots=True)
 class Proofs:
-    """What a verification leaves for the next one.
+    """What a verification leaves for the next one."""
 
-    Attributes:
-        place: of the store.
-        version: of reput that made it; empty where it didn't say.
-        verified: when it was made, ISO 8601.
-        settings: what else the result depends on, as a digest.
-        segments: by base.
-        queue_files: identity of each file that units were read from, by queue and first byte.
-        seen: what was found of these files' places outside of what the log has.
-        index_files: by name.
-        first_seen: when each finding was first there, by :func:`key_of`.
-        told: findings about what was proven before, told until that is there again, or all is verified again.
-        lost: what was proven of the segments that these are of, by base; none of those that 1.0.0 told.
-    """
-
-    place: str = ""
-    verified: str = ""
-    settings: str = ""
-    segments: dict[int, SegmentProof] = field(default_factory=dict)
+    place: str = ""  # of the store
+    verified: str = ""  # when it was made, ISO 8601
+    settings: str = ""  # what else the result depends on, as a digest
+    segments: dict[int, SegmentProof] = field(default_factory=dict)  # by base
+    #: identity of each file that units were read from, by queue and first byte
     queue_files: dict[tuple[str, int, int], Identity] = field(default_factory=dict)
+    #: what was found of these files' places outside of what the log has
     seen: dict[tuple[str, int, int], Seen] = field(default_factory=dict)
-    index_files: dict[str, IndexProof] = field(default_factory=dict)
+    index_files: dict[str, IndexProof] = field(default_factory=dict)  # by name
+    #: when each finding was first there, by :func:`key_of`
     first_seen: dict[str, str] = field(default_factory=dict)
+    #: findings about what was proven before, told until that is there again, or all is verified again
     told: list[Difference] = field(default_factory=list)
+    #: what was proven of the segments that these are of, by base; none of those that 1.0.0 told
     lost: dict[int, SegmentProof] = field(default_factory=dict)
-    version: str = ""
+    version: str = ""  # of reput that made it; empty where it didn't say
 
     def encode(self) -> bytes:
         """As a file has it: JSON, compressed."""
@@ -220,16 +180,7 @@ class Proofs:
         *,
         any_format: bool = False,
     ) -> Proofs:
-        """What :meth:`encode` made.
-
-        Args:
-            path: of the file, to be named.
-            next_step: what the operator can do about one that can't be read.
-            any_format: one of an unknown format is taken as well, as proof of nothing.
-
-        Raises:
-            SettingsError: it made no such thing.
-        """
+        """What :meth:`encode` made."""
         try:
             facts = json.loads(gzip.decompress(data))
             if any_format and isinstance(facts["format"], int) and facts["format"] not in READABLE:
@@ -332,7 +283,7 @@ def identity_of_segment(segment: Segment) -> Identity:
     return file.size, file.pin
 
 
-def _segment_out(one: SegmentProof, number: Mapping[_Queue, int]) -> dict[str, object]:
+def _segment_out(one: SegmentProof, number: Mapping[Queue, int]) -> dict[str, object]:
     facts = {
         key: getattr(one, key)
         for key in (
@@ -360,7 +311,7 @@ def _segment_out(one: SegmentProof, number: Mapping[_Queue, int]) -> dict[str, o
     }
 
 
-def _segment_in(facts: dict[str, Any], queues: Sequence[_Queue]) -> SegmentProof:
+def _segment_in(facts: dict[str, Any], queues: Sequence[Queue]) -> SegmentProof:
     end = facts["base"] + facts["length"]
     found = {
         queues[number]: QueueProof(first, first + count, end - before, total)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -82,22 +83,38 @@ class Difference(Fact):
         return f"expected {self.expected}, found {self.found}"
 
 
+def which_of_two(first: object, second: object) -> str:
+    """How two stores differ in what at least one of them has."""
+    return ONLY_SECOND if first is None else ONLY_FIRST if second is None else DIFFERS
+
+
+def of_two(
+    kind: str,
+    paths: Sequence[Path | str],
+    area: str,
+    said: Sequence[str],
+    span: tuple[int, int, int] = (0, 0, 1),
+    **facts: Any,
+) -> Difference:
+    """How two stores differ, told in the first one unless the second alone has it.
+
+    ``said`` is what each of them has; ``span`` what ``first``, ``end`` and ``count`` are.
+    """
+    expected, found = f"{said[0]} (first store)", f"{said[1]} (second store)"
+    first, end, count = span
+    path = str(paths[kind == ONLY_SECOND])
+    return Difference(kind, path, area, expected, found, first=first, end=end, count=count, **facts)
+
+
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that is odd and legal, or that wasn't looked at.
+    """Something that is odd and legal, or that wasn't looked at."""
 
-    Attributes:
-        kind: a stable, hyphenated name.
-        text: a sentence.
-        topic, queue_id: where it is about a queue.
-        count: how many units or entries.
-    """
-
-    kind: str
-    text: str
-    topic: str | None = None
+    kind: str  # a stable, hyphenated name
+    text: str  # a sentence
+    topic: str | None = None  # topic, queue_id: where it is about a queue
     queue_id: int | None = None
-    count: int = 1
+    count: int = 1  # how many units or entries
 
     def __str__(self) -> str:
         return self.text
@@ -105,27 +122,17 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Remembered:
-    """What a verification didn't read again, for it was proven before (:mod:`reput.verify.proofs`).
+    """What a verification didn't read again, for it was proven before (:mod:`reput.verify.proofs`)."""
 
-    Attributes:
-        segments, skipped: how many segments there are, and how many weren't read.
-        bytes_read: of log that was verified, and of log and files that were read to see that they are as they
-            were.
-        bytes_skipped: of log.
-        since: when the verification before this one was, ISO 8601; None if there was none.
-        first_seen: when each finding was first there, by :func:`key_of`.
-        whole: why all of the store is read each time, in words; None where it isn't.
-        spent: what the server of a store elsewhere was asked in all; None for a store here.
-    """
-
-    segments: int
+    segments: int  # segments, skipped: how many segments there are, and how many weren't read
     skipped: int
+    #: of log that was verified, and of log and files that were read to see that they are as they were
     bytes_read: int
-    bytes_skipped: int
-    since: str | None
-    first_seen: dict[str, str]
-    whole: str | None = None
-    spent: Spent | None = None
+    bytes_skipped: int  # of log
+    since: str | None  # when the verification before this one was, ISO 8601; None if there was none
+    first_seen: dict[str, str]  # when each finding was first there, by :func:`key_of`
+    whole: str | None = None  # why all of the store is read each time, in words; None where it isn't
+    spent: Spent | None = None  # what the server of a store elsewhere was asked in all; None for a store here
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready; findings have their own first_seen."""
@@ -165,37 +172,23 @@ def key_of(one: Any) -> str:
 
 @dataclass(slots=True)
 class Report:
-    """What came of a verification, or of a comparison of two stores.
+    """What came of a verification, or of a comparison of two stores."""
 
-    Attributes:
-        against: the other store's, None where the log was compared with.
-        start, end: physical offsets, half open: what of the log was looked at.
-        broker_running: somebody wrote to the store meanwhile; the end was fixed when the run began.
-        messages, bytes: whole records in that range.
-        queues, units: what the log has, and was compared.
-        index_files, index_entries: in the store; 0 where the index wasn't looked at.
-        seconds: wall time.
-        findings: what is wrong.
-        notes: what is odd and legal.
-        not_checked: what wasn't looked at.
-        remembered: what wasn't read again; None where nothing is remembered.
-    """
-
-    start: int
+    start: int  # start, end: physical offsets, half open: what of the log was looked at
     end: int
-    broker_running: bool
-    against: str | None = None
-    messages: int = 0
+    broker_running: bool  # somebody wrote to the store meanwhile; the end was fixed when the run began
+    against: str | None = None  # the other store's, None where the log was compared with
+    messages: int = 0  # messages, bytes: whole records in that range
     bytes: int = 0
-    queues: int = 0
+    queues: int = 0  # queues, units: what the log has, and was compared
     units: int = 0
-    index_files: int = 0
+    index_files: int = 0  # index_files, index_entries: in the store; 0 where the index wasn't looked at
     index_entries: int = 0
-    seconds: float = 0.0
-    findings: list[Difference] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    not_checked: list[Note] = field(default_factory=list)
-    remembered: Remembered | None = None
+    seconds: float = 0.0  # wall time
+    findings: list[Difference] = field(default_factory=list)  # what is wrong
+    notes: list[Note] = field(default_factory=list)  # what is odd and legal
+    not_checked: list[Note] = field(default_factory=list)  # what wasn't looked at
+    remembered: Remembered | None = None  # what wasn't read again; None where nothing is remembered
 
     def facts(self) -> dict[str, object]:
         """What was compared, JSON-ready."""

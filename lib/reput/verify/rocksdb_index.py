@@ -1,4 +1,4 @@
-"""The database of the index in a verification: its entries against the log, both ways."""
+"""The index in RocksDB: its entries against the log, or against another store's, both ways."""
 
 from __future__ import annotations
 
@@ -6,10 +6,12 @@ import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from reput.format import names, rocksdbindex
 from reput.format.rocksdbindex import ENTRIES
@@ -19,130 +21,112 @@ from reput.replay.key_runs import KeyRun
 from reput.replay.part_result import PartResult
 from reput.replay.runner import Runner
 from reput.rocksdb import is_database, opened
+from reput.rocksdb.reader import is_installed
 from reput.rocksdb.snapshot import PREFIX, caught
 from reput.verify.plan import Plan
-from reput.verify.report import INDEX, Difference, Note
-from reput.verify.rocksdb_units import Bounds, refuse_other_hosts
-from reput.verify.tasks import in_waves
+from reput.verify.report import (
+    INDEX,
+    ONLY_FIRST,
+    ONLY_SECOND,
+    Difference,
+    Note,
+    Report,
+    of_two,
+    which_of_two,
+)
+from reput.verify.rocksdb_queues import (
+    Blocks,
+    Bounds,
+    DatabaseCheck,
+    Listed,
+    differing_keys,
+    odd_keys,
+    refuse_other_hosts,
+)
+from reput.verify.waves import in_waves
 
-#: Entries of a share and kind that are listed one by one.
-_LISTED = 64
+if TYPE_CHECKING:
+    from reput.verify.against import Pair
+
+_RANGES_A_SLOT = 3
 _MISSING, _DANGLING, _WRONG, _FOREIGN = "missing-entry", "dangling-entry", "index-time", "foreign-key"
 
 
 @dataclass(slots=True)
-class EntriesChecked:
-    """What came of a range of keys.
+class EntriesChecked(Listed):
+    """What came of a range of keys."""
 
-    Attributes:
-        listed: by kind, (key, expected value, found value) of the first ones.
-        counts: by kind, of all.
-        there: entries that the database has.
-        pending: entries that it lacks, since the broker hadn't flushed them.
-    """
-
-    listed: dict[str, list[tuple[bytes, bytes | None, bytes | None]]] = field(default_factory=dict)
-    counts: dict[str, int] = field(default_factory=dict)
-    there: int = 0
-    pending: int = 0
-
-    def tell(self, kind: str, key: bytes, expected: bytes | None, found: bytes | None) -> None:
-        """Note what differs."""
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        listed = self.listed.setdefault(kind, [])
-        if len(listed) < _LISTED:
-            listed.append((key, expected, found))
+    there: int = 0  # entries that the database has, or the first one
+    pending: int = 0  # entries that it lacks, since the broker hadn't flushed them
 
 
 @dataclass(frozen=True, slots=True)
 class EntriesTask:
-    """Compare a range of keys.
+    """Compare a range of keys."""
 
-    Attributes:
-        database: where it was caught.
-        named: where it is in the store.
-        runs: the log's keys.
-        bounds: ``flushed`` is the position from which on entries may be missing.
-    """
-
-    database: Path
-    named: Path
-    runs: tuple[str, ...]
+    database: Path  # where it was caught
+    named: Path  # where it is in the store
+    runs: tuple[str, ...]  # the log's keys
     bounds: Bounds
     share: Share
 
     def __call__(self) -> EntriesChecked:
         """Compare."""
         share, done = self.share, EntriesChecked()
-        missing: dict[bytes, bytes] = {}
+        expected: dict[bytes, bytes] = {}
         for path in self.runs:
             with KeyRun(path) as run:
-                missing |= run.entries(share.first, share.stop)
+                expected |= run.entries(share.first, share.stop)
         with opened(self.database, named=self.named) as database:
-            for keys, values in database.blocks(ENTRIES, share.first, share.stop):
-                done.there += len(keys)
-                for key, value in sorted(dict(zip(keys, values, strict=True)).items() - missing.items()):
-                    self._odd(done, key, missing.get(key), value)
-                for key in missing.keys() & set(keys):
-                    del missing[key]
-        for key in sorted(missing):
-            if self.bounds.flushed is not None and int.from_bytes(key[-8:]) >= self.bounds.flushed:
-                done.pending += 1
-            else:
-                done.tell(_MISSING, key, missing[key], None)
+            for odd in odd_keys(expected, _counted(done, database.blocks(ENTRIES, share.first, share.stop))):
+                key, right, value = odd
+                kind = self._kind(key, right, value)
+                if kind is not None:
+                    done.add(kind, odd)
+                elif value is None:
+                    done.pending += 1
         return done
 
-    def _odd(self, done: EntriesChecked, key: bytes, expected: bytes | None, value: bytes) -> None:
-        if key in rocksdbindex.MARKS:
-            done.there -= 1
-            return
+    def _kind(self, key: bytes, right: bytes | None, value: bytes | None) -> str | None:
+        bounds = self.bounds
+        if value is None:
+            is_due = bounds.flushed is None or int.from_bytes(key[-8:]) < bounds.flushed
+            return _MISSING if is_due else None
         entry = rocksdbindex.parse_key(key)
         if entry is None:
-            done.tell(_FOREIGN, key, None, value)
-        elif expected is not None:
-            done.tell(_WRONG, key, expected, value)
-        elif not 0 <= entry.position < self.bounds.start and not (
-            self.bounds.live_end is not None and entry.position >= self.bounds.live_end
-        ):
-            done.tell(_DANGLING, key, None, value)
+            return None if key in rocksdbindex.MARKS else _FOREIGN
+        if right is not None:
+            return _WRONG
+        is_let_be = 0 <= entry.position < bounds.start or bounds.is_live(entry.position)
+        return None if is_let_be else _DANGLING
 
 
-class IndexDatabaseCheck:
-    """The index's database of one run. A context manager; without one where the settings have none.
+def _counted(done: EntriesChecked, blocks: Blocks) -> Blocks:
+    for keys, values in blocks:
+        done.there += len(keys) - sum(mark in keys for mark in rocksdbindex.MARKS)
+        yield keys, values
+
+
+class IndexDatabaseCheck(DatabaseCheck):
+    """The index's database of one run.
 
     Attributes:
-        scratch: where tasks put the log's keys for :meth:`compare`; None where there is nothing to compare.
         entries: how many the database has.
     """
 
     def __init__(self, plan: Plan, runner: Runner) -> None:
-        self._plan = plan
-        self._runner = runner
-        self._stack = ExitStack()
-        self._held: Path | None = None
-        self._runs: list[str] = []
+        super().__init__(plan, runner, plan.settings.root / names.ROCKSDB_STORE, INDEX)
         self._done: list[EntriesChecked] = []
-        self._problems: list[Difference] = []
-        self.scratch: Path | None = None
         self.entries = 0
-
-    @property
-    def directory(self) -> Path:
-        """The database."""
-        return self._plan.settings.root / names.ROCKSDB_STORE
 
     def __enter__(self) -> Self:
         """Catch the database as it is now."""
-        if not self._plan.index_in_rocksdb:
-            return self
-        refuse_other_hosts(self._runner, self.directory)
-        self.scratch = self._stack.enter_context(_Scratch())
-        if is_database(self.directory):
-            self._held = self._stack.enter_context(caught(self.directory)).directory
+        if self._plan.index_in_rocksdb:
+            refuse_other_hosts(self._runner, self.directory)
+            self.scratch = self._stack.enter_context(_scratch())
+            if is_database(self.directory):
+                self._held = self._stack.enter_context(caught(self.directory)).directory
         return self
-
-    def __exit__(self, *of: object) -> None:
-        self._stack.__exit__(*of)  # type: ignore[arg-type]
 
     def add(self, result: PartResult) -> None:
         """Take what came of a part of the log."""
@@ -160,12 +144,10 @@ class IndexDatabaseCheck:
                 last = max(last, run.last_position)
         if self._held is None:
             if samples:
-                self._tell("missing-database", "an index, with CURRENT", "none", "the index is gone")
+                of = "missing-database", "an index, with CURRENT", "none"
+                self._problems.append(self._differs(*of, remark="the index is gone"))
             return
-        with opened(self._held, required=(ENTRIES,), named=self.directory) as database:
-            found = database.get(ENTRIES, rocksdbindex.LAST_POSITION)
-        mark = None if found is None else rocksdbindex.parse_value(found)
-        plan = self._plan
+        mark, plan = _marked(self._held, self.directory), self._plan
         bounds = Bounds.of(plan, 0 if mark is None else mark + 1)
         tasks = [
             EntriesTask(self._held, self.directory, tuple(self._runs), bounds, share)
@@ -175,67 +157,124 @@ class IndexDatabaseCheck:
             self._done.append(done)
             self.entries += done.there
         if mark is not None and mark > last and mark >= plan.log.start and not plan.running:
-            expected = f"lastOffsetPy of at most {last}"
-            self._tell("index-ahead", expected, str(mark), "a start indexes no message before it")
+            of = "index-ahead", f"lastOffsetPy of at most {last}", str(mark)
+            self._problems.append(self._differs(*of, remark="a start indexes no message before it"))
 
-    def _tell(self, kind: str, expected: str, found: str, remark: str) -> None:
-        self._problems.append(
-            Difference(kind, str(self.directory), INDEX, expected, found, offset=None, remark=remark)
-        )
-
-    def findings(self) -> Iterator[Difference]:
-        """What is wrong with the database."""
+    def findings(self) -> Iterator[Difference | Note]:
+        """What is wrong with the database, then what is odd and legal."""
         yield from self._problems
         for done in self._done:
-            for kind, listed in done.listed.items():
-                rest = done.counts[kind] - len(listed)
-                for number, (key, expected, found) in enumerate(listed):
-                    count = 1 + (rest if number == len(listed) - 1 else 0)
-                    yield self._difference(kind, key, expected, found, count)
-
-    def _difference(
-        self, kind: str, key: bytes, expected: bytes | None, found: bytes | None, count: int
-    ) -> Difference:
-        entry = rocksdbindex.parse_key(key)
-        position = 0 if entry is None else entry.position
-        text = key[:48].hex() if entry is None else entry.middle.decode("utf-8", "replace")
-        place = "" if entry is None else f" of the message at {position}"
-
-        def said(value: bytes | None, without: str) -> str:
-            if value is None:
-                return without
-            number = rocksdbindex.parse_value(value)
-            return f"{text}{place}, storeTimestamp {value.hex() if number is None else number}"
-
-        return Difference(
-            kind,
-            str(self.directory),
-            INDEX,
-            said(expected, "a key of a message" if kind == _FOREIGN else "nothing"),
-            said(found, "nothing"),
-            first=position if kind == _MISSING else 0,
-            end=position + 1 if kind == _MISSING else 0,
-            count=count,
-            offset=None,
-        )
-
-    def notes(self) -> Iterator[Note]:
-        """What is odd and legal."""
+            for kind, (key, expected, found), count in done.each():
+                entry = rocksdbindex.parse_key(key)
+                text = key[:48].hex() if entry is None else _text_of(entry)
+                span: dict[str, Any] = {}
+                if kind == _MISSING:
+                    position = 0 if entry is None else entry.position
+                    span = {"first": position, "end": position + 1}
+                without = "a key of a message" if kind == _FOREIGN else "nothing"
+                said = _said(text, expected, without), _said(text, found, "nothing")
+                yield self._differs(kind, *said, count=count, **span)
         pending = sum(done.pending for done in self._done)
         if pending and not self._plan.running:
             text = f"{pending:,} index entries that the broker hadn't flushed when it was killed"
             yield Note("to-dispatch", text, count=pending)
 
 
-class _Scratch:
+def _marked(held: Path, place: Path) -> int | None:
+    """The physical offset of the last message that an index has, by its own mark."""
+    with opened(held, required=(ENTRIES,), named=place) as database:
+        found = database.get(ENTRIES, rocksdbindex.LAST_POSITION)
+    return None if found is None else rocksdbindex.parse_value(found)
+
+
+def _text_of(entry: rocksdbindex.Entry) -> str:
+    return f"{entry.middle.decode('utf-8', 'replace')} of the message at {entry.position}"
+
+
+def _said(text: str, value: bytes | None, without: str) -> str:
+    if value is None:
+        return without
+    number = rocksdbindex.parse_value(value)
+    return f"{text}, storeTimestamp {value.hex() if number is None else number}"
+
+
+@contextmanager
+def _scratch() -> Iterator[Path]:
     """A directory for the log's keys that goes with the block."""
+    place = Path(tempfile.mkdtemp(prefix=PREFIX))
+    held = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(held, fcntl.LOCK_SH)  # so that nobody sweeps it
+    try:
+        yield place
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
+        os.close(held)
 
-    def __enter__(self) -> Path:
-        self._place = Path(tempfile.mkdtemp(prefix=PREFIX))
-        self._held = os.open(self._place, os.O_RDONLY | os.O_DIRECTORY)
-        fcntl.flock(self._held, fcntl.LOCK_SH)  # so that nobody sweeps it
-        return self._place
 
-    def __exit__(self, *of: object) -> None:
-        shutil.rmtree(self._place, ignore_errors=True)
-        os.close(self._held)
+# --- two stores -------------------------------------------------------------------------------------------
+
+
+def compare_indexes(pair: Pair, runner: Runner, report: Report) -> None:
+    """Compare the databases of two stores' indexes; what isn't flushed in both isn't compared."""
+    why = "" if is_installed() else "reput[rocksdb] isn't installed"
+    if not runner.is_local:
+        why = "tasks on other hosts don't see it as it was caught here"
+    if why:
+        report.not_checked.append(Note("index", f"the index in RocksDB: {why}"))
+        return
+    if pair.running:
+        text = "what the broker hasn't flushed into the index in RocksDB"
+        report.not_checked.append(Note("not-flushed", text))
+    places = [settings.root / names.ROCKSDB_STORE for settings in pair.stores]
+    there = [is_database(place) for place in places]
+    if not all(there):
+        if any(there):
+            kind, place = (ONLY_FIRST, places[1]) if there[0] else (ONLY_SECOND, places[0])
+            lacks = Difference(kind, str(place), INDEX, "an index in RocksDB", "none", offset=None)
+            report.findings.append(lacks)
+        return
+    with ExitStack() as stack:
+        held = [stack.enter_context(caught(place)).directory for place in places]
+        cuts: set[bytes] = set()
+        end = pair.end
+        for of in zip(held, places, strict=True):
+            cuts.update(_hours(*of, runner.slots))
+            if pair.running:
+                mark = _marked(*of)
+                end = min(end, 0 if mark is None else mark + 1)
+        firsts = [b"", *sorted(cuts)]
+        compare = partial(_compare_entries, held, places, (pair.start, end))
+        ranges = zip(firsts, [*firsts[1:], None], strict=True)
+        for done in in_waves(runner, [partial(compare, *each) for each in ranges]):
+            report.index_entries += done.there
+            for kind, (key, left, right), count in done.each():
+                entry = rocksdbindex.parse_key(key)
+                text = key.hex() if entry is None else _text_of(entry)
+                at = 0 if entry is None else entry.position
+                said = _said(text, left, "nothing"), _said(text, right, "nothing")
+                span = at, at + 1, count
+                report.findings.append(of_two(kind, places, INDEX, said, span, offset=None))
+
+
+def _hours(held: Path, place: Path, slots: int) -> list[bytes]:
+    """Keys that cut an index by hours."""
+    with opened(held, required=(ENTRIES,), named=place) as database:
+        ends = database.first(ENTRIES, b""), database.last(ENTRIES, rocksdbindex.LAST_POSITION[:1])
+    found = [None if one is None else rocksdbindex.parse_key(one[0]) for one in ends]
+    hours = [0 if one is None else one.hour // rocksdbindex.MS_AN_HOUR for one in found]
+    step = max(-(-(hours[1] - hours[0]) // (slots * _RANGES_A_SLOT)), 1)
+    cuts = range(hours[0] + step, hours[1] + 1, step)
+    return [rocksdbindex.value(hour * rocksdbindex.MS_AN_HOUR) for hour in cuts]
+
+
+def _compare_entries(
+    held: Sequence[Path], places: Sequence[Path], bounds: tuple[int, int], first: bytes, stop: bytes | None
+) -> EntriesChecked:
+    done = EntriesChecked()
+    for keys, differing in differing_keys(held, places, ENTRIES, first, stop):
+        done.there += len(keys) - sum(mark in keys for mark in rocksdbindex.MARKS)
+        for odd in differing:
+            entry = rocksdbindex.parse_key(odd[0])
+            if entry is not None and bounds[0] <= entry.position < bounds[1]:
+                done.add(which_of_two(*odd[1:]), odd)
+    return done

@@ -18,7 +18,7 @@ from reput.verify.units import units_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from reput.verify.entries import Entries
+    from reput.verify.index import Entries
     from reput.verify.index_file import IndexInfo
 
 _U64 = NDArray[np.uint64]
@@ -31,12 +31,7 @@ _SHIFTS = tuple(np.uint64(shift) for shift in (30, 27, 31))
 
 
 def unit_sum(first: int, data: bytes | memoryview) -> int:
-    """The sum of consecutive units of a queue; places without a unit count as well.
-
-    Args:
-        first: queueOffset of the first.
-        data: packed units, zeros where no file has them.
-    """
+    """The sum of consecutive units of a queue; places without a unit count as well."""
     units = units_of(data)
     places = np.arange(first, first + len(units), dtype=np.uint64)
     sizes = units["size"].astype(np.int64)
@@ -44,11 +39,7 @@ def unit_sum(first: int, data: bytes | memoryview) -> int:
 
 
 def sums_by(keys: NDArray[np.integer[Any]], mixed: _U64) -> dict[int, Sum]:
-    """How many numbers each key has, and their sum.
-
-    Args:
-        keys: one for each number; like ones mostly stand together.
-    """
+    """How many numbers each key has, and their sum."""
     found: dict[int, Sum] = {}
     starts = _runs(keys)
     if len(starts):

@@ -1,46 +1,43 @@
-"""What a verification has done by Spark: each task looks at a piece of the store, and returns ranges."""
+"""What a verification has done by tasks: each looks at a piece of the log, and returns ranges."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import time
-from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.index import KeyRows
 from reput.build.placement import Breaks, Placement
-from reput.build.units import pack
-from reput.config.settings import StoreSettings
-from reput.errors import Finding, ReputError, StoreError
+from reput.build.units import by_queue, pack
+from reput.errors import Finding
+from reput.format.batchconsumequeue import NOT_COMPACTED
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.log.segments import map_segment
-from reput.newer_python import Self
-from reput.remote import is_elsewhere, tally
-from reput.remote.tally import Spent
-from reput.replay import runner as runners
+from reput.format.dtypes import BATCH_UNIT_DTYPE
+from reput.format.names import Queue
+from reput.log.segments import map_segment, open_segment
+from reput.remote import is_elsewhere
 from reput.replay.altered import Altered
 from reput.replay.key_runs import KeyRunWriter
 from reput.replay.key_spill import SpillWriter
-from reput.replay.part_result import PartResult, collect, pass_over
+from reput.replay.part_result import PartResult, QueueRows, collect, pass_over
 from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
-from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.replay.unit_runs import RunWriter
 from reput.scan import output
+from reput.scan.fields import RecordFields, fields_of_queue, record_fields
 from reput.scan.output import OutputArrays
 from reput.scan.rules import Part
 from reput.scan.table import QueueTable
-from reput.verify.batch_files import BatchRun, read_runs
-from reput.verify.batch_units import UNIT, BatchRange, Found, begins_anew, compare_batch
-from reput.verify.entries import (
+from reput.verify.batch import BatchCompared, BatchRun, compare_runs
+from reput.verify.index import (
     BlockRun,
     EntriesCompared,
     TagsOtherwise,
@@ -48,169 +45,50 @@ from reput.verify.entries import (
     joined,
     joined_problems,
 )
-from reput.verify.ext import ExtReader, OfMessages, compare_records
 from reput.verify.index_file import IndexInfo
-from reput.verify.messages import ChunkFields, records_of
-from reput.verify.queue_reader import QueueReader
-from reput.verify.sums import unit_sum
-from reput.verify.units import Compared, add_ranges, compare_units
-
-_Queue = tuple[str, int]
-_Item = TypeVar("_Item")
-_Result = TypeVar("_Result")
-#: How far on both sides of a stretch units are looked for that aren't in their places.
-_AROUND = 4096
-
-NOTHING = Found.of([], 0, 0)
-
-
-def done(runner: Runner, tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
-    """The results of some tasks, at once."""
-    found: list[Any] = runner.map(_work, list(tasks)) if tasks else []
-    results: list[Any] = []
-    for one in found:
-        if isinstance(one, ReputError):
-            raise one
-        result, spent = one
-        tally.add(spent)
-        results.append(result)
-    return results
-
-
-def in_waves(runner: Runner, tasks: Sequence[Callable[[], _Result]]) -> Generator[_Result]:
-    """The results of many tasks in order; see :func:`reput.replay.runner.in_waves`."""
-    return runners.in_waves(runner, lambda wave: done(runner, wave), tasks)
-
-
-def of_each(
-    runner: Runner, look: Callable[[_Item], _Result], items: Sequence[_Item], at_once: int
-) -> Iterator[_Result]:
-    """What a function makes of each item, in order; a task takes ``at_once`` of them."""
-    tasks = [partial(_each, look, items[at : at + at_once]) for at in range(0, len(items), at_once)]
-    for found in in_waves(runner, tasks):
-        yield from found
-
-
-def _each(look: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Result]:
-    return [look(item) for item in items]
-
-
-def _work(task: Callable[[], object]) -> tuple[object, dict[str, Spent]] | ReputError:
-    """Do a task; what it returns, and what stores elsewhere were asked; or the error that it ended with."""
-    try:
-        return task(), tally.taken()
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return StoreError(
-            "the store can't be read",
-            path=error.filename,
-            found=error.strerror or str(error),
-            next_step="Check the file and its permissions, then run the same command again",
-        )
-
-
-class InLog(NamedTuple):
-    """What a range of the log has of a batch queue.
-
-    Attributes:
-        first: queueOffset of its first message.
-        position: physical offset of that message's record.
-        last: that of the last record.
-        units: how many records.
-        anew: physical offset of the last record with which the queue begins again, -1.
-    """
-
-    first: int
-    position: int
-    last: int
-    units: int
-    anew: int
-
-    @classmethod
-    def of(cls, expected: NDArray[Any]) -> Self:
-        """That of the units that a queue has to have, UNIT[n], in log order; one at least."""
-        anew = np.flatnonzero(begins_anew(expected))
-        position = expected["position"].astype(np.int64)
-        at = int(position[anew[-1]]) if len(anew) else -1
-        return cls(int(expected["base_offset"][0]), int(position[0]), int(position[-1]), len(expected), at)
-
-    def then(self, after: InLog) -> InLog:
-        """This, and what a later range has."""
-        begins = after.position if after.first == 0 else -1
-        return self._replace(
-            last=after.last, units=self.units + after.units, anew=max(self.anew, begins, after.anew)
-        )
-
-
-@dataclass(slots=True)
-class BatchCompared:
-    """What came of batch queues over a range of the log.
-
-    Attributes:
-        ranges: units that differ, by queue.
-        queues: of the log, by queue.
-        bad: messages without a unit.
-    """
-
-    ranges: dict[_Queue, list[BatchRange]] = field(default_factory=dict)
-    queues: dict[_Queue, InLog] = field(default_factory=dict)
-    bad: list[Finding] = field(default_factory=list)
+from reput.verify.queue_files import OfMessages, Readers, compare_places
+from reput.verify.units import Compared
 
 
 @dataclass(slots=True)
 class PartChecked:
-    """What came of a part.
+    """What came of a part."""
 
-    Attributes:
-        result: of the scan.
-        queues: what came of each queue's units; of irregular queues the ranges mean nothing.
-        batch: what came of batch queues' units that are of the part, or point into it.
-        entries: what came of the index entries that point into the part.
-        tags: where all that is wrong with the entries is whether tags are indexed.
-        sha256: of the part's bytes, in hexadecimal digits; None where it wasn't asked for, or the part lies
-            elsewhere.
-    """
-
-    result: PartResult
-    queues: dict[_Queue, Compared]
-    batch: BatchCompared
-    entries: EntriesCompared | None = None
-    tags: TagsOtherwise | None = None
+    result: PartResult  # of the scan
+    #: what came of each queue's units; of irregular queues the ranges mean nothing
+    queues: dict[Queue, Compared]
+    batch: BatchCompared  # what came of batch queues' units that are of the part, or point into it
+    entries: EntriesCompared | None = None  # what came of the index entries that point into the part
+    tags: TagsOtherwise | None = None  # where all that is wrong with the entries is whether tags are indexed
+    #: of the part's bytes, in hexadecimal digits; None where it wasn't asked for, or the part lies
+    #: elsewhere
     sha256: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class PartTask:
-    """Scan a part, and compare what it has with what is in the files.
-
-    Attributes:
-        runs: the blocks of index files that may hold entries which point into the part; None: the index isn't
-            looked at.
-        infos: all index files.
-        batch_runs: the blocks of batch queues that may hold units which point into the part.
-        queue_ext: a tagsCode may be an address in consumequeue_ext.
-        bound: with what binds the result to the bytes that it is of: the digest of the log from this physical
-            offset on, and sums; None: without.
-        scratch: where units go that are compared with a database; None without one.
-        keys: where index keys go that are.
-    """
+    """Scan a part, and compare what it has with what is in the files."""
 
     target: Target
     part: Part
+    #: the blocks of index files that may hold entries which point into the part; None: the index isn't
+    #: looked at
     runs: tuple[BlockRun, ...] | None
-    infos: tuple[IndexInfo, ...]
+    infos: tuple[IndexInfo, ...]  # all index files
+    #: the blocks of batch queues that may hold units which point into the part
     batch_runs: tuple[BatchRun, ...]
-    queue_ext: bool
+    queue_ext: bool  # a tagsCode may be an address in consumequeue_ext
+    #: with what binds the result to the bytes that it is of: the digest of the log from this physical
+    #: offset on, and sums; None: without
     bound: int | None = None
-    scratch: Path | None = None
-    keys: Path | None = None
+    scratch: Path | None = None  # where units go that are compared with a database; None without one
+    keys: Path | None = None  # where index keys go that are
 
     def __call__(self) -> PartChecked:
         """Scan and compare; OSError where a file can't be read."""
         spill = SpillWriter(None)
-        queues: dict[_Queue, Compared] = {}
-        batch: dict[_Queue, list[NDArray[Any]]] = {}
+        queues: dict[Queue, Compared] = {}
+        batch: dict[Queue, list[NDArray[Any]]] = {}
         bad: list[Finding] = []
         settings, target = self.target.settings, self.target
         name = f"{self.part.start:020d}-{os.getpid()}-{time.monotonic_ns()}"
@@ -243,10 +121,7 @@ class PartTask:
             result.runs = runs.paths
         if keys is not None:
             result.key_runs = keys.paths
-        file_size = settings.recovery.batch_queue_file_size
-        of_batches = compare_runs(
-            batch, settings.root, file_size, self.batch_runs, self.part.start, self.part.end
-        )
+        of_batches = compare_runs(batch, settings, self.batch_runs, self.part.start, self.part.end)
         of_batches.bad = bad
         done = PartChecked(result, queues, of_batches)
         if self.bound is not None and not is_elsewhere(self.part.path):
@@ -263,7 +138,7 @@ class PartTask:
         chunk: OutputArrays,
         data: NDArray[np.uint8],
         readers: Readers,
-        found: dict[_Queue, Compared],
+        found: dict[Queue, Compared],
     ) -> None:
         queues, fields = table.queues, None
         for number, first, units in pack(chunk, int(table.queue_count[0])).runs():
@@ -284,7 +159,7 @@ class PartTask:
         table: QueueTable,
         chunk: OutputArrays,
         data: NDArray[np.uint8],
-        batch: dict[_Queue, list[NDArray[Any]]],
+        batch: dict[Queue, list[NDArray[Any]]],
     ) -> Iterator[Finding]:
         """Keep what batch queues have to have; what gets no unit there."""
         selection, fields = self.target.selection, None
@@ -325,70 +200,94 @@ def _rows(spill: SpillWriter) -> Sequence[KeyRows]:
     return keys.rows if keys else ()
 
 
-def compare_runs(
-    batch: Mapping[_Queue, Sequence[NDArray[Any]]],
-    root: Path,
-    file_size: int,
-    runs: Sequence[BatchRun],
-    start: int,
-    end: int,
-) -> BatchCompared:
-    """Compare the units that batch queues have to have with those that point into [start, end) of the log.
+class ChunkFields:
+    """The records of a chunk's units, by queue, read while the chunk is in the processor's cache."""
 
-    Args:
-        batch: by queue, UNIT[n] each, in log order.
-        file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
-        runs: the blocks that may hold such units.
+    def __init__(self, part: Part, table: QueueTable, chunk: OutputArrays, data: NDArray[np.uint8]) -> None:
+        self._part = part
+        self._chunk = chunk
+        self._order, self._starts = by_queue(chunk, int(table.queue_count[0]))
+        self._fields: RecordFields = record_fields(
+            data,
+            chunk.unit_position[self._order] - part.base,
+            chunk.unit_offset[self._order],
+            chunk.unit_queue[self._order],
+            table,
+        )
 
-    Raises:
-        OSError: a file can't be read.
-    """
-    done = BatchCompared()
-    found = read_runs(root, file_size, runs, start, end)
-    for queue in sorted(batch.keys() | found.keys()):
-        expected = np.concatenate([np.zeros(0, UNIT), *batch.get(queue, ())])
-        ranges = compare_batch(expected, found.get(queue, NOTHING))
-        add_ranges(done.ranges.setdefault(queue, []), ranges)
-        if len(expected):
-            done.queues[queue] = InLog.of(expected)
-    return done
+    def records(self, number: int) -> OfMessages:
+        """What the records in consumequeue_ext of a queue's units have to hold."""
+        rows = slice(int(self._starts[number]), int(self._starts[number + 1]))
+        return OfMessages(self._fields.own[rows], self._fields.timestamp[rows])
+
+    def batch_units(self, number: int, queue: Queue) -> tuple[NDArray[Any], list[Finding]]:
+        """The units that a batch queue has to have, BATCH_UNIT_DTYPE[n]; messages that get none."""
+        rows = slice(int(self._starts[number]), int(self._starts[number + 1]))
+        order, fields = self._order[rows], self._fields
+        units = np.zeros(len(order), BATCH_UNIT_DTYPE)
+        units["position"], units["size"] = self._chunk.unit_position[order], self._chunk.unit_size[order]
+        units["tags"], units["timestamp"] = self._chunk.unit_tags[order], fields.timestamp[rows]
+        units["base_offset"], units["batch_size"] = fields.base_offset[rows], fields.batch_size[rows]
+        units["compacted"] = NOT_COMPACTED
+        bad = (units["base_offset"] < 0) | (units["batch_size"] < 0)
+        if not bad.any():
+            return units, []
+        return units[~bad], [self._passed_over(queue, units[bad])]
+
+    def _passed_over(self, queue: Queue, units: NDArray[Any]) -> Finding:
+        first = units[0]
+        return Finding(
+            kind="bad-inner-batch",
+            path=self._part.path,
+            offset=int(first["position"]),
+            end=int(first["position"]) + int(first["size"]),
+            expected="INNER_BASE and INNER_NUM of 0 or more",
+            found=f"{int(first['base_offset'])} and {int(first['batch_size'])}",
+            outcome="it has no unit, as by the broker",
+            topic=queue[0],
+            queue_id=queue[1],
+            count=len(units),
+        )
+
+
+def records_of(parts: Sequence[Part], queue: Queue, rows: QueueRows) -> OfMessages:
+    """What the records of a queue's units have to hold, the units being in log order over several parts."""
+    own, timestamp = np.ones(len(rows.position), bool), np.full(len(rows.position), -1, np.int64)
+    for part in parts:
+        chosen = slice(*np.searchsorted(rows.position, [part.start, part.end]).tolist())
+        if chosen.start < chosen.stop:
+            segment = open_segment(part.path, part.segment_length)
+            positions = rows.position[chosen] - part.base
+            segment.fetch(int(positions[0]), int(positions[-1]))
+            segment.fetch_frame(int(positions[-1]))
+            fields = fields_of_queue(
+                segment.data, positions, rows.offset[chosen], queue[0].encode(), queue[1]
+            )
+            own[chosen], timestamp[chosen] = fields.own, fields.timestamp
+    return OfMessages(own, timestamp)
 
 
 @dataclass(slots=True)
 class QueueChecked:
-    """What came of a queue whose queueOffsets don't follow one by one.
+    """What came of a queue whose queueOffsets don't follow one by one."""
 
-    Attributes:
-        outcome: the queue's state, and what is odd about it.
-        compared: what came of its units.
-        restarted_at: physical offset of the first message of the newest incarnation, -1.
-    """
-
-    outcome: QueueOutcome
-    compared: Compared = field(default_factory=Compared)
-    restarted_at: int = -1
+    outcome: QueueOutcome  # the queue's state, and what is odd about it
+    compared: Compared = field(default_factory=Compared)  # what came of its units
+    restarted_at: int = -1  # physical offset of the first message of the newest incarnation, -1
 
 
 @dataclass(frozen=True, slots=True)
 class IrregularTask:
-    """Place the units of some queues by the rules, and compare them.
-
-    Attributes:
-        parts: of the batch, in log order.
-        committed: the queues, each with its state before the batch, None if it had none.
-        breaks: where the log isn't whole.
-        altered: messages that belong to other queues than they say.
-        queue_ext: a tagsCode may be an address in consumequeue_ext.
-        from_zero: the log begins at physical offset 0: nothing of it has expired.
-    """
+    """Place the units of some queues by the rules, and compare them."""
 
     target: Target
-    parts: tuple[Part, ...]
-    committed: dict[_Queue, QueueState | None]
-    breaks: Breaks
-    altered: Altered
-    queue_ext: bool
-    from_zero: bool
+    parts: tuple[Part, ...]  # of the batch, in log order
+    #: the queues, each with its state before the batch, None if it had none
+    committed: dict[Queue, QueueState | None]
+    breaks: Breaks  # where the log isn't whole
+    altered: Altered  # messages that belong to other queues than they say
+    queue_ext: bool  # a tagsCode may be an address in consumequeue_ext
+    from_zero: bool  # the log begins at physical offset 0: nothing of it has expired
 
     def __call__(self) -> list[QueueChecked]:
         """Place and compare; OSError where a file can't be read."""
@@ -433,73 +332,9 @@ def _of_piece(messages: OfMessages, placement: Placement, number: int, first: in
     return OfMessages(np.repeat(messages.own[row], count), np.repeat(messages.timestamp[row], count))
 
 
-def _name(table: QueueTable, number: int) -> _Queue:
+def _name(table: QueueTable, number: int) -> Queue:
     queues = table.queues
     return table.topic_names[int(queues.topic[number])].decode(), int(queues.queue_id[number])
-
-
-class Readers:
-    """Reads what a store's queues hold. A context manager.
-
-    Attributes:
-        queue: reads units.
-        ext: reads records in consumequeue_ext.
-    """
-
-    def __init__(self, settings: StoreSettings) -> None:
-        self.queue = QueueReader(settings.root, settings.consume_queue_file_size)
-        self.ext = ExtReader(settings.root, settings.recovery.queue_ext_file_size)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *of: object) -> None:
-        self.queue.__exit__(*of)
-        self.ext.__exit__(*of)
-
-
-def compare_places(
-    readers: Readers,
-    queue: _Queue,
-    first: int,
-    expected: bytes | memoryview,
-    messages: OfMessages | None,
-    *,
-    search: bool = True,
-    summed: bool = False,
-) -> Compared:
-    """Compare consecutive units of a queue with what is in its files.
-
-    Args:
-        messages: what the records have to hold that the units' addresses lead to; None where a tagsCode is
-            no address.
-        search: units that aren't in their places are looked for in others.
-        summed: with the sum of the units that are there.
-
-    Raises:
-        OSError: a file can't be read.
-    """
-    count, reader = len(expected) // UNIT_LENGTH, readers.queue
-    found = reader.read(*queue, first, count)
-    total = unit_sum(first, found) if summed else 0
-    if found == bytes(expected):
-        return Compared(plain=0 if messages is None else int(messages.own.sum()), sum=total)
-    own = None if messages is None else messages.own
-    if search:
-        start = max(first - _AROUND, 0)
-        around = reader.read(*queue, start, first + count + _AROUND - start)
-        compared = compare_units(
-            first, expected, found, around=around, around_first=start, may_be_address=own
-        )
-    else:
-        compared = compare_units(first, expected, found, may_be_address=own)
-    if messages is not None:
-        before = reader.read(*queue, first - 1, 1) if first else bytes(UNIT_LENGTH)
-        differing, plain = compare_records(readers.ext, queue, first, expected, found, before, messages)
-        compared.ranges = sorted([*compared.ranges, *differing], key=lambda one: one.first)
-        compared.plain = plain
-    compared.sum = total
-    return compared
 
 
 def sha256_of(part: Part) -> str:

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.consumequeue import FIELDS, PRE_BLANK_SIZE
+from reput.format.consumequeue import PRE_BLANK_SIZE
 from reput.format.consumequeueext import MAX_ADDRESS
+from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
 from reput.newer_python import Self
 
-UNIT = np.dtype(FIELDS)
 #: Ranges of one comparison that are listed one by one; what is beyond goes into one more range a kind.
 MOST_RANGES = 256
 #: Ranges of one queue; more become the last one of their kind.
@@ -72,20 +72,13 @@ class Record(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class QueueRange:
-    """Units of one queue that differ in one way.
+    """Units of one queue that differ in one way."""
 
-    Attributes:
-        kind: a stable, hyphenated name.
-        field: what is wrong with them, where the kind alone doesn't say it.
-        first, end: queueOffsets, half open; between them ``count`` units differ.
-        count: units; fewer than end - first where many ranges became one.
-    """
-
-    kind: str
-    field: str | None
-    first: int
+    kind: str  # a stable, hyphenated name
+    field: str | None  # what is wrong with them, where the kind alone doesn't say it
+    first: int  # first, end: queueOffsets, half open; between them ``count`` units differ
     end: int
-    count: int
+    count: int  # units; fewer than end - first where many ranges became one
 
     def goes_on(self, other: Self) -> bool:
         """Whether ``other`` continues this one in the same way."""
@@ -139,19 +132,12 @@ _Range = TypeVar("_Range", bound=QueueRange)
 
 @dataclass(slots=True)
 class Compared:
-    """What came of a comparison.
+    """What came of a comparison."""
 
-    Attributes:
-        ranges: what differs, by queueOffset.
-        ext: units whose tagsCode is an address in consumequeue_ext.
-        plain: units of a queue with such addresses whose tagsCode is none.
-        sum: of the units that are there (:mod:`reput.verify.sums`), 0 where it wasn't asked for.
-    """
-
-    ranges: list[UnitRange] = field(default_factory=list)
-    ext: int = 0
-    plain: int = 0
-    sum: int = 0
+    ranges: list[UnitRange] = field(default_factory=list)  # what differs, by queueOffset
+    ext: int = 0  # units whose tagsCode is an address in consumequeue_ext
+    plain: int = 0  # units of a queue with such addresses whose tagsCode is none
+    sum: int = 0  # of the units that are there (:mod:`reput.verify.sums`), 0 where it wasn't asked for
 
     def add(self, other: Compared) -> None:
         """Take in what came of a comparison of places further on."""
@@ -162,8 +148,8 @@ class Compared:
 
 
 def units_of(data: bytes | memoryview) -> NDArray[Any]:
-    """Packed units as a structured array, UNIT[units]."""
-    return np.frombuffer(data, UNIT)
+    """Packed units as a structured array, UNIT_DTYPE[units]."""
+    return np.frombuffer(data, UNIT_DTYPE)
 
 
 def compare_units(
@@ -175,17 +161,7 @@ def compare_units(
     around_first: int = 0,
     may_be_address: NDArray[np.bool_] | None = None,
 ) -> Compared:
-    """Compare the units that the log has for consecutive places with those that lie there.
-
-    Args:
-        first: queueOffset of the first place.
-        expected: packed units.
-        found: as many bytes, zeros where the files have none.
-        around: units of a wider stretch of the queue, in which units that aren't in their place are looked
-            for.
-        around_first: queueOffset of its first place.
-        may_be_address: bool[units], whether a tagsCode that is an address in consumequeue_ext is let pass.
-    """
+    """Compare the units that the log has for consecutive places with those that lie there."""
     right, there = units_of(expected), units_of(found)
     ways = _ways(right, there)
     ext = 0
@@ -211,7 +187,7 @@ def find_units(wanted: NDArray[Any], units: NDArray[Any]) -> NDArray[np.int64]:
     """For each wanted unit the row where a unit of the same message lies, -1 where none does."""
     position = units["position"].astype(np.int64)
     size = units["size"].astype(np.int64)
-    used = np.flatnonzero((size > 0) & (size != PRE_BLANK_SIZE))
+    used = np.flatnonzero(classify(units) == UnitKind.MESSAGE)
     missing = np.full(len(wanted), -1, np.int64)
     if not len(used):
         return missing
@@ -228,13 +204,11 @@ def _ways(right: NDArray[Any], there: NDArray[Any]) -> NDArray[np.int8]:
     position = there["position"] == right["position"]
     size = there["size"] == right["size"]
     tags = there["tags"] == right["tags"]
-    nothing = (there["position"] == 0) & (there["tags"] == 0)
-    nothing &= (there["size"] == 0) | (there["size"] == PRE_BLANK_SIZE)
     ways = np.full(len(right), _OTHER, np.int8)
     ways[position & size & ~tags] = _TAGS
     ways[position & ~size & tags] = _SIZE
     ways[position & ~size & ~tags] = _BOTH
-    ways[nothing] = _MISSING
+    ways[classify(there) <= UnitKind.PRE_BLANK] = _MISSING
     ways[position & size & tags] = _SOUND
     return ways
 
@@ -248,14 +222,14 @@ def _ranges(
     there: NDArray[Any],
 ) -> list[UnitRange]:
     # Blanks and hashes stay apart from zeros and times: they have causes of their own.
-    sizes = there["size"][rows] == PRE_BLANK_SIZE
+    blank = classify(there[rows]) == UnitKind.PRE_BLANK
     tags = there["tags"][rows].astype(np.int64)
     hashes = (tags >= -0x80000000) & (tags <= 0x7FFFFFFF)
     new = (
         (np.diff(rows) != 1)
         | (np.diff(ways) != 0)
         | (np.diff(shifts) != 0)
-        | (sizes[1:] != sizes[:-1])
+        | (blank[1:] != blank[:-1])
         | (hashes[1:] != hashes[:-1])
     )
     alike = np.split(np.arange(len(rows)), np.flatnonzero(new) + 1)

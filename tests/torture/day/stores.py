@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from reput.format import names
-from reput.format.consumequeue import FIELDS
+from reput.format.dtypes import UNIT_DTYPE
 from tests.compat.cleaning import expire
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore
@@ -77,7 +77,7 @@ def lose_units(root: Path, position: int) -> None:
     the log has other queueOffsets than the store from there on.
     """
     for path in sorted((root / names.CONSUME_QUEUE).glob("*/*/*")):
-        units = np.memmap(path, FIELDS, "r+")
+        units = np.memmap(path, UNIT_DTYPE, "r+")
         lost = units["position"] >= position
         if lost[0]:
             path.unlink()  # of a last file of zeros, a start makes a unit of zeros

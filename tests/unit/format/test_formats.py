@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from reput.format import commitlog, consumequeue, indexfile, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
+from reput.format.dtypes import ROCKSDB_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
 from reput.format.indexfile import IndexHeader
 from tests.slow_build import time_diff
 
@@ -88,6 +90,32 @@ def test_a_unit() -> None:
     assert consumequeue.PRE_BLANK.hex() == "0000000000000000 7fffffff 0000000000000000".replace(" ", "")
     assert (consumequeue.MAX_QUEUE_OFFSET + 1) * consumequeue.UNIT_LENGTH <= 1 << 63
     assert (consumequeue.MAX_QUEUE_OFFSET + 2) * consumequeue.UNIT_LENGTH > 1 << 63
+
+
+#: (position, size, tags) and what a broker makes of them: ``ConsumeQueue.fillPreBlank`` writes nothing but
+#: (0, 2^31 - 1, 0), and ``recover`` counts any unit with a position of 0 or more and a size above 0.
+UNITS = [
+    ((0, 0, 0), UnitKind.EMPTY),
+    ((0, 0x7FFFFFFF, 0), UnitKind.PRE_BLANK),
+    ((0, 0x7FFFFFFF, 1), UnitKind.MESSAGE),
+    ((5, 0x7FFFFFFF, 0), UnitKind.MESSAGE),
+    ((0, 1, 0), UnitKind.MESSAGE),
+    ((5, 1, -7), UnitKind.MESSAGE),
+    ((0, 0, 1), UnitKind.BROKEN),
+    ((5, 0, 0), UnitKind.BROKEN),
+    ((5, -1, 0), UnitKind.BROKEN),
+    ((-1, 5, 0), UnitKind.BROKEN),
+    ((-1, 0x7FFFFFFF, 0), UnitKind.BROKEN),
+]
+
+
+@pytest.mark.parametrize("dtype", [UNIT_DTYPE, ROCKSDB_UNIT_DTYPE])
+def test_what_stands_in_a_place_of_a_queue(dtype: np.dtype[np.void]) -> None:
+    units = np.zeros(len(UNITS), dtype)
+    for row, (fields, _) in enumerate(UNITS):
+        units["position"][row], units["size"][row], units["tags"][row] = fields
+    assert classify(units).tolist() == [kind for _, kind in UNITS]
+    assert classify(units[:0]).dtype == np.uint8
 
 
 def test_an_index_header() -> None:

@@ -38,6 +38,7 @@ from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
+from reput.format.dtypes import UNIT_DTYPE
 from reput.format.indexfile import IndexHeader
 from reput.query import QueryStore
 from reput.recovery.losses import messages_in
@@ -887,7 +888,7 @@ def test_a_cut_takes_the_first_unit_unchecked(tmp_path: Path) -> None:
     assert queue.max_offset == 5, "zeros at the file's start count as a unit"
     queue.truncate(150)
     assert queue.max_offset == 5
-    queue.files[-1].patches.append((0, np.frombuffer(unit(400, 100, 0), queue_module.UNIT)))
+    queue.files[-1].patches.append((0, np.frombuffer(unit(400, 100, 0), UNIT_DTYPE)))
     queue.truncate(150)
     assert (queue.max_offset, len(queue.deleted)) == (2, 1)
 

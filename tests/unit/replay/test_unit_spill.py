@@ -11,8 +11,9 @@ import numpy as np
 import pytest
 
 from reput.errors import OutputError
+from reput.format.names import Queue
 from reput.replay import unit_spill
-from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, RowSpill, RowSpillWriter, SpillFiles
+from reput.replay.unit_spill import ROW, BitMaps, Rows, RowSpill, RowSpillWriter, SpillFiles
 
 Expected = dict[Queue, list[tuple[int, bytes]]]
 

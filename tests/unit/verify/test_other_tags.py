@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput.build.index import KeyRows
-from reput.verify.entries import EntriesCompared, KeyRange, TagsOtherwise
+from reput.verify.index import EntriesCompared, KeyRange, TagsOtherwise
 from reput.verify.report import INDEX, Difference
 
 _LENGTH = 100

@@ -11,8 +11,10 @@ from reput.config.settings import RocksDBSettings, StoreSettings
 from reput.format import names, rocksdbindex
 from reput.format.rocksdbindex import ENTRIES, KEY, MS_AN_HOUR, TIMER, TRANS, UNIQUE, key, value
 from reput.replay.runner import InlineRunner
-from reput.verify.report import INDEX
-from reput.verify.rocksdb_against import compare_indexes
+from reput.verify.against import Pair
+from reput.verify.plan import VerifyOptions
+from reput.verify.report import INDEX, Difference, Report
+from reput.verify.rocksdb_index import compare_indexes
 from tests import rocksdbs
 
 HOUR = 1_795_500_000_000 // MS_AN_HOUR * MS_AN_HOUR
@@ -43,6 +45,15 @@ def store(root: Path, of_index: dict[bytes, bytes] | None) -> StoreSettings:
     return replace(settings, rocksdb=RocksDBSettings(index=True))
 
 
+def compared(
+    stores: tuple[StoreSettings, StoreSettings], bounds: tuple[int, int], *, running: bool
+) -> tuple[list[Difference], int]:
+    pair = Pair(VerifyOptions(stores[0].root), *stores, *bounds, running, queue_ext=False)
+    report = Report(*bounds, running)
+    compare_indexes(pair, InlineRunner(), report)
+    return report.findings, report.index_entries
+
+
 def test_what_one_of_them_lacks_and_what_differs(tmp_path: Path) -> None:
     one, other = entries(), entries()
     gone = sorted(one)[::40]
@@ -57,8 +68,8 @@ def test_what_one_of_them_lacks_and_what_differs(tmp_path: Path) -> None:
     assert before is not None
     one[before] = value(HOUR)
     stores = store(tmp_path / "one", one), store(tmp_path / "other", other)
-    bounds, runner = (100, 100 * MESSAGES), InlineRunner()
-    found, count = compare_indexes(stores, bounds, runner, running=False)
+    bounds = (100, 100 * MESSAGES)
+    found, count = compared(stores, bounds, running=False)
     assert count == 2 * MESSAGES + 1
     lost = [rocksdbindex.parse_key(each) for each in gone]
     expected = [
@@ -70,10 +81,10 @@ def test_what_one_of_them_lacks_and_what_differs(tmp_path: Path) -> None:
     (differs,) = [each for each in found if each.kind == "differs"]
     assert differs.expected.endswith("(first store)")
     assert differs.found.endswith("storeTimestamp 1 (second store)")
-    back, _ = compare_indexes((stores[1], stores[0]), bounds, runner, running=False)
+    back, _ = compared((stores[1], stores[0]), bounds, running=False)
     swapped = {"only-in-first": "only-in-second", "only-in-second": "only-in-first", "differs": "differs"}
     assert sorted((swapped[each.kind], each.first) for each in back) == sorted(expected)
-    assert compare_indexes((stores[0], stores[0]), bounds, runner, running=False)[0] == []
+    assert compared((stores[0], stores[0]), bounds, running=False)[0] == []
 
 
 @pytest.mark.parametrize("running", [False, True])
@@ -85,12 +96,12 @@ def test_what_a_running_broker_has_not_flushed(running: bool, tmp_path: Path) ->
     }
     behind[rocksdbindex.LAST_POSITION] = value(14_900)
     stores = store(tmp_path / "one", entries()), store(tmp_path / "other", behind)
-    found, _ = compare_indexes(stores, (0, 100 * MESSAGES), InlineRunner(), running=running)
+    found, _ = compared(stores, (0, 100 * MESSAGES), running=running)
     assert sum(each.count for each in found) == (0 if running else 100)
 
 
 def test_an_index_that_one_of_them_lacks(tmp_path: Path) -> None:
     stores = store(tmp_path / "one", entries()), store(tmp_path / "other", None)
-    (found,) = compare_indexes(stores, (0, 1), InlineRunner(), running=False)[0]
+    (found,) = compared(stores, (0, 1), running=False)[0]
     assert (found.kind, found.path) == ("only-in-first", str(tmp_path / "other" / names.ROCKSDB_STORE))
-    assert compare_indexes((stores[1], stores[1]), (0, 1), InlineRunner(), running=False) == ([], 0)
+    assert compared((stores[1], stores[1]), (0, 1), running=False) == ([], 0)

@@ -12,7 +12,7 @@ from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.replay.runner import InlineRunner
-from reput.verify.batch_files import BLOCK, look_at
+from reput.verify.batch import BLOCK, look_at
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check

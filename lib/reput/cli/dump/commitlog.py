@@ -7,26 +7,19 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reput.cli.arguments import BrokerConf, Limit, Since, TimeZone, Until, WrittenBy
+from reput.cli.arguments import BrokerConf, Limit, TimeZone, WrittenBy
 from reput.cli.dump.lines import Lines, dumping
 from reput.cli.dump.nothing import in_log
 from reput.cli.dump.options import (
     AsLines,
-    BodySizeOver,
+    Conditions,
     End,
-    Key,
     PathArgument,
-    QueueEnd,
-    QueuesOfLog,
-    QueueStart,
     Quiet,
-    Tags,
-    Topics,
-    TransactionState,
-    UniqKey,
     in_order,
     unclear,
     wanted_of,
+    with_conditions,
 )
 from reput.cli.dump.text import damage_line, message_line, place_line, word
 from reput.cli.output import settings_told
@@ -66,6 +59,7 @@ Bytes by topic, and what comes from now on, for a program:
 """
 
 
+@with_conditions
 def commitlog_command(
     path: PathArgument,
     start: Annotated[
@@ -78,17 +72,8 @@ def commitlog_command(
         ),
     ] = None,
     end: End = None,
-    since: Since = None,
-    until: Until = None,
-    topic: Topics = None,
-    queue: QueuesOfLog = None,
-    queue_start: QueueStart = None,
-    queue_end: QueueEnd = None,
-    tags: Tags = None,
-    key: Key = None,
-    uniq_key: UniqKey = None,
-    transaction: TransactionState = None,
-    body_size_over: BodySizeOver = None,
+    *,
+    conditions: Conditions,
     limit: Limit = None,
     body: Annotated[
         bool, typer.Option("--bodies", help="Print bodies, uncompressed: as text, or in base64.")
@@ -121,11 +106,7 @@ def commitlog_command(
     """
     with dumping(as_json) as lines:
         first = _start(start, follow=follow)
-        wanted = wanted_of(
-            topics=topic, queues=queue, queue_start=queue_start, queue_end=queue_end, tags=tags, key=key,
-            uniq_key=uniq_key, transaction=transaction, body_size_over=body_size_over, since=since,
-            until=until,
-        )  # fmt: skip
+        wanted = wanted_of(conditions)
         in_order("--start", first, "--end", end)
         if stats and (body or show_all):
             raise unclear("--stats with --bodies or --all", "--stats alone: no record is shown")

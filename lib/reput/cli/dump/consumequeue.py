@@ -10,11 +10,12 @@ import typer
 from reput.cli.arguments import Limit, TimeZone
 from reput.cli.dump.lines import dumping
 from reput.cli.dump.nothing import in_queues
-from reput.cli.dump.options import AsLines, PathArgument, Quiet, in_order, queue_of
+from reput.cli.dump.options import AsLines, PathArgument, Quiet, filled, in_order
 from reput.cli.dump.text import queue_line, word
 from reput.config.log_places import absolute
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
+from reput.format.names import parse_queue
 from reput.next_command import next_command
 from reput.store.listing import nearest_of
 
@@ -68,7 +69,10 @@ def consumequeue_command(
         from reput.dump.consumequeue import MOST, dump
         from reput.dump.queueevents import UNWRITTEN, QueueUnit, Run
 
-        chosen = [queue_of(text) for text in queue or ()]
+        chosen = []
+        for text in queue or ():
+            filled("--queue", text)
+            chosen.append(parse_queue(text))
         shown = 0
         asked = []
         anything = False

@@ -20,7 +20,6 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.store.listing import names_seen
 from reput.store.reading import pread, reading
 
-_UNIT = struct.Struct(">qiq")
 #: Queues that are looked at, of light queues and of others; names in a directory; bytes of a file's end.
 _MOST_QUEUES, _MOST_NAMES, _MOST_READ, _CHUNK = 32, 100_000, 8 << 20, 64 << 10
 
@@ -120,8 +119,13 @@ def _last_of_file(path: Path, descriptor: int) -> tuple[int, int, int] | None:
             continue
         written = len(data.rstrip(b"\0"))
         at = (written - 1) // UNIT_LENGTH * UNIT_LENGTH
-        place, size, tags_code = _UNIT.unpack_from(data.ljust(at + UNIT_LENGTH, b"\0"), at)
-        return (place, size, tags_code) if place >= 0 and 0 < size < 0x7FFFFFFF else None
+        import numpy as np
+
+        from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
+
+        unit = np.frombuffer(data.ljust(at + UNIT_LENGTH, b"\0"), UNIT_DTYPE, 1, at)
+        place, size, tags_code = unit[0].tolist()
+        return (place, size, tags_code) if classify(unit)[0] == UnitKind.MESSAGE else None
     return None
 
 

@@ -22,6 +22,7 @@ from reput.build.placement import Breaks, giving_way, is_unproven
 from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeueext import HEAD_LENGTH
+from reput.format.names import Queue
 from reput.output.queues.irregular_queues import clear_from
 from reput.output.queues.queue_files import MAX_OPEN, QueueFiles, SeriesFiles, series
 from reput.replay.part_result import PartResult, QueueRows
@@ -37,7 +38,7 @@ from reput.replay.placing import (
 )
 from reput.replay.state import LoneZero, QueueState
 from reput.replay.target import Target
-from reput.replay.unit_spill import ROW, BitMaps, Queue, Rows, SpillFiles, Stretch
+from reput.replay.unit_spill import ROW, BitMaps, Rows, SpillFiles, Stretch
 from reput.scan.rules import Part
 from reput.store import files
 from reput.store.file_system import FileSystem

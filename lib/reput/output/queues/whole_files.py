@@ -31,10 +31,10 @@ from reput.store.file_system import FileSystem
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from reput.format.names import Queue
     from reput.replay.part_result import PartResult
     from reput.replay.queues import Regular
     from reput.replay.target import Target
-    from reput.replay.unit_spill import Queue
 
 #: Files that a task writes at a time: most of what it does is to wait for the disk.
 _AT_ONCE = 8

@@ -1,4 +1,4 @@
-"""Index entries against the keys of the messages that they should point to. No Spark.
+"""The index files against the keys of the log's messages, or against another store's.
 
 Order in the files doesn't matter here, so that one damaged entry doesn't make all others look wrong: a part
 of the log is compared with the entries that point into it, wherever they lie.
@@ -6,14 +6,19 @@ of the log is compared with the entries that point into it, wherever they lie.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.index import KeyRows
+from reput.format import names
 from reput.format.indexfile import (
     FIRST_ORDINAL,
     KEY_HASH,
@@ -21,11 +26,34 @@ from reput.format.indexfile import (
     PHYSICAL_OFFSET,
     TIME_DIFF,
 )
-from reput.verify.index_file import BLOCK, MOST_PROBLEMS, IndexInfo
-from reput.verify.report import Difference
+from reput.replay.runner import Runner
+from reput.verify.explain import REMARKS, Explainer
+from reput.verify.index_file import (
+    BLOCK,
+    COUNTED_OTHERWISE,
+    MOST_PROBLEMS,
+    Blocks,
+    IndexInfo,
+    block_starts,
+    blocks,
+    check_chains,
+    gap_of,
+    index_files,
+    path_for,
+    stray_directories,
+)
+from reput.verify.plan import Plan
+from reput.verify.report import INDEX, ONLY_FIRST, ONLY_SECOND, Difference, Note, Report, of_two
 from reput.verify.sums import Sum, mixed_entries, sums_by
 from reput.verify.units import pieces
+from reput.verify.waves import in_waves
 
+if TYPE_CHECKING:
+    from reput.verify.against import Pair
+    from reput.verify.proofs import Remembering
+    from reput.verify.tasks import PartChecked
+
+_LONG_MAX = (1 << 63) - 1
 #: A place in all files: the file's number above these bits, the ordinal below.
 _ORDINAL_BITS = 31
 #: Fewer messages without entries of their tags may as well have lost them.
@@ -41,19 +69,12 @@ class BlockRun(NamedTuple):
 
 
 class Entries(NamedTuple):
-    """Index entries that point into one range of the log, in the order of files and ordinals.
+    """Index entries that point into one range of the log, in the order of files and ordinals."""
 
-    Attributes:
-        place: int64[entries], file number << 31 | ordinal.
-        hash: int64[entries].
-        position: int64[entries], physical offset.
-        seconds: int64[entries], timeDiff.
-    """
-
-    place: NDArray[np.int64]
-    hash: NDArray[np.int64]
-    position: NDArray[np.int64]
-    seconds: NDArray[np.int64]
+    place: NDArray[np.int64]  # int64[entries], file number << 31 | ordinal
+    hash: NDArray[np.int64]  # int64[entries]
+    position: NDArray[np.int64]  # int64[entries], physical offset
+    seconds: NDArray[np.int64]  # int64[entries], timeDiff
 
     @property
     def number(self) -> NDArray[np.int64]:
@@ -68,39 +89,25 @@ class Entries(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class KeyRange:
-    """Keys of messages that have no entry.
+    """Keys of messages that have no entry."""
 
-    Attributes:
-        first, end: physical offsets: of the first message, and one above that of the last.
-        count: keys.
-        hash: of the first.
-        at_start, at_end: the part's first and last key are among them.
-    """
-
-    first: int
+    first: int  # first, end: physical offsets: of the first message, and one above that of the last
     end: int
-    count: int
-    hash: int
-    at_start: bool = False
+    count: int  # keys
+    hash: int  # of the first
+    at_start: bool = False  # at_start, at_end: the part's first and last key are among them
     at_end: bool = False
 
 
 @dataclass(slots=True)
 class EntriesCompared:
-    """What came of a part's keys and entries.
+    """What came of a part's keys and entries."""
 
-    Attributes:
-        missing: keys without entry.
-        problems: entries that are wrong.
-        duplicates: entries of messages that are indexed twice in a row, as a restarted broker does.
-        first_duplicate: physical offset of the first such message, -1.
-        sums: of the entries, by the number of their file; empty where they weren't asked for.
-    """
-
-    missing: list[KeyRange] = field(default_factory=list)
-    problems: list[Difference] = field(default_factory=list)
-    duplicates: int = 0
-    first_duplicate: int = -1
+    missing: list[KeyRange] = field(default_factory=list)  # keys without entry
+    problems: list[Difference] = field(default_factory=list)  # entries that are wrong
+    duplicates: int = 0  # entries of messages that are indexed twice in a row, as a restarted broker does
+    first_duplicate: int = -1  # physical offset of the first such message, -1
+    #: of the entries, by the number of their file; empty where they weren't asked for
     sums: dict[int, Sum] = field(default_factory=dict)
 
     @property
@@ -110,11 +117,7 @@ class EntriesCompared:
 
 
 def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
-    """The entries of some blocks that point into [start, end) of the log.
-
-    Raises:
-        OSError: a file can't be read.
-    """
+    """The entries of some blocks that point into [start, end) of the log."""
     nothing = np.zeros(0, np.int64)
     columns = [Entries(nothing, nothing, nothing, nothing)]
     for info, first, stop in runs:
@@ -158,17 +161,7 @@ def compare_entries(
     *,
     summed: bool = False,
 ) -> EntriesCompared:
-    """Compare the keys of a range [start, end) of the log with the entries that point into it.
-
-    Args:
-        chunks: the keys, in log order.
-        runs: the blocks that may hold such entries.
-        infos: all index files, by number.
-        summed: with the entries' sums.
-
-    Raises:
-        OSError: a file can't be read.
-    """
+    """Compare the keys of a range [start, end) of the log with the entries that point into it."""
     entries = read_entries(runs, start, end)
     position, timestamp, key_hash = keys_of(chunks)
     result = EntriesCompared(sums=sums_by(entries.number, mixed_entries(entries, infos)) if summed else {})
@@ -215,29 +208,18 @@ def compare_entries(
 
 @dataclass(slots=True)
 class TwoCompared:
-    """What came of two stores' entries that point into one range of the log.
+    """What came of two stores' entries that point into one range of the log."""
 
-    Attributes:
-        only_first, only_second: keys that the other one has no entry for.
-        duplicates: entries that one store has more of than the other.
-    """
-
+    #: only_first, only_second: keys that the other one has no entry for
     only_first: list[KeyRange] = field(default_factory=list)
     only_second: list[KeyRange] = field(default_factory=list)
-    duplicates: int = 0
+    duplicates: int = 0  # entries that one store has more of than the other
 
 
 def compare_two(
     runs: Sequence[BlockRun], other_runs: Sequence[BlockRun], start: int, end: int
 ) -> TwoCompared:
-    """Compare the keys that two stores index, whatever files and places their entries have.
-
-    Args:
-        runs, other_runs: the blocks of each that may hold entries which point into [start, end) of the log.
-
-    Raises:
-        OSError: a file can't be read.
-    """
+    """Compare the keys that two stores index, whatever files and places their entries have."""
     first, second = read_entries(runs, start, end), read_entries(other_runs, start, end)
     result = TwoCompared()
     if len(first.place) == len(second.place) and (
@@ -263,17 +245,11 @@ def compare_two(
 
 @dataclass(frozen=True, slots=True)
 class TagsOtherwise:
-    """Messages of a part whose tags are indexed as by another release: not, or although this one doesn't.
+    """Messages of a part whose tags are indexed as by another release: not, or although this one doesn't."""
 
-    Attributes:
-        count: messages.
-        end: physical offset above that of the last.
-        to_end: no message behind them has tags.
-    """
-
-    count: int
-    end: int
-    to_end: bool
+    count: int  # messages
+    end: int  # physical offset above that of the last
+    to_end: bool  # no message behind them has tags
 
     @classmethod
     def of(
@@ -283,12 +259,7 @@ class TagsOtherwise:
         keys: Sequence[KeyRows],
         other_keys: Sequence[KeyRows],
     ) -> TagsOtherwise | None:
-        """Compare a part by this release's keys, and by those of releases that treat tags otherwise.
-
-        Returns:
-            None where more than that is wrong: these aren't the part's first messages with tags, or are too
-            few to tell an upgrade from damage.
-        """
+        """Compare a part by this release's keys, and by those of releases that treat tags otherwise."""
         position, other_position = keys_of(keys)[0], keys_of(other_keys)[0]
         with_tags = len(position) > len(other_position)
         full, plain = (own, other) if with_tags else (other, own)
@@ -477,3 +448,245 @@ def _tell(
         found = f"hash {int(entries.hash[piece[0]])} at physical offset {int(entries.position[piece[0]])}"
         span = {"first": first, "end": max(last, first) + 1, "count": len(piece)}
         result.problems.append(info.problem(kind, info.entry_offset(first) + at, expected, found, **span))
+
+
+@dataclass(slots=True)
+class IndexMap:
+    """The index files, and the least and greatest position in each block of 4,096 entries."""
+
+    infos: tuple[IndexInfo, ...] = ()  # by number
+    #: least, greatest: of each file, int64[blocks]
+    least: list[NDArray[np.int64]] = field(default_factory=list)
+    greatest: list[NDArray[np.int64]] = field(default_factory=list)
+
+    @property
+    def keys(self) -> int:
+        """Entries that the files hold."""
+        return sum(info.end - FIRST_ORDINAL for info in self.infos)
+
+    def runs(self, start: int, end: int) -> tuple[BlockRun, ...]:
+        """The blocks that may hold entries which point into [start, end) of the log."""
+        found = []
+        for info, least, greatest in zip(self.infos, self.least, self.greatest, strict=True):
+            rows = np.flatnonzero((least < end) & (greatest >= start))
+            for piece in pieces(rows, rows, len(rows)):
+                found.append(BlockRun(info, int(piece[0]), int(piece[-1]) + 1))
+        return tuple(found)
+
+
+def find_entries(
+    runner: Runner,
+    infos: Sequence[IndexInfo],
+    known: Callable[[IndexInfo], Blocks | None] = lambda _info: None,
+) -> IndexMap:
+    """Read all index files once, so that each part of the log finds the entries that point into it."""
+    nothing = np.zeros(0, np.int64)
+    least, greatest = [nothing] * len(infos), [nothing] * len(infos)
+    starts = []
+    for info in infos:
+        found = known(info)
+        if found is None:
+            starts += [(info, first) for first in block_starts(info)]
+        else:
+            least[info.number], greatest[info.number] = found
+    tasks = [partial(blocks, info, first) for info, first in starts]
+    for (info, _), (low, high) in zip(starts, in_waves(runner, tasks), strict=True):
+        least[info.number] = np.append(least[info.number], low)
+        greatest[info.number] = np.append(greatest[info.number], high)
+    return IndexMap(tuple(infos), least, greatest)
+
+
+class IndexCheck:
+    """The index side of one run. Without files until :meth:`find`, and for good where none is looked at.
+
+    Attributes:
+        map: the files, and where in the log their entries point to.
+    """
+
+    def __init__(self, plan: Plan, runner: Runner) -> None:
+        self._plan = plan
+        self._runner = runner
+        self.map = IndexMap()
+        self._entries = EntriesCompared()
+        self._strays: list[Difference] = []
+        self._sound: set[str] = set()
+        self._counted_otherwise = 0
+        self._other_tags, self._other_tags_end, self._own_tags = 0, 0, False
+
+    def find(self, proven: Remembering | None = None) -> None:
+        """Look at which files there are, and where their entries point to."""
+        settings = self._plan.settings
+        infos: list[IndexInfo] = []
+        if self._plan.index:
+            known = (lambda _path: None) if proven is None else proven.header_of
+            slots, entries = settings.max_hash_slot_num, settings.max_index_num
+            infos = index_files(settings.root, slots, entries, known)
+            self._strays = stray_directories(settings.root)
+        if proven is None:
+            self.map = find_entries(self._runner, infos)
+            return
+        proven.compare(self._runner, infos)
+        self.map = find_entries(self._runner, infos, proven.blocks_of)
+        self._sound = {info.path for info in infos if proven.is_sound(info)}
+
+    def follow_chains(self, ended: threading.Event) -> list[Difference]:
+        """What is wrong with the chains of all index files; cut short once the run has ended without it."""
+        problems: list[Difference] = []
+        counts_keys = self._plan.settings.dialect.counts_keys
+        tasks = [
+            partial(check_chains, info, counts_keys=counts_keys)
+            for info in self.map.infos
+            if info.path not in self._sound
+        ]
+        with closing(in_waves(self._runner, tasks)) as results:
+            for found in results:
+                problems += found
+                if ended.is_set():
+                    break
+        return problems
+
+    def add(self, checked: PartChecked) -> None:
+        """Take what came of a part of the log; parts come in its order."""
+        entries, tags = checked.entries, checked.tags
+        if entries is None:
+            return
+        if tags is None or self._own_tags:
+            self._own_tags |= checked.result.messages > 0
+        else:
+            self._other_tags += tags.count
+            self._other_tags_end, self._own_tags = tags.end, not tags.to_end
+            entries.missing, entries.problems = [], []
+        self._add_entries(entries)
+
+    def compare(self, leftovers: Sequence[tuple[int, int]]) -> None:
+        """Compare entries that point to where no part was: into one of these ranges."""
+        infos = self.map.infos
+        tasks = [
+            partial(compare_entries, (), runs, start, end, infos)
+            for start, end in leftovers
+            if (runs := self.map.runs(start, end))
+        ]
+        for compared in in_waves(self._runner, tasks):
+            self._add_entries(compared)
+
+    def _add_entries(self, compared: EntriesCompared) -> None:
+        known = self._entries
+        missing = compared.missing
+        if known.missing and missing and known.missing[-1].at_end and missing[0].at_start:
+            known.missing[-1] = joined([known.missing[-1], missing[0]])[0]
+            missing = missing[1:]
+        known.missing += missing
+        known.problems += compared.problems
+        if compared.duplicates and known.first_duplicate < 0:
+            known.first_duplicate = compared.first_duplicate
+        known.duplicates += compared.duplicates
+
+    def findings(self, explainer: Explainer, chains: list[Difference]) -> Iterator[Difference | Note]:
+        """What is wrong, ``chains`` being what :meth:`follow_chains` found."""
+        broken = [one for one in chains if one.kind != COUNTED_OTHERWISE]
+        self._counted_otherwise = len(chains) - len(broken)
+        dangling, missing = self._entries.problems, self._entries.missing
+        gaps = (gap_of(self.map.infos, one.first, one.end) for one in missing)
+        behind = {gap[1].path for gap in gaps if gap is not None}
+        # The time of a file's first entry counts from the end of the file before.
+        alone = "index-time", FIRST_ORDINAL, 1
+        dangling = [
+            one for one in dangling if one.path not in behind or (one.kind, one.first, one.count) != alone
+        ]
+        yield from [*self._strays, *broken, *dangling]
+        yield from (self._missing(explainer, one) for one in missing)
+        yield from self._notes()
+
+    def _missing(self, explainer: Explainer, keys: KeyRange) -> Difference:
+        """Keys without entry."""
+        infos, directory = self.map.infos, str(self._plan.settings.root / names.INDEX)
+        cause, path = None, path_for(infos, keys.first, infos[-1].path if infos else directory)
+        gap = gap_of(infos, keys.first, keys.end)
+        if not infos:
+            cause = "index-lost"
+        elif keys.first >= infos[-1].header.end_physical_offset:
+            cause = "index-short"
+        elif keys.end <= infos[0].header.begin_physical_offset:
+            cause = "index-begins-late"
+        elif gap is not None:
+            cause, path = "index-file-missing", directory
+        between = [Path(one.path).name for one in gap or ()]
+        message = explainer.message(keys.first)
+        whose = "" if message is None else f" of message {message[2]} of {message[0]}:{message[1]}"
+        return Difference(
+            "missing-entry",
+            path,
+            INDEX,
+            f"an entry of hash {keys.hash}{whose}",
+            "none",
+            first=keys.first,
+            end=keys.end,
+            count=keys.count,
+            cause=cause,
+            remark=None if cause is None else REMARKS[cause].format(*between),
+        )
+
+    def _notes(self) -> Iterator[Note]:
+        """What is odd and legal."""
+        if self._entries.duplicates:
+            yield Note(
+                "indexed-twice",
+                f"{self._entries.duplicates:,} index entries stand twice in a row, first of the message at "
+                f"{self._entries.first_duplicate}: a broker that is started indexes its last message again",
+                count=self._entries.duplicates,
+            )
+        if self._counted_otherwise:
+            yield Note(
+                COUNTED_OTHERWISE,
+                f"hashSlotCount of {self._counted_otherwise:,} index files is that of a store that was "
+                "upgraded: up to 4.7.0 it counts keys, from 4.7.1 on slots; no release reads it",
+                count=self._counted_otherwise,
+            )
+        if self._other_tags:
+            of = f"{self._other_tags:,} messages before {self._other_tags_end}"
+            tags = self._plan.settings.dialect.index_tags
+            yield Note(
+                "tags-not-indexed" if tags else "tags-indexed",
+                f"{of} have no index entry of their tags, as before 5.4: a query by tag doesn't find them"
+                if tags
+                else f"{of} have index entries of their tags, as from 5.4 on: earlier ones don't use them",
+                count=self._other_tags,
+            )
+
+    @property
+    def end_timestamp(self) -> int:
+        """The greatest endTimestamp of a file, ms; an index that isn't looked at is taken at its word."""
+        headers = [info.header for info in self.map.infos]
+        nothing = 0 if self._plan.index else _LONG_MAX
+        return max((header.end_timestamp for header in headers), default=nothing)
+
+
+# --- two stores -------------------------------------------------------------------------------------------
+
+
+def compare_index(pair: Pair, runner: Runner, report: Report) -> None:
+    """Compare the keys that two stores' index files have of the messages that both logs have."""
+    maps = left, right = [
+        find_entries(runner, index_files(settings.root, settings.max_hash_slot_num, settings.max_index_num))
+        for settings in pair.stores
+    ]
+    report.index_files, report.index_entries = len(left.infos), left.keys
+    tasks = [
+        partial(compare_two, left.runs(start, end), right.runs(start, end), start, end)
+        for start, end in pair.parts()
+    ]
+    duplicates = 0
+    for compared in in_waves(runner, tasks):
+        duplicates += compared.duplicates
+        for kind, ranges in ((ONLY_FIRST, compared.only_first), (ONLY_SECOND, compared.only_second)):
+            at = kind == ONLY_SECOND
+            nowhere = str(pair.stores[at].root / names.INDEX)
+            for one in ranges:
+                paths = [path_for(maps[at].infos, one.first, nowhere)] * 2
+                said = [f"an entry of hash {one.hash} for the message at {one.first}", "none"]
+                span = one.first, one.end, one.count
+                report.findings.append(of_two(kind, paths, INDEX, said[:: -1 if at else 1], span))
+    if duplicates:
+        text = f"{duplicates:,} index entries stand more often in one store than in the other: "
+        text += "a broker that is started indexes its last message again"
+        report.notes.append(Note("indexed-twice", text, count=duplicates))
