@@ -11,6 +11,7 @@ from reput.next_command import install_step
 from reput.source.columns import (
     INDEX_COLUMNS,
     MESSAGE_COLUMNS,
+    PART_COLUMNS,
     QUEUE_COLUMNS,
     STORE_COLUMN,
     among,
@@ -30,7 +31,7 @@ Columns = Mapping[str, str]
 _TABLES: Mapping[
     str, tuple[type[CommitLogDataSource | ConsumeQueueDataSource | IndexDataSource], Columns]
 ] = {
-    NAME: (CommitLogDataSource, {**STORE_COLUMN, **MESSAGE_COLUMNS}),
+    NAME: (CommitLogDataSource, {**STORE_COLUMN, **MESSAGE_COLUMNS, **PART_COLUMNS}),
     QUEUES: (ConsumeQueueDataSource, QUEUE_COLUMNS),
     INDEX: (IndexDataSource, INDEX_COLUMNS),
 }
