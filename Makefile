@@ -44,23 +44,28 @@ demo: install ## rebuild a small store that comes with reput, and show what came
 jars: $(VENV)/dev ## fetch the jars that the tests need: RocketMQ's, Hadoop's and Delta Lake's, once per user
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.jars
 
+PYTEST := -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40
+
 .PHONY: test
-test: jars browser ## run all tests, and a few with the oldest Spark
+test: jars browser ## run the tests that each change has to pass, and a few with the oldest Spark
 	$(if $(ARGS),,$(VENV)/bin/python -m tests.stacks oldest)
-	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40 $(ARGS)
+	$(VENV)/bin/python $(PYTEST) $(ARGS)
 
 .PHONY: quick
 quick: $(VENV)/dev ## run the fast tests, without a JVM, in two minutes
-	REPUT_QUICK_TESTS=1 $(VENV)/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal $(ARGS)
+	REPUT_TESTS=quick $(VENV)/bin/python -m pytest --quiet --numprocesses 2 --dist worksteal $(ARGS)
 
 .PHONY: every
-every: export REPUT_EVERY_RELEASE := 1
-every: jars ## run the tests of the real store and broker with every release they know, long ones too (ARGS=tests/compat/test_query.py)
-	$(VENV)/bin/python -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder \
-		--durations 40 $(or $(ARGS),tests/compat)
+every: export REPUT_TESTS := proof
+every: jars browser ## run all tests, with every release and every example (ARGS=tests/compat/test_query.py)
+	$(VENV)/bin/python $(PYTEST) $(or $(ARGS),--ignore tests/hosts)
+
+.PHONY: proof
+proof: $(VENV)/dev ## run all that a release is proven by, and go on where it ended (ARGS='fuzz hosts', ARGS=--write)
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.proof $(ARGS)
 
 .PHONY: stacks
-stacks: $(VENV)/dev ## run the tests that use Spark with Spark 4.0 and 4.1, and write docs/stacks.md (ARGS='4.0 --only demo': print it)
+stacks: $(VENV)/dev ## run the tests that use Spark with Spark 4.0 and 4.1, and write docs/data/stacks.md (ARGS='4.0 --only demo': print it)
 	$(VENV)/bin/python -m tests.stacks $(or $(ARGS),--write)
 
 .PHONY: lint
@@ -88,7 +93,7 @@ day: $(VENV)/dev ## feed a day's messages through one tail, with restarts, expir
 
 .PHONY: hosts
 hosts: jars ## rebuild over several hosts, made of namespaces, and harm them (root; Debian: glusterfs-server, faketime)
-	REPUT_HOSTS=1 $(VENV)/bin/python -m pytest tests/hosts $(ARGS)
+	REPUT_TESTS=proof $(VENV)/bin/python -m pytest tests/hosts $(ARGS)
 
 .PHONY: compose
 compose: $(VENV)/dev $(VENV)-compose/run ## build and run docker-compose.yml and conf/kubernetes' image by podman, harm it, compare (root; podman and more of Debian's)
@@ -103,17 +108,17 @@ fixed-point: $(VENV)/dev ## damage stores two and three ways at once, mend them,
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.fixed_point $(ARGS)
 
 .PHONY: matrix
-matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/recovery-matrix.md
-	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/recovery-matrix.md $(ARGS)
-	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.rocksdb_matrix --write docs/recovery-matrix.md
+matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/data/recovery-matrix.md
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/data/recovery-matrix.md $(ARGS)
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.rocksdb_matrix --write docs/data/recovery-matrix.md
 
 .PHONY: releases
-releases: $(VENV)/dev ## let each release's own store write, rebuild what it wrote, and write the table in docs/dialects.md (ARGS=4.8.0: print it)
+releases: $(VENV)/dev ## let each release's own store write, rebuild what it wrote, and write the table in docs/data/releases.md (ARGS=4.8.0: print it)
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.releases $(or $(ARGS),--write)
 
 .PHONY: notebooks
 notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outputs and the pictures of docs/images
-	PYTHONPATH=. $(VENV)/bin/python -m tests.execute_notebooks --pictures docs/images notebooks/*.ipynb
+	PYTHONPATH=.:notebooks $(VENV)/bin/python -m tests.execute_notebooks --pictures docs/images notebooks/*.ipynb
 
 .PHONY: cluster
 cluster: install ## broker, producer, Spark master, two workers and a tail, on this machine (STORE=DIR: a rebuild)
@@ -135,7 +140,7 @@ audit: $(VENV)/dev ## ask PyPI's database of advisories about all locked version
 	    echo "make audit: a version has a known hole, or not all could be asked about: nothing is proven" >&2; exit 1; }
 
 .PHONY: licences
-licences: $(VENV)/dev ## write the table of docs/licences.md anew, of what is locked
+licences: $(VENV)/dev ## write the table of docs/data/licences.md anew, of what is locked
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.unit.test_licences
 
 .PHONY: lock

@@ -1,4 +1,4 @@
 """The benchmark: the real RocketMQ store's own rebuild of a commit log beside reput's.
 
-``python -m bench`` from the repository's root; docs/benchmark.md says what is measured and how.
+``python -m bench`` from the repository's root; docs/data/benchmark.md says what is measured and how.
 """

@@ -44,8 +44,9 @@ html_permalinks = True
 html_static_path: list[str] = []
 html_theme_options = {"top_of_page_buttons": []}
 
-_LINK = re.compile(r"^- \[[^\]]*\]\(([^)#]+\.md)(?:#[^)]*)?\)", re.MULTILINE)
-#: Listed by docs/README.md, and below it in the navigation: they are many.
+_ITEM = re.compile(r"^- .*(?:\n  .*)*$", re.MULTILINE)
+_PAGE = re.compile(r"\]\(([^)#]+\.md)(?:#[^)]*)?\)")
+#: Listed by docs/data/decisions.md, and below docs/README.md in the navigation: they are many.
 _BELOW = "Decisions"
 
 
@@ -82,7 +83,10 @@ def _sections() -> dict[str, list[str]]:
     seen: set[str] = set()
     for section in (ROOT / "docs" / "README.md").read_text(encoding="utf-8").split("\n## ")[1:]:
         heading, _, text = section.partition("\n")
-        pages = dict.fromkeys(page.removesuffix(".md") for page in _LINK.findall(text))
+        links = (page for line in _ITEM.findall(text) for page in _PAGE.findall(line))
+        pages = dict.fromkeys(
+            page.removesuffix(".md") for page in links if CHINESE not in page and page[0] != "."
+        )
         found[heading] = [page for page in pages if page not in seen]
         seen |= pages.keys()
     return found
@@ -95,9 +99,9 @@ def _tree(caption: str, pages: list[str]) -> str:
 def _navigation(_app: Sphinx, page: str, source: list[str]) -> None:
     """Add the navigation to the pages that lead to others."""
     sections = _sections()
-    below = sections.pop(_BELOW)
     if page == "docs/README":
-        source[0] += _tree(_BELOW, below)
+        below = sorted(f"adr/{path.stem}" for path in (ROOT / "docs" / "adr").glob("*.md"))
+        source[0] += _tree(_BELOW, below) if below else ""
     elif page == root_doc:
         for heading, pages in sections.items():
             source[0] += _tree(heading, [f"docs/{one}" for one in pages])

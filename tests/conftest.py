@@ -19,7 +19,7 @@ from hypothesis.internal.conjecture import providers
 from reput.errors import SparkError
 from reput.spark import class_archive
 from reput.spark.jars import delta_jars
-from tests import quick
+from tests import levels
 from tests.compat.jars import NO_FETCH, missing
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ time.tzset()
 LIB = Path(__file__).parents[1] / "lib"
 
 # All of these need a JVM; to import them takes time, too.
-collect_ignore = ["compat", "spark"] if quick.QUICK else []
+collect_ignore = ["compat", "spark"] if levels.QUICK else []
 
 # The same examples at every run, so that a failure is the change's that is tested. Those that nobody has seen
 # yet are looked for by ``make test ARGS='--hypothesis-profile=explore tests/property'``.
@@ -48,7 +48,7 @@ def pytest_configure(config: pytest.Config) -> None:
     user has this very one, as ``make install`` has made it, a copy takes no time.
     """
     os.environ[NO_FETCH] = "1"
-    if quick.QUICK or hasattr(config, "workerinput") or class_archive.VARIABLE in os.environ:
+    if levels.QUICK or hasattr(config, "workerinput") or class_archive.VARIABLE in os.environ:
         return
     place = config.rootpath / ".pytest_cache" / "java"
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -68,7 +68,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header() -> list[str]:
     """Name what isn't here before the first test."""
-    found = [] if quick.QUICK else missing()
+    found = [] if levels.QUICK else missing()
     return [f"NOT HERE, so tests with it fail: {', '.join(found)}. `make jars` fetches it"] if found else []
 
 
@@ -99,104 +99,15 @@ def _ctrl_c_counts() -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
-#: The files that take more than 20 s, in the order in which several processes take them. The longest come
-#: first, for one that is left for the end runs alone; those with brokers and clusters come between others, so
-#: that not all processes want the processor at once. A file that is missing here costs time, nothing else.
-LONG_FILES = (
-    "torture/test_torture.py",
-    "spark/test_cluster.py",
-    "spark/test_catalog.py",
-    "remote/test_restore.py",
-    "remote/test_hdfs.py",
-    "compat/test_recovery.py",
-    "remote/test_s3.py",
-    "remote/test_lake.py",
-    "compat/test_mended_store.py",
-    "compat/test_old_starts.py",
-    "compat/test_releases.py",
-    "cli/test_rebuild_cli.py",
-    "compat/test_broker.py",
-    "spark/test_tail.py",
-    "cli/test_class_archive.py",
-    "compat/test_migrated.py",
-    "spark/test_kubernetes.py",
-    "spark/test_hosts.py",
-    "cli/test_doc_examples.py",
-    "property/test_scan.py",
-    "compat/test_salvage.py",
-    "compat/test_ordered_queues.py",
-    "compat/test_rocksdb_rebuilt.py",
-    "torture/test_faults.py",
-    "cli/test_nightly.py",
-    "hosts/test_several_hosts.py",
-    "spark/test_several_hosts.py",
-    "compat/test_rebuilt_store.py",
-    "spark/test_notebooks.py",
-    "spark/test_connect.py",
-    "compat/test_ext_and_batch_recovery.py",
-    "compat/test_bench.py",
-    "unit/output/test_rollback.py",
-    "hosts/test_own_stores.py",
-    "spark/test_rocksdb_killed.py",
-    "compat/test_corrected_offsets.py",
-    "property/test_catalog.py",
-    "cli/test_ahead.py",
-    "compat/test_query.py",
-    "spark/test_golden.py",
-    "compat/test_rocksdb_broker.py",
-    "spark/test_rebuild.py",
-    "fuzz/test_fuzz.py",
-    "compat/test_consumed_queues.py",
-    "spark/test_source_sql.py",
-    "compat/test_resend.py",
-    "cli/test_no_home.py",
-    "unit/recovery/test_mending.py",
-    "compat/test_retention.py",
-    "property/test_verify.py",
-    "compat/test_live_log.py",
-    "property/test_step_back.py",
-    "property/test_rebuild.py",
-    "compat/test_replica.py",
-    "unit/recovery/test_replica.py",
-    "compat/test_rocksdb_served.py",
-    "property/test_parsers.py",
-    "compat/test_rocksdb_recovery.py",
-    "property/test_filter.py",
-    "unit/output/test_retention.py",
-    "compat/test_dledger.py",
-    "unit/job/test_history.py",
-    "compat/test_hostile.py",
-    "spark/test_rocksdb.py",
-    "unit/output/test_rocksdb.py",
-    "compat/test_expired_queue.py",
-    "unit/job/test_migrate.py",
-    "compat/test_texts.py",
-    "cli/test_watch_cli.py",
-    "cli/test_light.py",
-    "compat/test_oracle.py",
-    "unit/source/test_messages.py",
-    "compat/test_java_store.py",
-    "report/test_site.py",
-    "spark/test_source.py",
-    "compat/test_half_written.py",
-    "spark/test_rocksdb_mended.py",
-    "compat/test_loaded_queues.py",
-    "cli/test_every_command.py",
-)
-
-
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Leave out what isn't quick. Let xdist's processes begin with the long files.
+    """Leave out what isn't of this level. Let xdist's processes begin with what starts a JVM.
 
-    With --no-loadscope-reorder it keeps this order.
+    These files take longest, and a long one that is left for the end would run alone. With
+    --no-loadscope-reorder the order is kept.
     """
-    if quick.QUICK:
-        kept = quick.chosen(items)
-        config.hook.pytest_deselected(items=list(set(items) - set(kept)))
-        items[:] = kept
-    if hasattr(config, "workerinput"):
-        place = {Path(__file__).parent / name: at for at, name in enumerate(LONG_FILES)}
-        items.sort(key=lambda item: place.get(item.path, len(place)))
+    kept = levels.chosen(items)
+    config.hook.pytest_deselected(items=list(set(items) - set(kept)))
+    items[:] = sorted(kept, key=lambda item: not any(map(item.get_closest_marker, ("spark", "compat"))))
 
 
 @pytest.fixture(scope="session")

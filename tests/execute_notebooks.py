@@ -14,7 +14,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reput.explore.charts import of_notebook_extra
+from explore.charts import of_notebook_extra
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode

@@ -18,7 +18,7 @@ from reput.log.segments import CommitLog, discover
 from reput.output.batch_tasks import BatchTasks
 from reput.output.journal.journal import Journal
 from reput.output.rocksdb import databases
-from reput.output.rollback import roll_back
+from reput.output.step_back import roll_back
 from reput.output.writer import BatchWriter
 from reput.replay.consumer_filters import FiltersNow
 from reput.replay.selection import Selection

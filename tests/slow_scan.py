@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 from reput.format import commitlog, consumequeue, dledger, indexfile, javastring, properties
 from reput.format.javastring import WHITE_SPACE, utf16_units
 from reput.scan import output
-from reput.scan.output import OutputArrays, Stop
+from reput.scan.output import OutputArrays, Remark, Status, Stop
 from reput.scan.reference import Frame, _body_crc_is_wrong, _property_crc_is_wrong, frame
 from reput.scan.rules import Rules
-from reput.scan.status import Remark, Status
 from reput.scan.table import (
     QUEUE_JUMP,
     QUEUE_REPEAT,

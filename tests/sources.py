@@ -6,7 +6,7 @@ import json
 from dataclasses import fields
 from pathlib import Path
 
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics
 
 
 def total(directory: Path) -> ReadStatistics:

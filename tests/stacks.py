@@ -3,7 +3,7 @@
 Each gets a virtual environment below ``.venv-stacks`` from its own lock file; then the tests that use Spark
 run there: the demo, rebuilds, checks, a tail that is killed, the catalog, the sources by name, SQL and
 spark-submit.
-docs/stacks.md gets the table with ``--write``; what wasn't run keeps its cell, and a Python that isn't
+docs/data/stacks.md gets the table with ``--write``; what wasn't run keeps its cell, and a Python that isn't
 installed is said there. ``python -m tests.stacks oldest``, which ``make test`` runs, tries the oldest Spark
 with this very Python, and of the tests those that prove most.
 """
@@ -25,7 +25,7 @@ from tests.distribution import found
 from tests.marked import between, put_between
 
 ROOT = Path(__file__).parents[1]
-PAGE = ROOT / "docs" / "stacks.md"
+PAGE = ROOT / "docs" / "data" / "stacks.md"
 PLACE = ROOT / ".venv-stacks"
 _BEGIN, _END = "<!-- stacks: begin -->", "<!-- stacks: end -->"
 #: What is run, and by which tests.
@@ -142,7 +142,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.stacks", description=__doc__)
     parser.add_argument("stacks", nargs="*", help="4.0 or 4.1 alone (default: both), or oldest")
     parser.add_argument("--only", choices=RUNS, action="append", help="this alone")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/stacks.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/data/stacks.md")
     options = parser.parse_args(words)
     if options.stacks == ["oldest"]:
         return oldest()

@@ -183,7 +183,7 @@ class Fact:
         raise NotImplementedError
 
     def to_dict(self) -> dict[str, object]:
-        """What every command prints as JSON of what it found, in one shape; docs/json.md has the fields.
+        """What every command prints as JSON of what it found, in one shape; docs/data/json.md has the fields.
 
         What doesn't apply is None. Ranges are half open.
         """

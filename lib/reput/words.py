@@ -15,7 +15,7 @@ _UNSEEN = frozenset({"Cc", "Cf", "Zl", "Zp", "Cs"})
 _WORD_BEGINS = re.compile("(?<=[a-z0-9])(?=[A-Z])")
 
 
-#: Of all JSON documents and lines (docs/json.md): a field that goes, or means something else, raises it.
+#: Of all JSON documents and lines (docs/interface.md): a field that goes, or means something else, raises it.
 SCHEMA_VERSION = 2
 
 

@@ -215,6 +215,7 @@ def test_none_is_begun_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     assert not ahead._needs_one(["demo"])
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_one_whose_noted_command_line_does_not_work_is_started_by_spark_submit(
     start: Callable[..., Command], store: DemoStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -54,6 +54,7 @@ def current() -> Path | None:
     return found.path()
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_start_uses_the_archive_that_doctor_made(place: Path, tmp_path: Path) -> None:
     made = reput("doctor", "--no-spark", "--class-archive", "make")
@@ -76,6 +77,7 @@ def test_a_start_uses_the_archive_that_doctor_made(place: Path, tmp_path: Path) 
     assert list(place.iterdir()) == []
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.parametrize("what", ["noise", "another archive"])
 def test_a_jvm_starts_without_an_archive_that_it_does_not_understand(

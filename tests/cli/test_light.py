@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reput.newer_python import tomllib
-from reput.rocksdb.installed import PACKAGE
+from reput.rocksdb.reader import PACKAGE
 from reput.unforeseen import _OF_SPARK
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Outcome, broker_conf, environment, give_settings, golden, tree

@@ -18,10 +18,11 @@ from reput.diagnosis.nightly import Again
 from reput.format import names
 from reput.job.history import History
 from reput.job.many import Job
-from reput.job.place import Place
+from reput.job.store_list import Place
 from reput.verify import proofs
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
+from tests.levels import tried
 from tests.rebuilds import Command, environment, golden, run, start, without_root_powers
 
 NAMES = ("5.3.3-mixed", "5.5.0-restart", "4.9.7-mixed")
@@ -52,7 +53,7 @@ def a_day_later(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
 
 @pytest.mark.spark
 @pytest.mark.slow
-@pytest.mark.parametrize("master", [[], ["--master", "local[2]"]], ids=["processes", "spark"])
+@pytest.mark.parametrize("master", tried([], more=[["--master", "local[2]"]]))
 def test_night_by_night(
     request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, master: list[str]
 ) -> None:
@@ -172,6 +173,7 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.slow
 def test_what_a_task_on_a_host_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,12 +23,12 @@ from tests.rebuilds import Command, broker_conf, environment, golden
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PAGE = ROOT / "docs" / "python.md"
+PAGE = ROOT / "docs" / "interface.md"
+TABLES = ROOT / "docs" / "sql.md"
 
 
-def blocks() -> list[str]:
-    parts = PAGE.read_text().split("```python\n")[1:]
-    return [part.split("```")[0] for part in parts]
+def blocks(text: str) -> list[str]:
+    return [part.split("```")[0] for part in text.split("```python\n")[1:]]
 
 
 @pytest.fixture
@@ -51,16 +51,20 @@ def run_page(which: list[str], root: Path, out: Path, capsys: pytest.CaptureFixt
 @pytest.mark.slow
 def test_the_page_without_spark(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unpacked = demo.unpack(tmp_path / "demo")
-    *light, _ = blocks()
+    *light, _ = blocks(PAGE.read_text())
+    light += blocks(TABLES.read_text().partition("## Tables without Spark")[2])
     found = run_page(light, unpacked.root, tmp_path / "out", capsys)
     assert found["damaged"] == []
     assert found["count"] > 1000
+    assert len(found["frame"]) > 1000
 
 
 @pytest.mark.spark
 def test_the_page_with_spark(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     unpacked = demo.unpack(tmp_path / "demo")
-    found = run_page([blocks()[0], blocks()[-1]], unpacked.root, tmp_path / "out", capsys)
+    found = run_page(
+        [blocks(PAGE.read_text())[which] for which in (0, -1)], unpacked.root, tmp_path / "out", capsys
+    )
     assert found["summary"].findings == []
     assert (tmp_path / "out" / "consumequeue").is_dir()
 

@@ -26,7 +26,7 @@ from tests.rebuilds import Command, Outcome, broker_conf, golden, run, tree
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PAGE = Path(__file__).parents[2] / "docs" / "query.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "look.md"
 _EXAMPLE = re.compile(r"^\$ (reput query .*)\n((?:(?!\$ |```).*\n)*)", re.MULTILINE)
 
 
@@ -50,15 +50,14 @@ def query(command: Callable[..., Outcome], store: GoldenStore, *words: str) -> O
     return command("query", store.root, *options, *words)
 
 
-def test_the_examples_of_its_page(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
+def test_the_examples_of_its_page(reput: Command, store: GoldenStore) -> None:
     examples = _EXAMPLE.findall(_PAGE.read_text(encoding="utf-8"))
-    assert len(examples) >= 4
-    stores = {"STORE": store, "BATCHES": golden("5.3.3-batch-queue", tmp_path / "batches")}
-    before = [tree(one.root) for one in stores.values()]
+    assert len(examples) >= 3
+    before = tree(store.root)
     for command, shown in examples:
-        _, _, which, *words = shlex.split(command)
-        assert query(reput, stores[which], *words).stdout == shown, command
-    assert [tree(one.root) for one in stores.values()] == before
+        _, _, _, *words = shlex.split(command)
+        assert query(reput, store, *words).stdout == shown, command
+    assert tree(store.root) == before
 
 
 @pytest.mark.slow

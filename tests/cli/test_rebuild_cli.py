@@ -118,6 +118,7 @@ def test_killed_in_the_middle(tmp_path: Path, out: Path, reput: Command) -> None
     assert_same(store.root, out)
 
 
+@pytest.mark.proof
 def test_interrupted(tmp_path: Path, out: Path, reput: Command) -> None:
     store = golden("5.3.3-mixed", tmp_path)
     command = words(store, "--out", out)
@@ -177,7 +178,7 @@ def test_a_file_system_that_takes_no_more(tmp_path: Path, out: Path, reput: Comm
 _KILLED_IN_SWAP = """
 import os, signal, sys
 from reput.cli import main
-from reput.output import audit, rollback, writer  # else each child loads them anew
+from reput.output import audit, step_back, writer  # else each child loads them anew
 from reput.output.ledger import ledger_upkeep
 from reput.stream import rebuild_query
 from reput.store import files
@@ -204,6 +205,7 @@ for line in sys.stdin:
 """
 
 
+@pytest.mark.proof
 def test_killed_while_replacing(tmp_path: Path, reput: Command, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before each of the swap's steps; the next run finishes what was begun, without Spark."""
     store = golden("5.3.3-restart", tmp_path)

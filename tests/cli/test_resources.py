@@ -81,6 +81,7 @@ def test_open_files(tmp_path: Path) -> None:
     assert json.loads(outcome.stdout)["error"] == "Spark doesn't start"
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_no_network(tmp_path: Path) -> None:
     """Java says of it only that a class can't be initialized; its cause is further down."""

@@ -11,11 +11,11 @@ import pytest
 from rocksdict import Options, Rdict
 
 import reput as api
+from explore.lags import lags
+from explore.reach import as_it_lies
+from explore.workspace import Workspace
 from reput.config.kept import Kind, kept
 from reput.config.topics import write_queues
-from reput.explore.lags import lags
-from reput.explore.reach import as_it_lies
-from reput.explore.workspace import Workspace
 from reput.format import names, rocksdbindex, rocksdbqueue
 from tests.golden.store import GoldenStore, unpack
 from tests.rebuilds import Command, broker_conf, golden, tree

@@ -16,7 +16,7 @@ import pytest
 from reput.dump import rocksdb as dumped_queues
 from reput.format import names, rocksdbqueue
 from reput.rocksdb import CURRENT
-from reput.rocksdb.installed import PACKAGE
+from reput.rocksdb.reader import PACKAGE
 from tests import rocksdbs
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, broker_conf, golden, tree

@@ -20,7 +20,7 @@ from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
 from tests.rebuilds import LIB, Command, environment, golden, run, start, words
 
-PAGE = LIB.parent / "docs" / "watch.md"
+PAGE = LIB.parent / "docs" / "tail.md"
 
 #: Holds an output's lock, and ends as a tail does: when it is asked to.
 _WRITER = """

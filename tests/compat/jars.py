@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 from reput.config.dialect import DIALECTS
 from reput.spark.jars import delta_jars, retrieve
+from tests.levels import PROOF
 
 VERSIONS = ("4.9.7", "5.3.3", "5.5.0")
 """Releases with a complete set of jars in Maven Central (5.3.4 and 4.9.8, for example, lack the broker's)."""
@@ -32,7 +32,6 @@ NO_FETCH = "REPUT_TESTS_FETCH_NOTHING"
 """Set in tests: what isn't here is an error."""
 
 _INCUBATING = ("4.0.0", "4.1.0")
-_EVERY = bool(os.environ.get("REPUT_EVERY_RELEASE"))
 # rocketmq-broker brings the store and the client along; the name server is a module of its own.
 _MODULES = ("rocketmq-broker", "rocketmq-namesrv")
 _HADOOP = "3.5.0"
@@ -51,7 +50,6 @@ _HADOOP_AWS = (
     *(("software.amazon.awssdk", name, _SDK) for name in ("s3", "s3-transfer-manager", "sts")),
 )
 _TIMEOUT = 900.0
-_Tried = TypeVar("_Tried")
 #: What `make test` needs of :data:`STORES`.
 _TESTED_STORES = (
     *("4.0.0", "4.1.0", "4.2.0", "4.3.1", "4.4.0", "4.5.1", "4.5.2", "4.7.0", "4.8.0"),
@@ -82,11 +80,6 @@ _Artifact = tuple[str, str, str]
 
 class JarsUnavailableError(RuntimeError):
     """The jars are neither cached nor can be fetched: no Java, no network, or no such release."""
-
-
-def tried(*releases: _Tried, more: Sequence[_Tried]) -> list[_Tried]:
-    """The releases, or stores of them, that a long test runs with; ``more`` by ``make every`` alone."""
-    return [*releases, *(more if _EVERY else ())]
 
 
 def java_executable() -> Path:
@@ -227,7 +220,7 @@ def digest(directory: Path) -> str:
 
 def needed() -> dict[str, tuple[Path, Callable[[], object]]]:
     """By name where what tests need is kept, and what fetches it."""
-    releases = (*VERSIONS, *(STORES if _EVERY else _TESTED_STORES))
+    releases = (*VERSIONS, *(STORES if PROOF else _TESTED_STORES))
     return {
         **{f"RocketMQ {one}": (cache_dir() / one, partial(jars, one)) for one in releases},
         f"Hadoop {_HADOOP}": (cache_dir().parent / "hadoop" / _HADOOP, hadoop_jars),

@@ -2,7 +2,7 @@
 
 Every damaged store is opened by the real store of the release. A copy of it is mended by
 ``reput mend --apply`` and verified, and what came of that is opened by the real store, too. Both are
-counted against the undamaged store. docs/recovery-matrix.md holds the table.
+counted against the undamaged store. docs/data/recovery-matrix.md holds the table.
 """
 
 from __future__ import annotations

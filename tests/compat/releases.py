@@ -5,7 +5,8 @@ writes a workload with queues and index, one with ``consumequeue_ext``, and from
 reput rebuilds each with the release given, and without an option (but broker.conf, with DLedger). With
 ``--starts`` it also starts on damaged stores, as tests/compat/test_recovery.py does, and what reput foretold
 is compared: two minutes a release.
-docs/dialects.md gets the table with ``--write``; of a release whose starts weren't made, the figures stay.
+docs/data/releases.md gets the table with ``--write``; of a release whose starts weren't made, the figures
+stay.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tests.compat.workloads import of_release
 from tests.compat.write import write
 from tests.marked import between, put_between
 
-PAGE = Path(__file__).parents[2] / "docs" / "dialects.md"
+PAGE = Path(__file__).parents[2] / "docs" / "data" / "releases.md"
 _BEGIN, _END = "<!-- releases: begin -->", "<!-- releases: end -->"
 _HEAD = (
     "| release | row | its store without an option | messages | bytes that differ | without an option "
@@ -144,7 +145,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.compat.releases", description=__doc__)
     parser.add_argument("releases", nargs="*", help="these alone; the others' rows stay (default: all)")
     parser.add_argument("--starts", action="store_true", help="start on damaged stores, too")
-    parser.add_argument("--write", action="store_true", help="write the table into docs/dialects.md")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/data/releases.md")
     options = parser.parse_args(words)
     known = [release for row in DIALECTS for release in row.versions]
     rows, swept = _rows(between(PAGE, _BEGIN, _END)), []

@@ -1,8 +1,8 @@
 """``python -m tests.compat.rocksdb_matrix``: damaged queues in RocksDB, as starts of the store leave them.
 
 A store of the release writes a log; copies of it are damaged, started, read as a consumer reads, and written
-to. What isn't served is counted against what the undamaged RocksDB led to. docs/recovery-matrix.md holds the
-table, in a section of its own.
+to. What isn't served is counted against what the undamaged RocksDB led to. docs/data/recovery-matrix.md
+holds the table, in a section of its own.
 """
 
 from __future__ import annotations

@@ -108,39 +108,15 @@ class Case:
     error: str = ""
 
 
-class Bench:
-    """One release: its JVM, and the stores that it wrote."""
+class Stores:
+    """A store of one release as it was when stopped and when killed, and damaged copies of both."""
 
-    def __init__(
-        self,
-        version: str,
-        tmp: Path,
-        *,
-        other: Mapping[str, object] | None = None,
-        filled: Callable[[JavaStore], None] = fill,
-        topics: Mapping[str, Mapping[str, str]] | None = None,
-    ) -> None:
+    def __init__(self, version: str, tmp: Path, config: Mapping[str, object]) -> None:
         self.version, self.tmp = version, tmp
-        self._making = threading.Lock()
-        self.config = {**CONFIG, **(other or {})}
-        self.jvm = Jvm(version, heap="700m")
+        self.config = dict(config)
         self.conf = tmp / "broker.conf"
         self.conf.write_text(conf_text(spelled(self.config, version)), encoding="utf-8")
-        root = tmp / "written"
-        self.topics = dict(topics or {})
-        store = JavaStore(version, root, self.config, topics=self.topics, jvm=self.jvm)
-        assert store.load()
-        store.start()
-        filled(store)
-        if self.topics:
-            table = {topic: {"attributes": attributes} for topic, attributes in self.topics.items()}
-            (root / names.CONFIG).mkdir(exist_ok=True)
-            (root / names.CONFIG / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
-        time.sleep(_FLUSHED_AFTER)  # the checkpoint of the killed one then holds something
-        self.killed = tmp / "killed"
-        shutil.copytree(root, self.killed)
-        store.shutdown()
-        self.stopped = root
+        self.stopped, self.killed = tmp / "written", tmp / "killed"
 
     def copy(self, name: str, *, crash: str | None) -> Copy:
         root = self.tmp / name
@@ -156,6 +132,36 @@ class Bench:
 
     def settings(self, root: Path) -> StoreSettings:
         return StoreSettings.load(root, self.conf, self.version)
+
+
+class Bench(Stores):
+    """One release: its JVM, and the stores that it wrote."""
+
+    def __init__(
+        self,
+        version: str,
+        tmp: Path,
+        *,
+        other: Mapping[str, object] | None = None,
+        filled: Callable[[JavaStore], None] = fill,
+        topics: Mapping[str, Mapping[str, str]] | None = None,
+    ) -> None:
+        super().__init__(version, tmp, {**CONFIG, **(other or {})})
+        self._making = threading.Lock()
+        self.jvm = Jvm(version, heap="700m")
+        root = self.stopped
+        self.topics = dict(topics or {})
+        store = JavaStore(version, root, self.config, topics=self.topics, jvm=self.jvm)
+        assert store.load()
+        store.start()
+        filled(store)
+        if self.topics:
+            table = {topic: {"attributes": attributes} for topic, attributes in self.topics.items()}
+            (root / names.CONFIG).mkdir(exist_ok=True)
+            (root / names.CONFIG / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+        time.sleep(_FLUSHED_AFTER)  # the checkpoint of the killed one then holds something
+        shutil.copytree(root, self.killed)
+        store.shutdown()
 
     def open_all(self, cases: list[Case]) -> None:
         """Load and start stores in a JVM of their own, see what they made of themselves, and kill it."""
@@ -377,28 +383,25 @@ def odd() -> list[tuple[str, Damage, str | None]]:
     return [(f"{one.__name__}-{stop or 'stopped'}", one, stop) for one in damages for stop in stops]
 
 
-def compared(
-    version: str, damages: Sequence[tuple[str, Damage, str | None]], directory: Path
-) -> tuple[int, dict[str, list[str]]]:
-    """How many starts were foretold and made, and of each that went otherwise what differs."""
-    bench = Bench(version, directory)
+def prepared(stores: Stores, damages: Sequence[tuple[str, Damage, str | None]]) -> list[Case]:
+    """A damaged copy for each, and what is foretold of its start."""
     tried: list[Case] = []
-    try:
-        for name, damage, crash in damages:
-            copy = bench.copy(name, crash=crash)
-            damage(copy)
-            before = _tree(copy.root)
-            snapshot = take(bench.settings(copy.root))
-            if damage is device_in_queue and crash and snapshot.starts:
-                with pytest.raises(UnsupportedError):  # units for it are tried for 30 s each
-                    predict(snapshot)
-                continue
-            tried.append(Case(name, copy.root, expected(predict(snapshot))))
-            assert _tree(copy.root) == before, "a prediction writes nothing"
-        for some in batched(tried):
-            bench.open_all(some)
-    finally:
-        bench.close()
+    for name, damage, crash in damages:
+        copy = stores.copy(name, crash=crash)
+        damage(copy)
+        before = _tree(copy.root)
+        snapshot = take(stores.settings(copy.root))
+        if damage is device_in_queue and crash and snapshot.starts:
+            with pytest.raises(UnsupportedError):  # units for it are tried for 30 s each
+                predict(snapshot)
+            continue
+        tried.append(Case(name, copy.root, expected(predict(snapshot))))
+        assert _tree(copy.root) == before, "a prediction writes nothing"
+    return tried
+
+
+def otherwise(tried: Sequence[Case]) -> dict[str, list[str]]:
+    """Of each start that didn't go as foretold what differs."""
     wrong = {}
     for case in tried:
         found = differences(case.predicted, case.seen)
@@ -406,7 +409,26 @@ def compared(
             found = [one for one in found if not one.startswith("units of")]
         if found:
             wrong[case.name] = [*found, case.error[:2000]]
-    return len(tried), wrong
+    return wrong
+
+
+def started(bench: Bench, tried: list[Case]) -> list[Case]:
+    """The same cases, after their starts."""
+    for some in batched(tried):
+        bench.open_all(some)
+    return tried
+
+
+def compared(
+    version: str, damages: Sequence[tuple[str, Damage, str | None]], directory: Path
+) -> tuple[int, dict[str, list[str]]]:
+    """How many starts were foretold and made, and of each that went otherwise what differs."""
+    bench = Bench(version, directory)
+    try:
+        tried = started(bench, prepared(bench, damages))
+    finally:
+        bench.close()
+    return len(tried), otherwise(tried)
 
 
 def _tree(root: Path) -> dict[str, tuple[int, int]]:

@@ -15,7 +15,7 @@ from bench.rocksdb import by_java, check_same
 from tests.compat import rocksdb
 from tests.compat.jvm import Jvm
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.proof]
 
 SIZE = 2 << 20
 

@@ -27,7 +27,7 @@ from tests.compat.workloads import SMALL_FILES
 from tests.compat.write_filtered import idle_consumer, wait_for_filters
 from tests.local import Store, rebuild_locally
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.proof]
 
 VERSION = "5.5.0"
 SEED = 20261123

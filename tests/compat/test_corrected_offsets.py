@@ -11,10 +11,10 @@ from reput.lag import lag
 from reput.lag.corrected import write_corrected
 from tests.compat.broker import Broker, Message
 from tests.compat.conf import conf_text
-from tests.compat.jars import tried
 from tests.compat.workloads import SMALL_FILES
+from tests.levels import tried
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.proof]
 
 
 # reput asks for no release here; the file of 5.x has a dataVersion besides, that of 4.9 has none.

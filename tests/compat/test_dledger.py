@@ -12,14 +12,14 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.store.compare import compare
 from tests.compat.conf import conf_text
-from tests.compat.jars import tried
 from tests.compat.java_store import JavaStore
 from tests.compat.message import Message
 from tests.compat.workloads import workload
 from tests.compat.write import write
+from tests.levels import tried
 from tests.local import Store, queues, rebuild_locally, units
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.proof]
 
 # Not the seed of the golden stores: other messages, in another order.
 SEED = 20261122

@@ -17,12 +17,13 @@ from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.compat.message import Message
 from tests.compat.workloads import SMALL_FILES
+from tests.levels import tried
 from tests.local import Store, rebuild_locally
 
 pytestmark = pytest.mark.compat
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+@pytest.mark.parametrize("version", tried("5.5.0", more=["4.9.7"]))
 @pytest.mark.parametrize("missing", [3, 25], ids=["in the last value", "from a name on"])
 def test_half_written_properties(version: str, missing: int, tmp_path: Path) -> None:
     root = tmp_path / "store"

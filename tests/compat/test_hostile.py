@@ -16,11 +16,11 @@ from reput.format.commitlog import Record
 from reput.job.options import RebuildOptions
 from reput.mending.run import mend
 from tests.compat.conf import conf_text
-from tests.compat.jars import tried
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm
 from tests.compat.message import Message
 from tests.hostile import NOW, fake
+from tests.levels import tried
 from tests.local import Store, rebuild_locally
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from tests.compat.jvm import JavaError
 from tests.compat.message import PREPARED, Message
 from tests.compat.workloads import SMALL_FILES
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.proof]
 
 
 @pytest.mark.parametrize("version", VERSIONS)

@@ -20,10 +20,10 @@ from reput.recovery.plan import Plan, plan
 from reput.verify.plan import VerifyOptions
 from tests.compat import damage
 from tests.compat.damage import Copy
-from tests.compat.jars import tried
 from tests.compat.java_store import JavaStore
 from tests.compat.message import Message
 from tests.golden.store import GoldenStore, unpack
+from tests.levels import tried
 from tests.rebuilds import tree
 
 if TYPE_CHECKING:

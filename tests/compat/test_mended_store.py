@@ -26,10 +26,10 @@ from tests.compat import damage
 from tests.compat.broker import Broker, Received
 from tests.compat.conf import conf_text
 from tests.compat.damage import Copy
-from tests.compat.jars import tried
 from tests.compat.message import Message
 from tests.compat.starts import Bench, Case, differences, expected
 from tests.compat.workloads import SMALL_FILES
+from tests.levels import tried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -67,7 +67,7 @@ def whole(copy: Copy, version: str) -> set[int]:
     return found
 
 
-@pytest.mark.parametrize("version", tried("4.9.7", "5.5.0", more=["5.3.3"]))
+@pytest.mark.parametrize("version", tried("5.5.0", more=["4.9.7", "5.3.3"]))
 def test_the_real_store_loses_nothing_of_a_mended_store(
     version: str, tmp_path: Path, spark: SparkSession
 ) -> None:
@@ -122,7 +122,7 @@ class Killed:
     before: list[Received]
 
 
-@pytest.fixture(scope="module", params=["4.9.7", "5.5.0"])
+@pytest.fixture(scope="module", params=tried("5.5.0", more=["4.9.7"]))
 def killed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Killed:
     place = tmp_path_factory.mktemp("killed")
     with Broker(request.param, place / "store", CONFIG) as broker:
@@ -179,6 +179,7 @@ def test_a_broker_serves_all_that_survived(killed: Killed, tmp_path: Path, spark
         broker.kill()
 
 
+@pytest.mark.proof
 def test_a_consumer_gets_every_message_of_a_log_mended_from_its_replica(
     killed: Killed, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -13,11 +13,11 @@ from reput.job.options import RebuildOptions
 from reput.rocksdb import opened
 from tests import rocksdbs
 from tests.compat.broker import Broker
-from tests.compat.jars import tried
 from tests.compat.jvm import Jvm
 from tests.compat.message import Message
 from tests.compat.served import in_files, places, problems, serve
 from tests.golden.store import GoldenStore, unpack
+from tests.levels import tried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,6 +85,7 @@ def put_light_groups(golden: GoldenStore) -> None:
             family.close()
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize("name", tried("5.5.0-rocksdb-settings-single", more=["5.3.3-rocksdb-settings-v1"]))
 def test_a_broker_goes_on_in_files_and_in_rocksdb_again(
     name: str, tmp_path: Path, spark: SparkSession
@@ -108,7 +109,7 @@ def test_a_broker_goes_on_in_files_and_in_rocksdb_again(
         broker.kill()  # a stop takes ten seconds, and nothing is looked at after it
 
 
-@pytest.fixture(scope="module", params=["5.3.3", "5.5.0"])
+@pytest.fixture(scope="module", params=tried("5.5.0", more=["5.3.3"]))
 def jvm(request: pytest.FixtureRequest) -> Iterator[Jvm]:
     with Jvm(request.param, heap="1g") as jvm:
         yield jvm
@@ -144,6 +145,7 @@ def test_without_light_queues_offsets_are_in_another_file(
             manager.stop()
 
 
+@pytest.mark.proof
 def test_the_real_stores_serve_what_was_migrated(jvm: Jvm, tmp_path: Path, spark: SparkSession) -> None:
     """The first message of the log, too: without a database a start after a clean stop loses it."""
     found = {}

@@ -16,9 +16,9 @@ from reput.mending.run import mend
 from reput.verify.plan import VerifyOptions
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage
-from tests.compat.jars import tried
 from tests.compat.outcome import Written, outcome
 from tests.compat.starts import QUEUE_FILE, SEGMENT, Bench, Case, expected
+from tests.levels import tried
 
 pytestmark = pytest.mark.compat
 

@@ -14,6 +14,7 @@ from tests.compat.broker import Broker, Received
 from tests.compat.conf import conf_text
 from tests.compat.message import Message
 from tests.compat.workloads import SMALL_FILES
+from tests.levels import tried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,7 +64,7 @@ def written(tmp_path_factory: pytest.TempPathFactory) -> Written:
     return place, before
 
 
-@pytest.mark.parametrize("ended", ["stopped", "killed"])
+@pytest.mark.parametrize("ended", tried("stopped", more=["killed"]))
 def test_a_broker_serves_a_rebuilt_store(
     ended: str, written: Written, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 
 from tests.compat.broker import Broker
-from tests.compat.jars import tried
 from tests.compat.message import Message
 from tests.golden.store import unpack
+from tests.levels import tried
 
-pytestmark = pytest.mark.compat
+pytestmark = [pytest.mark.compat, pytest.mark.proof]
 
 #: By topic: how many messages each of its queues holds (tests/compat/write_settings.py).
 HELD = {"Orders": [3, 3, 2, 2], "Payments": [4, 3, 3], "Kinds": [10], "Odd%|name_1": [10]}

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reput.job import rebuild
-from reput.job.undoing import undo
+from reput.job.output_directory import undo
 from tests.compat import rocksdb
-from tests.compat.jars import tried
 from tests.compat.jvm import Jvm
 from tests.compat.served import places, problems, serve
 from tests.compat.test_rocksdb_served import config_of, queues_of
 from tests.golden.store import unpack
+from tests.levels import tried
 from tests.rebuilds import tree
 from tests.spark.test_golden import options, settle
 
@@ -37,6 +37,7 @@ def jvm(request: pytest.FixtureRequest) -> Iterator[Jvm]:
         yield jvm
 
 
+@pytest.mark.proof
 def test_what_was_rebuilt_in_place_is_served(jvm: Jvm, tmp_path: Path, spark: SparkSession) -> None:
     found = {}
     for kind in REBUILT[jvm.version]:

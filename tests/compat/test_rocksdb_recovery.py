@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.compat.jars import tried
 from tests.compat.rocksdb_matrix import disagreement, measure
+from tests.levels import tried
 
 pytestmark = pytest.mark.compat
 

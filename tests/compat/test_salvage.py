@@ -1,6 +1,6 @@
 """What a real consumer gets of queues whose log is damaged in the middle, by what fills the hole in them.
 
-docs/salvage.md has the table.
+docs/mend.md has the table.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from reput.job import RebuildOptions, rebuild
 from tests.compat.broker import Broker, Received
 from tests.compat.conf import conf_text
 from tests.compat.damage import Copy, write
-from tests.compat.jars import tried
 from tests.compat.message import Message
 from tests.compat.workloads import SMALL_FILES
+from tests.levels import tried
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.compat, pytest.mark.spark]
+pytestmark = [pytest.mark.compat, pytest.mark.spark, pytest.mark.proof]
 
 SEGMENT, QUEUE_FILE = 64 * 1024, 2000
 CONFIG = {**SMALL_FILES, "mappedFileSizeConsumeQueue": QUEUE_FILE, "timerWheelEnable": False}

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest.mock import patch
 
-from reput.config import rereading
+from reput.config import kept
 from reput.store import lock
 
 
@@ -41,7 +41,7 @@ def calm() -> Iterator[None]:
         # To look into /proc takes longer than all the rest.
         stack.enter_context(patch.object(lock, "_opener", lambda _path: None))
         # A file that can't be understood may be half written: nobody waits for the other half.
-        stack.enter_context(patch.object(rereading, "_WRITING_SECONDS", 0))
+        stack.enter_context(patch.object(kept, "_WRITING_SECONDS", 0))
         for module in users:
             stack.enter_context(patch.object(module, "ThreadPoolExecutor", _Here))
         yield

@@ -19,7 +19,7 @@ from reput.job import RebuildOptions, rebuild, undo
 from reput.job import run as rebuilding
 from reput.job.plan import Plan
 from reput.mending.run import mend
-from reput.output.rollback import roll_back
+from reput.output.step_back import roll_back
 from reput.output.writer import BatchWriter
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner

@@ -14,8 +14,8 @@ from reput.config.settings import StoreSettings
 from reput.log import walk, walk_kernel
 from reput.scan import kernel, output
 from reput.scan.frames import FrameWalk, frames, has_stored_crc
+from reput.scan.output import Status
 from reput.scan.rules import Rules, rules
-from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from tests import slow_scan
 from tests.fuzz.guarded import guarded

@@ -44,14 +44,16 @@ from tests.fuzz.specimen import (
     VERSIONS,
     Specimen,
 )
+from tests.levels import examples, tried
 from tests.memory import scratch
 from tests.rebuilds import record_starts
 
 #: Changes of each part that go through everything; of the log they cost most.
-SHARE = {LOG: 25, QUEUE: 12, INDEX: 15, CHECKPOINT: 6, CONFIG: 15}
+_FULL = {LOG: 25, QUEUE: 12, INDEX: 15, CHECKPOINT: 6, CONFIG: 15}
+SHARE = {part: examples(full) for part, full in _FULL.items()}
 
 
-@pytest.fixture(scope="module", params=VERSIONS)
+@pytest.fixture(scope="module", params=tried("5.5.0", more=[one for one in VERSIONS if one != "5.5.0"]))
 def specimen(request: pytest.FixtureRequest) -> Iterator[Specimen]:
     with scratch() as place:
         yield Specimen.make(request.param, place)
@@ -85,7 +87,7 @@ def test_kernel_and_twin_see_the_same_and_nothing_past_the_end(specimen: Specime
         scan_alike(specimen.settings, base, change.apply(data))
 
 
-@pytest.mark.parametrize("store", ORDERED)
+@pytest.mark.parametrize("store", tried(ORDERED[0], more=ORDERED[1:]))
 @pytest.mark.slow
 def test_changed_units_in_log_order_are_told_or_equal(store: str) -> None:
     with scratch() as place:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-
-import pytest
 
 from reput.format import names
 from reput.output.journal.journal import read_state
@@ -20,8 +17,6 @@ from tests.hosts import gluster, network
 from tests.hosts.network import OWN, SHARED, Host
 from tests.hosts.submitting import Submitted
 
-#: What takes minutes is left to `make hosts`.
-long = pytest.mark.skipif(os.environ.get("REPUT_HOSTS") != "1", reason="run by `make hosts`")
 #: The store's log comes to more than three of these.
 BATCH = "70k"
 

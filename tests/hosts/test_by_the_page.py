@@ -24,14 +24,13 @@ from tests.compat.jars import hadoop_jars
 from tests.golden.store import GoldenStore, unpack
 from tests.hosts import bare, network, yarn
 from tests.hosts.network import CONF, SHARED, Host
-from tests.hosts.place import long
 from tests.hosts.submitting import HOME, Submitted
 from tests.rebuilds import environment
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}"),
-    long,
+    pytest.mark.proof,
 ]
 _PAGE = (pages.ROOT / "docs" / "cluster.md").read_text(encoding="utf-8")
 _SECRET = "(the same long random text)"

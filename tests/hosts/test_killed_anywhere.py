@@ -10,14 +10,14 @@ import pytest
 
 from tests.hosts import gluster, network
 from tests.hosts.network import PROJECT, SHARED
-from tests.hosts.place import BATCH, Place, long, place
+from tests.hosts.place import BATCH, Place, place
 from tests.hosts.standalone import Cluster, cluster
 
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}"),
     pytest.mark.skipif(gluster.why_not() is not None, reason=f"NOT TESTED: {gluster.why_not()}"),
-    long,
+    pytest.mark.proof,
 ]
 
 _KILLS = 3

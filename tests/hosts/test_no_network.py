@@ -15,12 +15,11 @@ from reput.spark.jars import delta_jars
 from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
 from tests.hosts import network
-from tests.hosts.place import long
 from tests.rebuilds import environment
 
 ROOT = Path(__file__).parents[2]
 pytestmark = [
-    *(pytest.mark.slow, pytest.mark.spark, long, pytest.mark.usefixtures("has_delta")),
+    *(pytest.mark.slow, pytest.mark.spark, pytest.mark.proof, pytest.mark.usefixtures("has_delta")),
     pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}"),
 ]
 _SUBMIT = Path(pyspark.__file__).parent / "bin" / "spark-submit"

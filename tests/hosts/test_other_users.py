@@ -11,7 +11,7 @@ import pytest
 from reput.format import names
 from tests.hosts import gluster, network
 from tests.hosts.network import PROJECT, SHARED, USER
-from tests.hosts.place import BATCH, Place, long, place
+from tests.hosts.place import BATCH, Place, place
 from tests.hosts.standalone import Cluster, cluster
 from tests.hosts.submitting import Submitted
 
@@ -19,7 +19,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}"),
     pytest.mark.skipif(gluster.why_not() is not None, reason=f"NOT TESTED: {gluster.why_not()}"),
-    long,
+    pytest.mark.proof,
 ]
 
 #: Every system has it, with a line in /etc/passwd.

@@ -23,7 +23,6 @@ from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
 from tests.hosts import network
 from tests.hosts.network import OWN, PROJECT, Host
-from tests.hosts.place import long
 from tests.hosts.standalone import Cluster, cluster
 from tests.hosts.submitting import Submitted
 
@@ -138,7 +137,7 @@ def _by_host(stdout: str) -> dict[str, Any]:
     return {one["host"]: one for one in json.loads(stdout)["stores"]}
 
 
-@long
+@pytest.mark.proof
 def test_each_store_is_rebuilt_where_it_lies(place: Place) -> None:
     code, stdout = (submitted := place.rebuild("plain", *(f"{name}:{_STORE}" for name in _STORES))).wait()
     assert code == 0, submitted.said
@@ -156,7 +155,7 @@ def test_each_store_is_rebuilt_where_it_lies(place: Place) -> None:
     place.assert_no_command_runs()
 
 
-@long
+@pytest.mark.proof
 def test_a_store_is_harmed_and_a_host_has_no_executor(place: Place) -> None:
     """The driver's own host has none; its store, at the same path, isn't taken for another's."""
     queue = place.stores["node-3"].root / names.CONSUME_QUEUE
@@ -192,7 +191,7 @@ def test_a_store_is_harmed_and_a_host_has_no_executor(place: Place) -> None:
     place.assert_no_command_runs()
 
 
-@long
+@pytest.mark.proof
 def test_an_executor_is_killed_and_comes_back(place: Place) -> None:
     submitted = place.rebuild("back", f"node-3:{_STORE}", f"node-2:{_STORE}")
     place.wait_for_batches("back", "node-2", 1, submitted)
@@ -204,7 +203,7 @@ def test_an_executor_is_killed_and_comes_back(place: Place) -> None:
     place.assert_no_command_runs()
 
 
-@long
+@pytest.mark.proof
 def test_a_driver_is_interrupted(place: Place) -> None:
     """What its tasks have started ends, and the same command continues."""
     submitted = place.rebuild("interrupted", f"node-2:{_STORE}")
@@ -220,7 +219,7 @@ def test_a_driver_is_interrupted(place: Place) -> None:
     place.assert_sound("interrupted", "node-2")
 
 
-@long
+@pytest.mark.proof
 def test_a_host_is_killed(place: Place) -> None:
     """Comes last: it doesn't come back."""
     shutil.rmtree(place.host("node-2").own / "plain", ignore_errors=True)

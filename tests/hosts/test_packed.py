@@ -20,12 +20,11 @@ from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
 from tests.hosts import bare, elf, network
 from tests.hosts.network import OWN, PROJECT, SHARED, Host
-from tests.hosts.place import long
 from tests.hosts.standalone import cluster
 from tests.rebuilds import environment
 from tests.schemas import hold
 
-pytestmark = [pytest.mark.slow, long]
+pytestmark = [pytest.mark.slow, pytest.mark.proof]
 
 needs_root = pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}")
 _ENVIRONMENT = OWN / "environment"

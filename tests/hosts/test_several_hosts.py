@@ -24,12 +24,13 @@ from reput.store.compare import compare
 from tests.compat.jars import cache_dir, jars
 from tests.hosts import clock, gluster, network
 from tests.hosts.network import OWN, PROJECT, SHARED
-from tests.hosts.place import BATCH, Place, long, place
+from tests.hosts.place import BATCH, Place, place
 from tests.hosts.standalone import Cluster, cluster
 from tests.hosts.submitting import Submitted, await_text
 from tests.rebuilds import tree
 
 pytestmark = [
+    pytest.mark.proof,
     pytest.mark.spark,
     pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}"),
 ]
@@ -70,7 +71,7 @@ class Standalone:
         pytest.param(
             "glusterfs",
             marks=[
-                long,
+                pytest.mark.proof,
                 pytest.mark.skipif(gluster.why_not() is not None, reason=f"NOT TESTED: {gluster.why_not()}"),
             ],
         ),
@@ -96,7 +97,7 @@ def test_every_byte_is_the_brokers(on: Standalone) -> None:
     assert json.loads(stdout)["batches"] > 3
 
 
-@long
+@pytest.mark.proof
 def test_a_driver_is_killed_and_its_tasks_go_on(on: Standalone) -> None:
     """What they write later, below the directories of the run that is over, changes nothing."""
     words = ("--max-bytes-per-trigger", BATCH)
@@ -110,7 +111,7 @@ def test_a_driver_is_killed_and_its_tasks_go_on(on: Standalone) -> None:
     assert on.place.batches("killed-driver") > 3
 
 
-@long
+@pytest.mark.proof
 def test_a_cable_is_out_for_a_while(on: Standalone) -> None:
     """A worker that comes back after its run is over changes nothing."""
     submitted = on.rebuild("cut", "--max-bytes-per-trigger", BATCH)
@@ -127,7 +128,7 @@ def test_a_cable_is_out_for_a_while(on: Standalone) -> None:
     assert tree(on.place.shared / "cut") == before
 
 
-@long
+@pytest.mark.proof
 def test_a_cable_is_out_for_a_moment(on: Standalone) -> None:
     """It is in again before anybody has missed that host."""
     submitted = on.rebuild("moment", "--max-bytes-per-trigger", BATCH)
@@ -140,7 +141,7 @@ def test_a_cable_is_out_for_a_moment(on: Standalone) -> None:
     on.place.assert_sound("moment")
 
 
-@long
+@pytest.mark.proof
 def test_a_worker_that_joins_late(on: Standalone) -> None:
     submitted = on.rebuild("late", "--max-bytes-per-trigger", BATCH)
     on.place.wait_for_batches("late", 1, submitted)
@@ -150,7 +151,7 @@ def test_a_worker_that_joins_late(on: Standalone) -> None:
     on.place.assert_sound("late")
 
 
-@long
+@pytest.mark.proof
 def test_a_store_is_checked(on: Standalone) -> None:
     """The harmed one has a name of its own: a file that hosts have read before may be stale for them."""
     first = on.place.hosts[0]
@@ -167,7 +168,7 @@ def test_a_store_is_checked(on: Standalone) -> None:
     assert {(one["topic"], one["queue_id"]) for one in json.loads(stdout)["findings"]} == {("Orders", 0)}
 
 
-@long
+@pytest.mark.proof
 def test_many_stores(on: Standalone) -> None:
     stores = []
     for name in ("a", "b"):
@@ -181,7 +182,7 @@ def test_many_stores(on: Standalone) -> None:
         on.place.assert_sound(f"many/{name}/store")
 
 
-@long
+@pytest.mark.proof
 def test_a_tail_follows(on: Standalone) -> None:
     """Its first batch is a backlog, which tasks do; the next ones are the driver's."""
     words = (
@@ -213,7 +214,7 @@ def test_a_tail_follows(on: Standalone) -> None:
     on.place.assert_sound("tailed")
 
 
-@long
+@pytest.mark.proof
 def test_a_tail_follows_a_broker(on: Standalone) -> None:
     """Tasks do each batch. One that doesn't see yet what the broker wrote is refused; the tail goes on."""
     first = on.place.hosts[0]
@@ -251,7 +252,7 @@ def test_a_tail_follows_a_broker(on: Standalone) -> None:
     assert found.queue_bytes > 0
 
 
-@long
+@pytest.mark.proof
 def test_clocks_are_five_minutes_off(on: Standalone) -> None:
     """A worker's is ahead, the driver's behind; there is no worker like that afterwards."""
     if (why := clock.why_not()) is not None:
@@ -270,7 +271,7 @@ def test_clocks_are_five_minutes_off(on: Standalone) -> None:
     on.place.assert_sound("off")
 
 
-@long
+@pytest.mark.proof
 def test_a_table_of_messages(on: Standalone) -> None:
     words = (f"{SHARED}/store", "--table", f"{SHARED}/table", *on.place.options, "--bodies", "--json")
     for _ in range(2):
@@ -283,7 +284,7 @@ def test_a_table_of_messages(on: Standalone) -> None:
         assert rows == [(one.record.physical_offset, one.record.body) for one in log.messages()]
 
 
-@long
+@pytest.mark.proof
 def test_a_host_is_killed(on: Standalone) -> None:
     """Its first process goes, and with it all others; comes last: it doesn't come back."""
     submitted = on.rebuild("killed-host", "--max-bytes-per-trigger", BATCH)

@@ -10,7 +10,7 @@ import pytest
 
 from tests.hosts import gluster, network
 from tests.hosts.network import PROJECT, SHARED
-from tests.hosts.place import BATCH, Place, long, place
+from tests.hosts.place import BATCH, Place, place
 from tests.hosts.submitting import Submitted
 from tests.hosts.yarn import Yarn, cluster
 
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.skipif(network.why_not() is not None, reason=f"NOT TESTED: {network.why_not()}"),
     pytest.mark.skipif(gluster.why_not() is not None, reason=f"NOT TESTED: {gluster.why_not()}"),
-    long,
+    pytest.mark.proof,
 ]
 
 

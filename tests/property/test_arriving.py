@@ -19,9 +19,9 @@ from reput.scan.part import PartOutcome, scan_part
 from reput.scan.rules import Part
 from reput.scan.rules import rules as rules_of
 from reput.scan.table import QueueTable
+from tests.levels import examples
 from tests.property.logs import segments
 from tests.property.test_scan import columns, queues, topics
-from tests.quick import examples
 
 SETTINGS = StoreSettings.load(Path("store"), None, "5.3.3")
 ROOT = Path("/reput-remote/store")

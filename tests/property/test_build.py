@@ -10,7 +10,7 @@ from reput.build import index, units
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader, file_length
 from reput.scan import output
 from tests import slow_build
-from tests.quick import examples
+from tests.levels import examples
 
 _int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 

@@ -23,8 +23,8 @@ from reput.newer_python import UTC
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
+from tests.levels import examples
 from tests.property.logs import segments
-from tests.quick import examples
 
 SETTINGS = StoreSettings.load(Path("store"), None, None)
 

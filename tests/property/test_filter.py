@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.bitmaps import TopicFilters
-from reput.filter.blocks import ERROR, FALSE, TRUE, UNKNOWN, BlockEvaluator
+from reput.filter.bitmaps import ERROR, FALSE, TRUE, UNKNOWN, BlockEvaluator, TopicFilters
 from reput.filter.bloom import BloomFilter
 from reput.filter.columns import columns
 from reput.filter.consumers import ConsumerFilter, load
@@ -21,8 +20,8 @@ from reput.filter.expression import EvaluationError, Node
 from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
 from reput.format import javastring, properties
 from tests import slow_filter
+from tests.levels import examples
 from tests.property.test_parsers import any_of
-from tests.quick import examples
 from tests.slow_filter import bit_map, evaluate
 
 BLOOM = BloomFilter.create(FilterSettings())

@@ -28,7 +28,7 @@ from reput.source import commitlog as source
 from reput.source.columns import MESSAGE_COLUMNS, spark_schema
 from reput.source.commitlog import CommitLogStreamReader
 from tests.broker_memory import BrokerMemory
-from tests.quick import examples
+from tests.levels import examples
 
 NOW = 1_700_000_000_000
 

@@ -15,8 +15,8 @@ from reput.scan.fields import RecordFields, record_fields
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
 from tests import slow_build
+from tests.levels import examples
 from tests.property.logs import segments
-from tests.quick import examples
 
 RULES = Rules(
     topic_length_v2=True,

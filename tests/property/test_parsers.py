@@ -44,26 +44,26 @@ from reput.output.journal import journal
 from reput.output.ledger.ledger import Ledger
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
-from reput.resend.keys import access_keys
+from reput.resend.client import access_keys
 from reput.resend.outgoing import NotSentError, outgoing
-from reput.resend.position import Position
+from reput.resend.run import Position
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.options import NAMES, Options
 from reput.store import swap
-from reput.stream.spark_checkpoint import last_planned, planned_end
+from reput.stream.tail_query import last_planned, planned_end
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
-from reput.watch.note import RunNote, TableNote
+from reput.watch.table import RunNote, TableNote
 from tests import encoders, rocksdbs
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike
 from tests.golden.store import unpack
+from tests.levels import examples
 from tests.local import rebuild_locally, write_store
 from tests.memory import scratch
 from tests.property.logs import lay_out, records, segments
-from tests.quick import examples
 
 SIZE = 1000
 _DEEP = b'{"a":' + b"[" * 3_000

@@ -9,7 +9,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.build.placement import Placement, last_is_lone_zero, place
-from tests.quick import examples
+from tests.levels import examples
 from tests.slow_rebuild import Message, Queue
 
 LENGTH = 100

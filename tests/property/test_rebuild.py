@@ -29,9 +29,9 @@ from tests.laid_out import (
     specs_of_any_time,
     store_of,
 )
+from tests.levels import examples
 from tests.local import first_place, index_of, outputs, queues, rebuild_locally, tree, units
 from tests.memory import scratch
-from tests.quick import examples
 
 
 @settings(max_examples=examples(120), deadline=None)

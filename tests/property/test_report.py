@@ -20,8 +20,8 @@ from reput.report.log_scan import scan_log
 from reput.report.page import render
 from reput.report.shown import MOST_SHOWN, traffic
 from reput.report.tally import BUCKETS, EARLIEST, WIDTHS, Tally
+from tests.levels import examples
 from tests.property.logs import segments
-from tests.quick import examples
 from tests.stores import LogWriter
 
 LATEST = EARLIEST + 16 * 365 * 86_400_000

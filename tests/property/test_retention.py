@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from tests.expiry import cleaned, expire, min_offsets, read_to
 from tests.laid_out import Spec, lay_out, store_of
+from tests.levels import examples
 from tests.local import outputs, rebuild_locally
 from tests.memory import scratch
-from tests.quick import examples
 
 specs = st.builds(
     Spec,

@@ -7,13 +7,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.build import rocksdb_index, rocksdb_units
-from reput.build.placement import Breaks
-from reput.build.rocksdb_placement import keep
+from reput.build.placement import Breaks, keep
 from reput.build.rocksdb_units import UnitRows
 from reput.format import commitlog, rocksdbqueue
 from reput.format.commitlog import Record
 from tests import slow_build
-from tests.quick import examples
+from tests.levels import examples
 
 _int64 = st.integers(-(1 << 63), (1 << 63) - 1)
 _int32 = st.integers(-(1 << 31), (1 << 31) - 1)

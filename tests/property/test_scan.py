@@ -17,16 +17,15 @@ from reput.format.commitlog import Record
 from reput.log import walk, walk_kernel
 from reput.scan import kernel, output, reference
 from reput.scan.frames import ROWS, FrameWalk, frames, has_stored_crc
-from reput.scan.output import OutputArrays, Stop
+from reput.scan.output import OutputArrays, Status, Stop
 from reput.scan.part import PartOutcome, is_blank_but_for_its_magic, scan_part
 from reput.scan.reference import Frame
 from reput.scan.rules import Part, Rules
 from reput.scan.rules import rules as rules_of
-from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from tests import slow_scan
+from tests.levels import examples
 from tests.property.logs import lay_out, lay_out_entries, segments
-from tests.quick import examples
 
 LEVELS = np.array([1000, 5000, 7_200_000], np.int64)
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.statistics import By, Span, count
+from tests.levels import examples
 from tests.local import write_store
 from tests.memory import scratch
 from tests.property.logs import segments
-from tests.quick import examples
 
 _DELAYS = {"DELAY", "TIMER_DELAY_SEC", "TIMER_DELIVER_MS", "TIMER_DELAY_MS"}
 

@@ -18,9 +18,9 @@ from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.store.lock import OutputLock
 from tests.laid_out import Run, Spec, lay_out, runs, specs, store_of
+from tests.levels import examples
 from tests.local import Runner, Store, opened_output, outputs, rebuild_locally, target_of
 from tests.memory import scratch
-from tests.quick import examples
 
 SEGMENT_SIZE = 1500
 

@@ -16,8 +16,8 @@ from reput.verify.report import Difference, Report
 from reput.verify.run import check
 from tests import slow_rebuild, slow_verify
 from tests.laid_out import VERSIONS, Log, Spec, lay_out, odd_specs, specs_of_any_time, without_light
+from tests.levels import examples
 from tests.memory import scratch
-from tests.quick import examples
 from tests.stores import tree_of
 
 CONF = """mappedFileSizeConsumeQueue=100

@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from reput.format import names
 from tests import slow_rebuild, slow_verify
 from tests.laid_out import RESTART, TOPICS, VERSIONS, Log, Spec, lay_out, specs, without_light
+from tests.levels import examples
 from tests.local import in_log_order, outputs, rebuild_locally, write_store
 from tests.memory import scratch
 from tests.property.test_verify import CONF, QUEUE_FILES, Blow, expanded, verified
-from tests.quick import examples
 from tests.slow_verify import InOrder
 
 EXT_FILES, BATCH_FILES = "consumequeue_ext/*/*/*", "batchconsumequeue/*/*/*"

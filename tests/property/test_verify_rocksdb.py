@@ -28,10 +28,10 @@ from reput.verify.run import check
 from tests import encoders, rocksdbs
 from tests.golden.store import GoldenStore, unpack
 from tests.laid_out import Spec, lay_out, odd_specs
+from tests.levels import examples
 from tests.local import Store as LocalStore
 from tests.local import rebuild_locally
 from tests.memory import scratch
-from tests.quick import examples
 from tests.stores import tree_of
 
 Families = dict[str, dict[bytes, bytes]]

@@ -26,6 +26,7 @@ def test_no_name_node(command: Command, monkeypatch: pytest.MonkeyPatch) -> None
     assert "Check the URL" in told.stderr
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_store_in_hdfs(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     from hdfs_native import Client, WriteOptions

@@ -94,13 +94,13 @@ def never_named(gateway: Gateway, url: str) -> set[str]:
 _WRITER = """
 import sys
 from pathlib import Path
-from reput.catalog import compaction
+from reput.catalog import run
 from reput.catalog.options import CatalogOptions
 from reput.catalog.run import catalog
 from tests.here import Here
 
 store, table, conf, name = sys.argv[1:]
-compaction.MANY = 6
+run.MANY = 6
 print("began", flush=True)
 options = CatalogOptions(
     Path(store), Path(table), Path(conf), "5.3.3", cluster="east", broker=name, max_bytes_per_trigger=12_000
@@ -110,6 +110,7 @@ print("ended", done.commits, len(done.clustered))
 """
 
 
+@pytest.mark.proof
 def test_two_writers_that_are_killed_at_any_moment(gateway: Gateway, url: str, tmp_path: Path) -> None:
     """Of different stores, at a time; then each message is there once, and nothing is left over."""
     seed = int(time.time())
@@ -342,6 +343,7 @@ def test_a_table_in_or_around_its_store_is_refused(gateway: Gateway, tmp_path: P
 # --- read by others ----------------------------------------------------------------------------------
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.usefixtures("has_delta")
 def test_stores_at_urls_and_readers_of_the_table(gateway: Gateway, url: str, tmp_path: Path) -> None:

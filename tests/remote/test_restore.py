@@ -20,7 +20,7 @@ from reput.errors import RemoteStoreError, StoreError
 from reput.format import names, rocksdbqueue
 from reput.format.consumequeue import unit
 from reput.format.rocksdbqueue import OFFSETS
-from reput.job.copying import PARTIAL, SegmentCopies
+from reput.job.restore import PARTIAL, SegmentCopies
 from reput.output.journal.journal import read_state
 from reput.remote.client import RemoteFile
 from reput.remote.store import RemoteStore, await_copy, client_of
@@ -33,6 +33,7 @@ from tests.compat.message import Message
 from tests.compat.workloads import SMALL_FILES
 from tests.crash import Dying, died
 from tests.golden.store import GoldenStore
+from tests.levels import tried
 from tests.rebuilds import Command, Outcome, broker_conf, environment, golden, run, start, tree
 from tests.remote import gateway as servers
 from tests.remote.gateway import BUCKET, SECRET, Gateway, breaking, s3
@@ -69,7 +70,7 @@ def said(done: Outcome) -> str:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["4.9.7-crash", "5.5.0-mixed"])
+@pytest.mark.parametrize("name", tried("5.5.0-mixed", more=["4.9.7-crash"]))
 def test_a_store_comes_whole(gateway: Gateway, name: str, tmp_path: Path) -> None:
     store, url, conf = uploaded(gateway, name, tmp_path)
     out = tmp_path / "restored"
@@ -115,6 +116,7 @@ def test_queues_and_index_in_rocksdb(gateway: Gateway, tmp_path: Path) -> None:
     assert len(contents(out / names.ROCKSDB_STORE)["default"]) > 100
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_killed_again_and_again_it_continues(gateway: Gateway, tmp_path: Path) -> None:
     store, url, conf = uploaded(gateway, "5.3.3-mixed", tmp_path)
@@ -190,6 +192,7 @@ def test_the_last_files_of_expired_queues_come_too(gateway: Gateway, tmp_path: P
     assert tree(out / names.CONSUME_QUEUE) == tree(store.root / names.CONSUME_QUEUE)
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_queues_in_files_that_have_expired_go_on_in_rocksdb(gateway: Gateway, tmp_path: Path) -> None:
     store = with_expired_queue("5.5.0-lost-head", tmp_path)
@@ -204,6 +207,7 @@ def test_queues_in_files_that_have_expired_go_on_in_rocksdb(gateway: Gateway, tm
     assert contents(out / names.CONSUME_QUEUE)[OFFSETS][key] == rocksdbqueue.offset_value(start - 100, 106)
 
 
+@pytest.mark.proof
 @pytest.mark.compat
 @pytest.mark.spark
 def test_a_broker_starts_on_it(gateway: Gateway, tmp_path: Path) -> None:
@@ -336,6 +340,7 @@ def test_a_broker_conf_that_names_another_commit_log(
     assert json.loads(would.stdout)["segments"] > 0
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_segment_that_cant_be_had_ends_the_run(gateway: Gateway, tmp_path: Path) -> None:
     """Its tasks wait for a copy that won't come; the error is the server's."""

@@ -87,6 +87,7 @@ def test_a_rebuild_of_each_kind(gateway: Gateway, name: str, tmp_path: Path) -> 
     assert found.queue_bytes > 0
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_rebuild_says_and_keeps_the_url(gateway: Gateway, tmp_path: Path) -> None:
     store, url = uploaded(gateway, "5.5.0-dledger", tmp_path)
@@ -111,6 +112,7 @@ def test_a_rebuild_says_and_keeps_the_url(gateway: Gateway, tmp_path: Path) -> N
         assert b"reput-remote-" not in said
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_killed_rebuild_goes_on(gateway: Gateway, tmp_path: Path) -> None:
     store, url = uploaded(gateway, "5.3.3-mixed", tmp_path)
@@ -481,6 +483,7 @@ def test_no_secret_is_said_or_kept(gateway: Gateway, tmp_path: Path) -> None:
     assert SECRET.encode() not in kept + stdout.encode() + stderr.encode()
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_sources(gateway: Gateway, tmp_path: Path) -> None:
     """In a process of its own: Spark's workers get the environment of the JVM."""

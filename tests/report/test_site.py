@@ -80,6 +80,7 @@ def found(page: Page, site: Path, words: str, *, width: int) -> list[str]:
     return [link.partition("#")[0].partition("?")[0].removeprefix(f"{site.as_uri()}/") for link in listed]
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 def test_every_page_is_there_and_a_search_finds_it_in_both_languages(page: Page, site: Path) -> None:
     pages = {path.relative_to(ROOT).with_suffix(".html").as_posix() for path in (ROOT / "docs").rglob("*.md")}
@@ -92,7 +93,7 @@ def test_every_page_is_there_and_a_search_finds_it_in_both_languages(page: Page,
     )
 
     assert "url=README.html" in (site / "index.html").read_text(encoding="utf-8")
-    assert "docs/ledger.html" in found(page, site, "ledger", width=DESKTOP)
+    assert "docs/catalog.html" in found(page, site, "ledger", width=DESKTOP)
     assert found(page, site, "nonesuchword", width=DESKTOP) == []
     for words in ("索引文件", "截断", "被截断的索引"):
         assert "docs/probe.zh-CN.html" in found(page, site, words, width=PHONE)
@@ -103,7 +104,13 @@ def test_every_page_is_there_and_a_search_finds_it_in_both_languages(page: Page,
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 def test_pages_fit_a_desk_and_a_phone(page: Page, site: Path, width: int) -> None:
-    for name in ("README", "docs/howto", "docs/recovery-matrix", "docs/ledger", "docs/formats/commitlog"):
+    for name in (
+        "README",
+        "docs/howto",
+        "docs/data/recovery-matrix",
+        "docs/catalog",
+        "docs/formats/commitlog",
+    ):
         page.show(site / f"{name}.html", width=width)
         assert page.run("innerWidth") == width, name
         assert page.run("document.documentElement.scrollWidth") <= width, name

@@ -126,7 +126,7 @@ print(json.dumps(said))
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from reput.catalog import compaction
+from reput.catalog import run
 from reput.catalog.options import CatalogOptions
 from reput.catalog.run import catalog
 from reput.catalog.table import Table
@@ -134,7 +134,7 @@ from reput.spark.sessions import session
 
 store, table, conf = (Path(word) for word in sys.argv[1:4])
 name, number, before = sys.argv[4], int(sys.argv[5]), sys.argv[6] == "before"
-compaction.MANY = 8
+run.MANY = 8
 calls = []
 if name:
     work = getattr(Table, name)
@@ -158,7 +158,7 @@ _EARLIER = """
 import json, sys
 from dataclasses import replace
 from pathlib import Path
-from reput.catalog import compaction
+from reput.catalog import run
 from reput.catalog.options import CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.run import catalog
@@ -166,7 +166,7 @@ from reput.source import read
 from reput.spark.sessions import session
 
 store, tables, conf = (Path(word) for word in sys.argv[1:])
-compaction.MANY = 4
+run.MANY = 4
 said = {}
 
 def spark():
@@ -313,6 +313,7 @@ def test_each_message_is_there_once(tmp_path: Path) -> None:
     assert said["with a gap"]["removed"] == 0
 
 
+@pytest.mark.proof
 def test_rebuild_and_tail_keep_a_table(tmp_path: Path) -> None:
     said = _said(_PIPELINE, tmp_path, tmp_path)
     rebuilt, again, followed = said["rebuilt"], said["again"], said["followed"]
@@ -332,6 +333,7 @@ def test_rebuild_and_tail_keep_a_table(tmp_path: Path) -> None:
     assert status["last_success_ms"] > 0
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(("name", "number"), [("append", 3), ("replace", 1)])
 def test_a_run_that_is_killed_is_gone_on_with(name: str, number: int, tmp_path: Path) -> None:
     """When files are written and no commit names them, and when one does and nothing else knows of it."""
@@ -372,6 +374,7 @@ def _named(table: Path) -> set[str]:
     return {line["add"]["path"] for line in lines if "add" in line}
 
 
+@pytest.mark.proof
 def test_a_table_of_an_earlier_release_is_gone_on_with(tmp_path: Path) -> None:
     """Spark wrote it, with times as INT96; its files are merged with new ones."""
     with tarfile.open(Path(__file__).with_name("tables-by-spark.tar.xz")) as packed:

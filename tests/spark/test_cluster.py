@@ -260,6 +260,7 @@ def test_settings_count_on_executors_and_findings_are_exit_code_1(cluster: Clust
     assert conf["spark.executor.memory"] == "512m"
 
 
+@pytest.mark.proof
 def test_a_tail_follows_and_is_stopped(cluster: Cluster, work: Path, tmp_path: Path) -> None:
     live = live_store("5.5.0-mixed", tmp_path)
     options = live.options
@@ -290,6 +291,7 @@ def test_a_tail_follows_and_is_stopped(cluster: Cluster, work: Path, tmp_path: P
     assert not (options.out / names.REPUT / names.SCRATCH).exists()
 
 
+@pytest.mark.proof
 @pytest.mark.compat
 def test_the_whole_story(cluster: Cluster, tmp_path: Path) -> None:
     told: list[tuple[str, str]] = []

@@ -72,6 +72,7 @@ def entries_of(store: Path) -> int:
     return sum(struct.unpack(">i", head)[0] - 1 for head in heads)
 
 
+@pytest.mark.proof
 def test_a_notebook_says_what_it_says_otherwise(kernel: Kernel) -> None:
     for now, before in zip(
         words(kernel.run(kept("offsets"), DIRECTORY)), words(kept("offsets")), strict=True
@@ -99,7 +100,7 @@ def test_each_source_is_found_by_its_name(say: Say, store: Path) -> None:
 def test_a_condition_reaches_the_source(say: Say, tmp_path: Path) -> None:
     said = say(
         f"report = '{tmp_path / 'report'}'",
-        "from reput.source.read_statistics import total",
+        "from reput.source.ranges import total",
         "wanted = read(spark, store, ['topic', 'body'], [('topic', '=', 'Orders')], readReport=report)",
         "all = spark.read.format('rocketmq-commitlog').load(store)",
         "found = wanted.groupBy('topic').count().toPandas().values.tolist()",

@@ -14,6 +14,7 @@ from reput.format import names
 from reput.job import rebuild
 from reput.store.compare import compare
 from tests.golden.store import unpack
+from tests.levels import tried
 from tests.spark.test_golden import options, settle
 from tests.spark.test_rocksdb import contents
 
@@ -30,7 +31,7 @@ class StoppedError(ReputError):
 
 
 @pytest.mark.parametrize("on_spark", [True, False])
-@pytest.mark.parametrize("name", ["5.3.3-mixed", "4.9.7-mixed", "5.5.0-rocksdb-mixed"])
+@pytest.mark.parametrize("name", tried("5.3.3-mixed", more=["4.9.7-mixed", "5.5.0-rocksdb-mixed"]))
 def test_it_goes_on(
     name: str, on_spark: bool, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

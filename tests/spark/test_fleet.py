@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pandas as pd
 import pytest
 
-from reput.explore import Workspace, dead_letters, fleet, replicas
-from reput.explore.fleet import Fleet, Member, open_fleet
+from explore import Workspace, dead_letters, fleet, replicas
+from explore.fleet import Fleet, Member, open_fleet
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -18,6 +18,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.job import RebuildOptions, Summary, rebuild
 from reput.store.compare import compare
 from tests.golden.store import FILTERED, NAMES, GoldenStore, unpack
+from tests.levels import tried
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -60,7 +61,24 @@ def options(store: GoldenStore, broker_conf: Path) -> RebuildOptions:
     )
 
 
-@pytest.fixture(params=(*NAMES, *FILTERED))
+EVERY = (*NAMES, *FILTERED)
+#: What is rebuilt on Spark; without it all are.
+ON_SPARK = tried(
+    "4.9.7-mixed",
+    "4.9.7-queue-ext",
+    "5.3.3-lmq",
+    "5.5.0-mixed",
+    "5.5.0-batch-queue",
+    "5.5.0-crash",
+    more=EVERY,
+)
+RUNS = [
+    *((name, "processes") for name in EVERY),
+    *(pytest.param(name, "spark", marks=pytest.mark.spark) for name in dict.fromkeys(ON_SPARK)),
+]
+
+
+@pytest.fixture
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> GoldenStore:
     return unpack(request.param, tmp_path / "store")
 
@@ -69,6 +87,7 @@ def workload(store: GoldenStore) -> str:
     return str(store.manifest["workload"])
 
 
+@pytest.mark.parametrize(("golden", "start_spark"), RUNS, indirect=True)
 def test_every_byte_is_that_of_the_java_store(golden: GoldenStore, start_spark: StartSpark) -> None:
     summary = rebuild(options(golden, settle(golden)), start_spark)
     out = Path(summary.output)

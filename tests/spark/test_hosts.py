@@ -25,7 +25,7 @@ from tests.cluster.standalone import _WORKER_READY, _await
 from tests.golden.store import GoldenStore, unpack
 from tests.live import live_store
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 LIB = Path(__file__).parents[2] / "lib"
 

@@ -19,7 +19,7 @@ from tests.kubernetes import SETTINGS, Api, api
 from tests.rebuilds import environment
 from tests.unit.test_kubernetes import COMMAND, DIRECTORY, FILES, JOB, ROOT, VERSIONS
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.proof]
 
 _POD = JOB["spec"]["template"]
 _ARGS: list[str] = _POD["spec"]["containers"][0]["args"]

@@ -1,4 +1,4 @@
-"""The ledger through delta-spark, by the code that docs/ledger.md shows."""
+"""The ledger through delta-spark, by the code that docs/catalog.md shows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from tests.rebuilds import environment
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("has_delta")]
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "ledger.md").read_text(encoding="utf-8")
+PAGE = (ROOT / "docs" / "catalog.md").read_text(encoding="utf-8").partition("## The ledger")[2]
+COLUMNS = (ROOT / "docs" / "data" / "columns.md").read_text(encoding="utf-8").partition("## Ledger")[2]
 
 # Asked by Spark SQL beside what the page shows; printed as JSON behind it.
 _QUESTIONS = """
@@ -61,7 +62,7 @@ def test_the_page_runs(tmp_path: Path) -> None:
     assert kinds["batch"] == named == state.batches == 3
     assert entries >= sum(header.index_count - 1 for _, header in state.index)
 
-    columns = re.findall(r"^\| `(\w+)` \| (\w+) \|", PAGE, re.MULTILINE)
+    columns = re.findall(r"^\| `(\w+)` \| (\w+) \|", COLUMNS.partition("\n## ")[0], re.MULTILINE)
     assert types == dict(columns)
     assert [name for name, _ in columns] == SCHEMA.names
 

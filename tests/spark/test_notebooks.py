@@ -130,6 +130,7 @@ def test_helpers_live_in_the_library(name: str) -> None:
                     assert (node.end_lineno or 0) - node.lineno < _MOST_LINES, node.name
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.parametrize("name", NOTEBOOKS)
 def test_notebook_runs(ran: dict[str, NotebookNode], name: str) -> None:

@@ -23,7 +23,7 @@ from reput.output.batch_scan import BatchScan
 from reput.output.journal.journal import read
 from reput.store import files, swap
 from reput.store.compare import compare
-from reput.stream import query_stop
+from reput.stream import tail_query
 from tests.golden.store import GoldenStore
 from tests.rebuilds import (
     Command,
@@ -690,6 +690,6 @@ def test_spark_logs_again_once_a_query_was_stopped(spark: SparkSession) -> None:
     root = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager.getRootLogger()  # type: ignore[union-attr]
     before, levels = root.getLevel().name(), []
     query = SimpleNamespace(stop=lambda: levels.append(root.getLevel().name()))
-    query_stop.stop(spark.sparkContext, query)  # type: ignore[arg-type]
+    tail_query.stop(spark.sparkContext, query)  # type: ignore[arg-type]
     assert (levels, root.getLevel().name()) == (["OFF"], before)
     assert before != "OFF"

@@ -14,6 +14,7 @@ from reput.job import rebuild
 from reput.rocksdb import opened
 from reput.store.compare import compare
 from tests.golden.store import ROCKSDB, GoldenStore, unpack
+from tests.levels import tried
 from tests.spark.test_golden import options, settle, workload
 
 if TYPE_CHECKING:
@@ -29,7 +30,16 @@ FINDINGS = {
 NOT_DERIVED = {"rocksdb-recreated-topic": (b"Again", 2)}
 
 
-@pytest.fixture(params=ROCKSDB)
+EVERY = ROCKSDB
+#: What is rebuilt on Spark; without it all are.
+ON_SPARK = tried("5.3.3-rocksdb-mixed", "5.5.0-rocksdb-lmq", "5.5.0-rocksdb-index", more=EVERY)
+RUNS = [
+    *((name, "processes") for name in EVERY),
+    *(pytest.param(name, "spark", marks=pytest.mark.spark) for name in dict.fromkeys(ON_SPARK)),
+]
+
+
+@pytest.fixture
 def golden(request: pytest.FixtureRequest, tmp_path: Path) -> GoldenStore:
     return unpack(request.param, tmp_path / "store")
 
@@ -81,6 +91,7 @@ def check_queues(found: Families, expected: Families, left_out: tuple[bytes, int
     assert ends == expected[OFFSETS]
 
 
+@pytest.mark.parametrize(("golden", "start_spark"), RUNS, indirect=True)
 def test_every_key_is_that_of_the_java_store(golden: GoldenStore, start_spark: StartSpark) -> None:
     summary = rebuild(options(golden, settle(golden)), start_spark)
     out = Path(summary.output)

@@ -16,7 +16,7 @@ from tests.spark.test_rocksdb import check_queues, contents
 from tests.torture.steps import IN_PLACE, Doom
 from tests.torture.tailing import Tailing
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.proof]
 
 
 def kill(words: list[str | Path], root: Path, log: Path, step: str) -> None:

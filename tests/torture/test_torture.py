@@ -23,7 +23,7 @@ BROKERS_OWN = {
     *("rmq_sys_wheel_timer", "rmq_sys_REVIVE_LOG_DefaultCluster", "%RETRY%poppers_Returns"),
 }
 
-pytestmark = [pytest.mark.compat, pytest.mark.spark]
+pytestmark = [pytest.mark.compat, pytest.mark.spark, pytest.mark.proof]
 
 
 @pytest.fixture(autouse=True)

@@ -133,7 +133,7 @@ def test_a_document_without_markers_is_left_alone(text: str, tmp_path: Path) -> 
 
 
 def test_the_page_of_the_documentation_has_the_markers() -> None:
-    check(Path(__file__).parents[2] / "docs" / "benchmark.md")
+    check(Path(__file__).parents[2] / "docs" / "data" / "benchmark.md")
 
 
 class Proc:

@@ -16,8 +16,8 @@ import typer
 import yaml
 
 import reput.cli
+from explore import workspace
 from reput.config.java_properties import parse
-from reput.explore import workspace
 from reput.newer_python import tomllib
 from tests.compat.jars import VERSIONS
 

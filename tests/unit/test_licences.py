@@ -1,4 +1,4 @@
-"""docs/licences.md against the packages that are locked; ``make licences`` writes its table."""
+"""docs/data/licences.md against the packages that are locked; ``make licences`` writes its table."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-PAGE = ROOT / "docs" / "licences.md"
+PAGE = ROOT / "docs" / "data" / "licences.md"
 HEAD = "| package | licence | in |\n|---|---|---|\n"
 
 #: Of those whose metadata says nothing: what another file of the package says.

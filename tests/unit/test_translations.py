@@ -15,8 +15,7 @@ from tests import pages
 _SUFFIX = ".zh-CN.md"
 TRANSLATED = [
     pages.ROOT / "README.md",
-    *(pages.ROOT / "docs" / f"{name}.md" for name in ("quickstart", "howto", "words", "findings", "cluster")),
-    pages.ROOT / "docs" / "formats" / "rocksdb.md",
+    *(pages.ROOT / "docs" / f"{name}.md" for name in ("quickstart", "howto", "findings")),
 ]
 _CODE = re.compile(r"`([^`]+)`")
 _FIGURE = re.compile(r"(\d[\d,.]*(?<![,.]))(?: (million|万))?")

@@ -150,7 +150,7 @@ class Store:
             columns: their names, in the order wanted; None for all.
             where: conditions that must all hold, e.g. ``("topic", "=", "Orders")``.
             source: ``rocketmq-commitlog``, ``rocketmq-consumequeue`` or ``rocketmq-index``.
-            options: of the source, as docs/source.md and docs/sql.md list them.
+            options: of the source, as docs/data/columns.md lists them.
 
         Raises:
             ReputError: the store can't be read, later also from the reader; or what was given can't be used.

@@ -39,11 +39,7 @@ class Inner(NamedTuple):
 
 
 def inner(segments: Sequence[StoreFile], size: int, positions: NDArray[np.int64]) -> Inner:
-    """Read the records at physical offsets, which rise.
-
-    Raises:
-        SegmentGoneError, StoreError: a segment can't be read.
-    """
+    """Read the records at physical offsets, which rise."""
     from reput.broker import kernels
 
     first = np.full(len(positions), -1, np.int64)

@@ -10,8 +10,8 @@ from __future__ import annotations
 import struct
 
 from reput.broker.files import StoreFile
-from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
+from reput.broker.walk import Kind, judge
 from reput.config.dialect import CleanStart, CrashStart
 from reput.format import commitlog
 from reput.log.segments import map_segment
@@ -28,9 +28,6 @@ def begin(snapshot: Snapshot, queue_end: int) -> int:
         snapshot: the store; it has segments.
         queue_end: the greatest physical offset that a queue knows of, -1 if none does; the checkpoint key of
             queues in RocksDB.
-
-    Raises:
-        StoreError: a segment can't be read.
     """
     if snapshot.clean:
         return _after_a_stop(snapshot, queue_end)

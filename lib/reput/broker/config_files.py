@@ -21,8 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.broker.problem import Problem
-from reput.config.fastjson import parse
-from reput.config.kept import ConfigPlace, Form, Kind, kept
+from reput.config.kept import ConfigPlace, Form, Kind, kept, parse
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import names

@@ -132,11 +132,7 @@ class Entry(NamedTuple):
 
 
 def in_order(directory: str | Path) -> list[Entry]:
-    """What a directory holds, by name; nothing when it isn't there or is no directory.
-
-    Raises:
-        StoreError: it can't be read.
-    """
+    """What a directory holds, by name; nothing when it isn't there or is no directory."""
     place = os.fspath(directory)
     try:
         result = []
@@ -181,9 +177,6 @@ def listed(
         setting: the setting that says so, for the messages.
         step: what is to be done about a file of another length, if the setting is right.
         choose: says of two files for one place which one is right; None takes the one with the right name.
-
-    Raises:
-        StoreError: a directory can't be read.
     """
     found = [entry for directory in directories for entry in in_order(directory)]
     if len(found) > 1:

@@ -4,7 +4,7 @@ A start checks no unit: it dispatches what its walk meets behind the checkpoint 
 and moves back the max keys that lead past the log's end. Where a queue begins is looked for when it is asked.
 
 Source: ``RocksDBConsumeQueueStore``, ``RocksDBConsumeQueueOffsetTable``, ``RocksDBConsumeQueueTable``
-(rocketmq-all-5.2.0, 5.3.3; 5.5.0 was tried: docs/recovery-matrix.md).
+(rocketmq-all-5.2.0, 5.3.3; 5.5.0 was tried: docs/data/recovery-matrix.md).
 """
 
 from __future__ import annotations
@@ -256,11 +256,7 @@ class RocksDBModel:
         self.checkpoint = end
 
     def meet(self, db: Database | None, queue: Queue, places: _I64, positions: _I64) -> None:
-        """Messages that the walk goes through and doesn't dispatch: do they have their units?
-
-        Raises:
-            StoreError: units can't be read.
-        """
+        """Messages that the walk goes through and doesn't dispatch: do they have their units?"""
         state = self._state(queue)
         held = np.full(len(places), -1, np.int64)
         prefix = keys.prefix(queue[0].encode(), queue[1])

@@ -514,11 +514,7 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
 
 
 def read_checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
-    """The checkpoint and how many bytes it has, None if missing.
-
-    Raises:
-        StoreError: it can't be read.
-    """
+    """The checkpoint and how many bytes it has, None if missing."""
     try:
         with reading(path, by_ranges=True) as fd:
             return StoreCheckpoint.decode(os.read(fd, 48)), os.fstat(fd).st_size

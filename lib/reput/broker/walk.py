@@ -1,31 +1,229 @@
 """Going through the log as a broker does: when it recovers, and when it dispatches what is behind.
 
-The scan of :mod:`reput.scan` does the work; where it stops, :mod:`reput.broker.record` says what the broker
+The scan of :mod:`reput.scan` does the work; where it stops, :mod:`reput.broker.walk` says what the broker
 makes of the place. Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``,
 ``DefaultMessageStore.ReputMessageService.doReput`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
 """
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Callable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.ahead import PIECE, Ahead, Range
 from reput.broker.files import StoreFile, segment_at
-from reput.broker.record import Kind, judge
+from reput.broker.written import written_ranges
+from reput.config.dialect import Dialect
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, javastring, properties
 from reput.log.segments import map_segment
+from reput.newer_python import Self
 from reput.scan import kernel, output
-from reput.scan.output import OutputArrays
+from reput.scan.output import OutputArrays, Status
 from reput.scan.rules import Rules
 from reput.scan.rules import rules as scan_rules
-from reput.scan.status import Status
 from reput.scan.table import QueueTable
+
+# The scan is stricter than a broker: it compares a record's stored place with its own. Where it stops, this
+# module says what the broker does. Source: ``CommitLog.checkMessageAndReturnSize`` (rocketmq-all-4.9.7,
+# 5.3.2, 5.3.3; 5.5.0 by its bytecode).
+
+
+class Kind(Enum):
+    """What stands there."""
+
+    MESSAGE = "a message"
+    BLANK = "the segment's closing record"
+    BAD = "no record"
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """The broker's view of one place.
+
+    Attributes:
+        kind: what it takes it for.
+        size: bytes of the record, as it says; 0 unless it is a message, or one whose lengths don't add up.
+        physical_offset, store_timestamp: as stored; 0 unless it is a message.
+        consumed: bytes that it reads, for a record whose lengths don't add up to its size; else 0.
+    """
+
+    kind: Kind
+    size: int = 0
+    physical_offset: int = 0
+    store_timestamp: int = 0
+    consumed: int = 0
+
+
+_BAD = Judged(Kind.BAD)
+
+
+def judge(data: NDArray[np.uint8], position: int, dialect: Dialect, *, check_crc: bool) -> Judged:
+    """Read the bytes at ``position`` as a broker does.
+
+    Properties aren't looked into: the scan does that for records that it takes.
+
+    Args:
+        data: uint8[bytes], the segment as far as the broker reads it.
+        position: where.
+        dialect: the release's rules.
+        check_crc: compare the body with its CRC.
+    """
+    view = np.ascontiguousarray(data).data
+    try:
+        return _judge(view, position, dialect, check_crc)
+    except (struct.error, IndexError):
+        return _BAD  # the buffer ends here: BufferUnderflowException
+
+
+def _judge(view: memoryview, position: int, dialect: Dialect, check_crc: bool) -> Judged:
+    total, magic = struct.unpack_from(">iI", view, position)
+    if dialect.recovery.checks_room and len(view) - position < total:
+        return _BAD
+    if magic == commitlog.MAGIC_BLANK:
+        return Judged(Kind.BLANK)
+    if magic != commitlog.MAGIC_V1 and not (magic == commitlog.MAGIC_V2 and dialect.topic_length_v2):
+        return _BAD
+    stored_crc, _id, _flag, _offset, physical, sys_flag = struct.unpack_from(
+        ">IiiqqI", view, position + commitlog.BODY_CRC
+    )
+    born = commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
+    host = commitlog.host_length(sys_flag, commitlog.SYS_FLAG_STORE_HOST_V6)
+    (timestamp,) = struct.unpack_from(">q", view, position + commitlog.store_timestamp_at(sys_flag))
+    at = position + commitlog.body_at(sys_flag)
+    (body,) = struct.unpack_from(">i", view, at - 4)
+    body = max(body, 0)
+    # Every field goes through a buffer of the record's size.
+    if total < max(born, host, body) or at + body > len(view):
+        return _BAD
+    if check_crc and body and commitlog.body_crc(view[at : at + body]) != stored_crc:
+        return _BAD
+    at += body
+    if magic == commitlog.MAGIC_V1:
+        (topic,) = struct.unpack_from(">b", view, at)
+        at += 1
+    else:
+        (topic,) = struct.unpack_from(">h", view, at)
+        at += 2
+    if not 0 <= topic <= total:
+        return _BAD
+    at += topic
+    (length,) = struct.unpack_from(">h", view, at)
+    at += 2
+    length = max(length, 0)
+    if length > total or at + length > len(view):
+        return _BAD
+    at += length
+    if at - position != total:
+        return Judged(Kind.BAD, total, consumed=at - position)
+    return Judged(Kind.MESSAGE, total, physical, timestamp)
+
+
+# A walk goes from record to record, so it can't begin in the middle. But where a segment is sound, a scan
+# that begins at some whole record further on finds what the walk will find there. The walk takes such a piece
+# only when it arrives at the very place where the piece begins; else it goes on by itself.
+
+#: Bytes of a segment. A piece with what it yields is in memory at once.
+PIECE = 64 << 20
+_MOST_THREADS = 4
+
+
+class Range(NamedTuple):
+    """A part of a segment that is going to be walked; positions in the segment, half open."""
+
+    segment: StoreFile
+    start: int
+    end: int
+
+
+class Piece(NamedTuple):
+    """What a scan found.
+
+    Attributes:
+        start: position in the segment where it began, -1 if no record begins in the piece.
+        status, position: where it stopped, and why.
+        found: what it yields, in log order.
+        table: numbers of topics and queues in that.
+    """
+
+    start: int
+    status: Status
+    position: int
+    found: list[OutputArrays]
+    table: QueueTable
+
+
+class Ahead:
+    """Scans pieces before they are asked for; a context manager.
+
+    Args:
+        ranges: what will be walked, in order.
+        rules: what the walk scans with.
+        new_table: gives an empty table.
+    """
+
+    def __init__(self, ranges: Sequence[Range], rules: Rules, new_table: Callable[[], QueueTable]) -> None:
+        self._rules = rules
+        self._new_table = new_table
+        threads = min(os.cpu_count() or 1, _MOST_THREADS)
+        wanted = sum(one.end - one.start for one in ranges) >= 2 * PIECE
+        self._todo = [(one, number) for one in ranges for number in _pieces(one)] if wanted else []
+        self._place = {(one.segment.base, number): at for at, (one, number) in enumerate(self._todo)}
+        self._begun: dict[int, Future[Piece]] = {}
+        self._next = 0
+        self._window = threads + 1
+        self._pool = ThreadPoolExecutor(threads, "reput-scan")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._pool.shutdown(cancel_futures=True)
+
+    def at(self, base: int, position: int) -> Piece | None:
+        """The piece that begins at a position of the segment at ``base``; it is given once."""
+        at = self._place.get((base, position // PIECE))
+        if at is None:
+            return None
+        for passed in [one for one in self._begun if one < at]:
+            self._begun.pop(passed).cancel()
+        self._next = max(self._next, at)
+        while self._next < min(at + self._window, len(self._todo)):
+            self._begun[self._next] = self._pool.submit(self._scan, *self._todo[self._next])
+            self._next += 1
+        future = self._begun.pop(at, None)
+        piece = None if future is None else future.result()
+        return piece if piece is not None and piece.start == position else None
+
+    def _scan(self, wanted: Range, number: int) -> Piece:
+        data = map_segment(wanted.segment.path, wanted.end)
+        base, stop = wanted.segment.base, min((number + 1) * PIECE, len(data))
+        start = max(number * PIECE, wanted.start)
+        if start > wanted.start:
+            start = kernel.find_record(data, base, start, stop, self._rules.topic_length_v2)
+        piece = Piece(start, Status.END, start, [], self._new_table())
+        while start >= 0:
+            piece.found.append(output.output())
+            status, start = kernel.scan(data, base, start, stop, self._rules, piece.table, piece.found[-1])
+            if status is not Status.FULL:
+                return piece._replace(status=status, position=start)
+        return piece
+
+
+def _pieces(wanted: Range) -> list[int]:
+    """Numbers of the pieces of a range in which something was written."""
+    found: set[int] = set()
+    for start, end in written_ranges(wanted.segment, wanted.start, wanted.end):
+        found.update(range(start // PIECE, -(-end // PIECE)))
+    return sorted(found)
+
 
 #: Takes the units and keys of some records, in log order, and the table that has their topics and queues.
 #: The arrays are reused afterwards.
@@ -86,9 +284,6 @@ class LogWalk:
         Args:
             bad: takes the size of a record whose lengths don't add up, which is counted, and reading goes on
                 behind what those say; None ends the log there (4.3.1 CommitLog.recoverAbnormally).
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
         """
         recovery = self._settings.recovery
         rules = self._rules._replace(check_crc=recovery.check_crc)
@@ -123,11 +318,7 @@ class LogWalk:
         return walked
 
     def dispatch(self, start: int, end: int, sink: Sink) -> Walked:
-        """Dispatch from ``start`` up to the log's end, as a running broker does: no CRC, around bad places.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
-        """
+        """Dispatch from ``start`` to the log's end, as a running broker does: no CRC, around bad places."""
         rules = self._rules._replace(check_crc=False)
         walked = Walked(start, start)
         ranges = [

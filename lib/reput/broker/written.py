@@ -19,11 +19,7 @@ def written_ranges(segment: StoreFile, start: int, end: int) -> list[tuple[int, 
 
 
 def first_written(segment: StoreFile, size: int, start: int) -> int:
-    """Position of the first byte from ``start`` on that isn't zero, else ``size``.
-
-    Raises:
-        SegmentGoneError, StoreError: the segment can't be read.
-    """
+    """Position of the first byte from ``start`` on that isn't zero, else ``size``."""
     data = map_segment(segment.path, size)
     for first, stop in written_ranges(segment, start, size):
         found = kernel.first_written(data, first, stop)
@@ -36,9 +32,6 @@ def last_written(snapshot: Snapshot) -> tuple[StoreFile, int]:
     """The last segment that something was written to, and up to which physical offset there may be something.
 
     The first segment, and its base, when nothing was written. The store has segments.
-
-    Raises:
-        SegmentGoneError, StoreError: a segment can't be read.
     """
     size = snapshot.segment_size
     for segment in reversed(snapshot.log.files):

@@ -41,9 +41,6 @@ class CatalogBeside(Catalog):
 
     Attributes:
         path: the table's directory.
-
-    Raises:
-        ReputError: as for :class:`reput.catalog.run.Catalog`.
     """
 
     def __init__(self, options: CatalogOptions) -> None:

@@ -26,8 +26,8 @@ from reput.log.end import LogEnd
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, Segment, discover, map_segment, open_segment
 from reput.query.log import LogReader
+from reput.scan.output import Status
 from reput.scan.reference import frame
-from reput.scan.status import Status
 from reput.source import messages
 
 #: Bytes of log in the first window, and how much larger each one before it is.
@@ -103,7 +103,7 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
             next_step="Begin a table of this log in another directory"
             if table.broker is None
             else "Give the names of its own cluster and broker, or begin another table. If it is the same "
-            "log, which went back before all that --retain has left of it, see docs/lake.md",
+            "log, which went back before all that --retain has left of it, see docs/catalog.md",
         )
     begin = log.start if found.common is None else found.common - lead
     gone, missing = found.strange, found.missing

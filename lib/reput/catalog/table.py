@@ -406,22 +406,14 @@ class Table:
         self._flush()
 
     def remove(self, old: Iterable[File], still: Callable[[], None] = lambda: None) -> None:
-        """Take files with their rows out, in one commit; on return that is on disk.
-
-        Raises:
-            OutputError: as for :meth:`replace`.
-        """
+        """Take files with their rows out, in one commit; on return that is on disk."""
         old = list(old)
         with self._reported("written"):
             self._commit(self._removed(old, data_change=True), self.cursor, still, old)
         self._flush()
 
     def touch(self, still: Callable[[], None]) -> None:
-        """Make a commit that changes nothing: what was under way for an earlier version can't be made now.
-
-        Raises:
-            OutputError: the table can't be written.
-        """
+        """Make a commit that changes nothing: what was under way for an earlier version can't be made now."""
         with self._reported("written"):
             self._commit([], self.cursor, still)
         self._flush()
@@ -430,9 +422,6 @@ class Table:
         """Remove the files that were taken out of the table more than a week ago; how many.
 
         Those that no version ever named are left: a run may be about to name them.
-
-        Raises:
-            OutputError: they can't be removed.
         """
         if self._delta is None:
             return 0
@@ -567,11 +556,7 @@ class Table:
         self._flushed = flush_log(self.path, self._flushed)
 
     def step_back(self, offset: int, still: Callable[[], None] = lambda: None) -> None:
-        """Take the messages from a physical offset on out, and set the cursor there, in one commit.
-
-        Raises:
-            OutputError: the table can't be written.
-        """
+        """Take the messages from a physical offset on out, and set the cursor there, in one commit."""
         if self._delta is None:
             raise ValueError("the table isn't there")
         before = {file.path for file in self.files()}
@@ -635,7 +620,7 @@ class Table:
                     path=self.url,
                     found=self._words(error),
                     next_step="Check the network, the server, the URL and the credentials in the environment "
-                    "(docs/lake.md), then run the same command again",
+                    "(docs/catalog.md), then run the same command again",
                 ) from None
             raise OutputError(
                 f"the table can't be {done}",

@@ -46,7 +46,7 @@ class Commands(TyperGroup):
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that a line names."""
         if args and ctx.parent is None and args[0] in _OLD_COMMANDS:
-            told(f"there is no `{args[0]}` any more: {_OLD_COMMANDS[args[0]]} (docs/from-1.0.md)")
+            told(f"there is no `{args[0]}` any more: {_OLD_COMMANDS[args[0]]} (CHANGELOG.md)")
             raise typer.Exit(REFUSED)
         name, command, rest = super().resolve_command(ctx, args)
         path = f"{name}" if ctx.parent is None else f"{ctx.info_name} {name}"

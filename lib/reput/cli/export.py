@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Limit, Since, TimeZone, Until, WrittenBy
+from reput.cli.arguments import AsJson, BrokerConf, Limit, Since, TimeZone, Until, WrittenBy, findings
 from reput.cli.commands import MEND
-from reput.cli.completing import findings
 from reput.cli.dump.options import (
     BodySizeOver,
     End,

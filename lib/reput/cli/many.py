@@ -42,8 +42,7 @@ def are_several(stores: Sequence[str], *asked: object) -> bool:
     Raises:
         SettingsError: a place can't be understood.
     """
-    from reput.job.place import Place
-    from reput.job.store_list import SUFFIX
+    from reput.job.store_list import SUFFIX, Place
 
     if len(stores) > 1 or any(one is not None for one in asked):
         return True
@@ -146,11 +145,7 @@ def _history(directory: Path, jobs: Sequence[Job]) -> History:
 
 
 def _target(page: Path, jobs: Sequence[Job], history: Path | None, *, force: bool) -> Path:
-    """Where the page goes: in no store, and not into the history, which holds nothing else.
-
-    Raises:
-        OutputError: it is refused.
-    """
+    """Where the page goes: in no store, and not into the history, which holds nothing else."""
     from reput.report.target import check_page
 
     if history is not None and lies_in(page, history):

@@ -262,7 +262,7 @@ def warn_of_unknown(store: Path, chosen: Sequence[str] | None) -> None:
         SettingsError: a queue can't be understood.
     """
     if chosen:
-        from reput.config.unknown import unknown_queues
+        from reput.config.topics import unknown_queues
         from reput.replay.selection import Selection
 
         for name, meant in unknown_queues(store, Selection.parse(chosen).queues).items():

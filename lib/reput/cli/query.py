@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Since, Store, TimeZone, Until, WrittenBy
+from reput.cli.arguments import AsJson, BrokerConf, Since, Store, TimeZone, Until, WrittenBy, queues, topics
 from reput.cli.commands import LOOK
-from reput.cli.completing import queues, topics
 from reput.cli.dump.options import Tags
 from reput.cli.output import Output, inline, settings_told
 from reput.cli.times import held_times, moment, time_of
@@ -20,7 +19,7 @@ from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
 from reput.errors import SettingsError, StoreError
 from reput.store import files
-from reput.store.nearest import nearest_queue
+from reput.store.listing import nearest_queue
 from reput.store.temporary import write_alone
 from reput.words import counted
 
@@ -206,11 +205,7 @@ def query_command(
 
 
 def _save(store: QueryStore, answer: Answer, body: Path | None, record: Path | None) -> None:
-    """Write the one message that was found to files.
-
-    Raises:
-        ReputError: it isn't one, or its body can't be uncompressed, or a file can't be written.
-    """
+    """Write the one message that was found to files."""
     if (body is None and record is None) or not answer.found:
         return
     if len(answer.messages) != 1:

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, DryRun
+from reput.cli.arguments import AsJson, BrokerConf, DryRun, releases
 from reput.cli.commands import MEND
-from reput.cli.completing import releases
 from reput.cli.export import Damaged, Delayed, Half, SystemTopics, included_of
 from reput.cli.output import Output, at_most, inline, noted
 from reput.words import counted

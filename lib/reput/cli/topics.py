@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from reput.cli.output import at_most, listed, settings_lines, step_lines, table
 from reput.cli.times import second, zone_name
-from reput.store.nearest import nearest_queue
+from reput.store.listing import nearest_queue
 from reput.words import counted
 
 if TYPE_CHECKING:

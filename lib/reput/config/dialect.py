@@ -7,7 +7,7 @@ from the row before it, with the Java class that proves it, so reading downwards
 5.3.3 the proof is the source at the tag ``rocketmq-all-<version>``; for 5.3.4, 5.4.0, 5.5.0 and 5.5.1, whose
 sources were not at hand, it is the bytecode of the released ``rocketmq-store`` jar.
 
-docs/dialects.md says the same for operators, and lists the differences that don't reach the files.
+docs/settings.md says the same for operators, and lists the differences that don't reach the files.
 """
 
 from __future__ import annotations

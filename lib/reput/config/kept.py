@@ -17,15 +17,17 @@ by its bytecode).
 
 from __future__ import annotations
 
+import errno
+import json
+import re
+import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from reput.config.broker_conf import BrokerConf
-from reput.config.fastjson import parse
-from reput.config.rereading import stamp_of
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import names, rocksdbconfig
 from reput.format.rocksdbconfig import DataVersion, Table
@@ -33,6 +35,128 @@ from reput.newer_python import StrEnum
 from reput.rocksdb import DEFAULT, Database, is_database, opened, stamp
 from reput.store.lock import is_broker_running
 from reput.store.reading import read_file
+
+_Said = TypeVar("_Said")
+_Stamp = tuple[tuple[int, int, int] | None, ...]
+
+_TRIES = 10
+_WRITING_SECONDS = 0.02
+
+
+class Rereading(Generic[_Said]):
+    """Reads a file again when it has changed, or the copy beside it has that stands in for it.
+
+    Args:
+        path: the file, as ``ConfigManager`` keeps it; its copy is beside it with ``.bak`` after the name.
+        read: says what they hold; it may raise SettingsError.
+    """
+
+    def __init__(self, path: Path, read: Callable[[], _Said]) -> None:
+        self._paths = (path, path.with_name(path.name + ".bak"))
+        self._read = read
+        self._stamps: _Stamp | None = None
+        self._said: _Said
+
+    def now(self) -> _Said:
+        """What is said now.
+
+        Raises:
+            SettingsError: as ``read``, several times.
+        """
+        for tries_left in reversed(range(_TRIES)):
+            stamps = self._look()
+            if stamps == self._stamps:
+                break
+            try:
+                said = self._read()
+            except SettingsError:
+                # A broker writes it in place, and the copy beside it just before: both may be half there.
+                if not tries_left:
+                    raise
+                time.sleep(_WRITING_SECONDS)
+                continue
+            self._said = said
+            if stamps == self._look():
+                self._stamps = stamps
+                break
+        return self._said
+
+    def _look(self) -> _Stamp:
+        return tuple(map(stamp_of, self._paths))
+
+
+def stamp_of(path: Path) -> tuple[int, int, int] | None:
+    """By what a changed file is told; None while there is none."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino
+
+
+# fastjson writes whole numbers as keys of a map without quotes (``{0:5,1:7}``), takes control characters
+# inside strings, and Java puts U+FFFD in the place of what isn't UTF-8 (``ConfigManager``,
+# ``MixAll.file2String``; rocketmq-all-4.9.7, 5.3.3, and 5.5.0, which has fastjson2, by running it).
+
+T = TypeVar("T")
+
+# A string is passed over as a whole: what looks like a key in it is none.
+_STRING_OR_KEY = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([{,]\s*)(-?\d+)(?=\s*:)', re.ASCII | re.DOTALL)
+
+
+def parse(data: bytes) -> object:
+    """The document in a file.
+
+    Raises:
+        ValueError: it is none; where and why.
+        RecursionError: it is too deep.
+    """
+    text = data.decode("utf-8", "replace").removeprefix("\ufeff")
+    try:
+        return json.loads(text, strict=False)
+    except ValueError:
+        return json.loads(_STRING_OR_KEY.sub(_quoted, text), strict=False)
+
+
+def _quoted(found: re.Match[str]) -> str:
+    return found[0] if found[2] is None else f'{found[1]}"{found[2]}"'
+
+
+def of_either(
+    path: Path,
+    what: str,
+    take: Callable[[bytes, Path], T],
+    absent: tuple[type[OSError], ...] = (FileNotFoundError,),
+) -> T | None:
+    """What a file says, or the ``.bak`` beside it (``ConfigManager.load``); None when neither holds a byte.
+
+    Args:
+        what: is in it, for people.
+        take: reads the bytes of one of them.
+        absent: by these errors there is no file.
+
+    Raises:
+        SettingsError: neither can be read, or ``take`` refuses, and at least one is there.
+    """
+    broken: SettingsError | None = None
+    for one in (path, path.with_name(path.name + ".bak")):
+        try:
+            data = read_file(one)
+            if data:
+                return take(data, one)
+        except absent:
+            continue
+        except OSError as error:
+            if error.errno in (errno.ENOTDIR, errno.ELOOP):
+                continue  # File.exists() says no
+            found = SettingsError(f"this file of {what} can't be read", path=one, found=error.strerror)
+            broken = broken or found
+        except SettingsError as error:
+            broken = broken or error
+    if broken is not None:
+        raise broken
+    return None
+
 
 _T = TypeVar("_T")
 

@@ -43,20 +43,13 @@ def here(
     Args:
         store: its directory, or its URL.
         derived, shared, known: as for :func:`opened`.
-
-    Raises:
-        ReputError: as for :func:`opened`.
     """
     return opened(store, derived=derived, shared=shared, known=known).root if is_url(store) else store
 
 
 @contextmanager
 def borrowed(store: Path, *, derived: bool, known: Mapping[str, KnownFile] = _NOTHING) -> Iterator[Path]:
-    """As :func:`here`; what it makes goes at the block's end.
-
-    Raises:
-        ReputError: as for :func:`opened`.
-    """
+    """As :func:`here`; what it makes goes at the block's end."""
     root = here(store, derived=derived, known=known)
     try:
         yield root

@@ -11,14 +11,58 @@ Where the broker keeps them in RocksDB (:mod:`reput.config.kept`), each topic ha
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from reput.config.fastjson import of_either
-from reput.config.kept import ConfigPlace, Form, Kept, Kind, kept
-from reput.config.rereading import Rereading
+from reput.config.kept import ConfigPlace, Form, Kept, Kind, Rereading, kept, of_either
 from reput.errors import SettingsError
+from reput.format import names
+from reput.rocksdb import is_database
+from reput.store.listing import names_seen, nearest_queue, topics_seen
+
+
+def unknown_queues(
+    root: Path, chosen: Iterable[tuple[str, int | None]], config: ConfigPlace | None = None
+) -> dict[str, str | None]:
+    """Those of the chosen queues that a store isn't seen to have, each with the nearest one that it has.
+
+    Only the log tells whether there is one: its directory and its topic's entry may be lost. Of a store that
+    shows no topic at all, nothing is said.
+
+    Args:
+        root: the store.
+        chosen: topics and queue ids; None for all queues of a topic.
+        config: where topics are kept; None for JSON files, or else nothing is said.
+    """
+    if config is None and _in_rocksdb(root):
+        return {}
+    configs: dict[str, TopicConfig] = {}
+    with suppress(SettingsError):
+        configs = topic_configs(config or ConfigPlace(root / names.CONFIG)) or {}
+    places = [root / kind for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)]
+    there = {name for place in places for name in topics_seen(place)}
+    if not there and not configs:
+        return {}
+    found = {}
+    for topic, queue_id in sorted(chosen, key=str):
+        known = topic in there or topic in configs
+        if known and queue_id is not None and topic in configs:
+            entry = configs[topic]
+            most = max(entry.read_queues or 0, entry.write_queues or 0)
+            known = queue_id < most or any(str(queue_id) in names_seen(place / topic) for place in places)
+        if not known:
+            named = topic if queue_id is None else f"{topic}:{queue_id}"
+            found[named] = nearest_queue(root, topic, queue_id, [(name, None) for name in configs])
+    return found
+
+
+def _in_rocksdb(root: Path) -> bool:
+    """Whether topics may be kept in RocksDB, of which settings decide."""
+    config = ConfigPlace(root / names.CONFIG)
+    return any(is_database(config.database(Kind.TOPICS, form)) for form in Form)
+
 
 #: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
 _QUEUE_TYPE = "queue.type"

@@ -14,7 +14,7 @@ from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, names, properties, rocksdbindex
 from reput.log.segments import map_segment
 from reput.rocksdb import opened, traces
-from reput.rocksdb.installed import is_installed
+from reput.rocksdb.reader import is_installed
 from reput.scan.reference import Frame, frame
 
 #: No queue at all, no index file at all: of a log whose first message belongs there.
@@ -24,11 +24,7 @@ _GETS_UNIT = (commitlog.TRANSACTION_NONE, commitlog.TRANSACTION_COMMIT)
 
 
 def not_derived(snapshot: Snapshot) -> Iterator[Problem]:
-    """Queues or index that are missing altogether, though the log begins with a message that belongs there.
-
-    Raises:
-        SegmentGoneError, StoreError: the first segment can't be read.
-    """
+    """Queues or index that are missing, though the log begins with a message that belongs there."""
     settings, files, kept = snapshot.settings, snapshot.log.files, snapshot.kept
     in_database = kept is not None and bool(kept.ends or kept.units)
     has_queues = bool(snapshot.queues or snapshot.batch_queues or in_database)

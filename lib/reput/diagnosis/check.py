@@ -34,7 +34,7 @@ from reput.errors import OutputError, ReputError, SettingsError, StoreError, Uns
 from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
-from reput.replay.stranded import QUEUE_RESTARTED, save_steps
+from reput.replay.placing import QUEUE_RESTARTED, save_steps
 from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.space import human
@@ -328,9 +328,6 @@ def compare(
 
     Args:
         start_spark, listener: as those of :func:`check`.
-
-    Raises:
-        ReputError: refused or failed.
     """
     from reput.verify.against import prepare_pair, verify_against
 

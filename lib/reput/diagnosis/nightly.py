@@ -83,11 +83,7 @@ def check_again(
     start_spark: Callable[[], SparkSession] | None,
     listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Checked:
-    """Diagnose a store, compare what isn't proven yet, and look at consumers' lag.
-
-    Raises:
-        ReputError: refused or failed.
-    """
+    """Diagnose a store, compare what isn't proven yet, and look at consumers' lag."""
     from reput.diagnosis.check import check
 
     proven = Remembering(again.before, read_all=again.digests, anew=again.everything)

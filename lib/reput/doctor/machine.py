@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from reput import caches
 from reput.errors import ReputError
 from reput.newer_python import StrEnum
-from reput.rocksdb.installed import PACKAGE, installed
+from reput.rocksdb.reader import PACKAGE, installed
 from reput.spark import class_archive
 from reput.spark.ahead import JAVA_TEMPORARY
 from reput.spark.jars import delta_jars
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
 
 _LEAST_PYTHON = (3, 10)
 _KNOWN_JAVA = (17, 21)
-#: What a rebuild took with two cores (docs/benchmark.md, "reput, warm"), rounded up.
+#: What a rebuild took with two cores (docs/data/benchmark.md, "reput, warm"), rounded up.
 _MEMORY_NEEDED = 1 << 30
-#: What a tail took (docs/benchmark.md), and an estimate for a rebuild with more cores: driver and JVM, and
-#: the worker of each core (docs/sizing.md).
+#: What a tail took (docs/data/benchmark.md), and an estimate for a rebuild with more cores: driver and JVM,
+#: and the worker of each core (docs/sizing.md).
 _MEMORY_TAIL, _MEMORY_FIXED, _MEMORY_PER_CORE = int(2.1 * (1 << 30)), 1 << 30, 256 << 20
 #: An estimate: reput's own spills are in its output, and here is what Spark keeps and spills.
 _SCRATCH_WANTED = 512 << 20
@@ -255,7 +255,7 @@ def delta() -> Check:
     return ok(
         "delta",
         f"{jar} isn't here yet; only Spark SQL on the ledger and on a table of messages needs it "
-        "(docs/ledger.md, docs/catalog.md). It is fetched then; without Maven Central in reach, copy its "
+        "(docs/catalog.md). It is fetched then; without Maven Central in reach, copy its "
         "directory from a host that has it",
     )
 

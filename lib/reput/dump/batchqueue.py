@@ -78,11 +78,7 @@ def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
 
 
 def batch_extents(path: Path, _base: int, size: int, *, backwards: bool = False) -> Iterator[tuple[int, int]]:
-    """The queueOffsets of a file's units that lead somewhere, half open, piece by piece.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
-    """
+    """The queueOffsets of a file's units that lead somewhere, half open, piece by piece."""
     for _, units in pieces("the queue", path, _BATCH_UNIT, size, backwards=backwards):
         found = units[(units["position"] >= 0) & (units["size"] > 0) & (units["base_offset"] >= 0)]
         if len(found):

@@ -25,9 +25,9 @@ from reput.log.walk import first_time
 from reput.query.message import Message
 from reput.scan import output
 from reput.scan.frames import Frames, FrameWalk, frames
+from reput.scan.output import Status
 from reput.scan.part import TORN_PROPERTIES, PartOutcome, missing_range, scan_part, wrong_end
 from reput.scan.rules import Part, rules
-from reput.scan.status import Status
 from reput.scan.table import QueueTable
 
 #: What follows the log's last record is looked at twice: a broker may just be writing there.
@@ -148,9 +148,6 @@ class Reader:
 
         Segments are left out where their own first storeTimestamp, or the next segment's, says that nothing
         in them is of the time that is asked for.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
         """
         findings = sorted(log.findings, key=lambda finding: finding.offset)
         times = self._times(log)
@@ -185,9 +182,6 @@ class Reader:
             last: no segment follows.
             exact: a physical offset where a record begins, to begin with.
             grows: more will come behind its last byte.
-
-        Raises:
-            SegmentGoneError, StoreError: it can't be read.
         """
         scan = self._begin(segment, segment_size, last=last, exact=exact)
         if scan is None:
@@ -247,9 +241,6 @@ class Reader:
 
         Returns:
             The walk; the segment's bytes; what it goes over, up to where only a hole of the file follows.
-
-        Raises:
-            SegmentGoneError, StoreError: it can't be read.
         """
         opened = open_segment(segment.path, segment.length)
         limit = max((end for _, end in written_ranges(segment)), default=0)
@@ -276,9 +267,6 @@ class Reader:
             segment: the segment.
             segment_size: bytes that it spans in the log.
             position: where a record begins, or would.
-
-        Raises:
-            SegmentGoneError, StoreError: it can't be read.
         """
         walk, opened, part = self.walk(segment, segment_size, last=True, position=position)
         found = self._frames

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.config.fastjson import parse
+from reput.config.kept import parse
 from reput.dump.damage import Damage
 from reput.errors import StoreError
 from reput.format import names, rocksdbconfig

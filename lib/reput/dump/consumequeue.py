@@ -60,9 +60,6 @@ def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:
     Args:
         place: the queue.
         start, end: queueOffsets, half open. A batch counts when one of its messages lies inside.
-
-    Raises:
-        SegmentGoneError, StoreError: a file can't be read.
     """
     if place.database is not None:
         yield from rocksdb.dump(place, place.database, start, end)
@@ -73,22 +70,14 @@ def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:
 
 
 def is_of_batches(place: QueuePlace) -> bool:
-    """Whether units are those of a batch queue.
-
-    Raises:
-        SegmentGoneError, StoreError: a file can't be read.
-    """
+    """Whether units are those of a batch queue."""
     if place.batch is not None:
         return place.batch
     return any(looks_like_batches(path) for path, _, _ in place.files)
 
 
 def extent(place: QueuePlace) -> tuple[int, int] | None:
-    """The queueOffsets that a queue's files hold, half open; None where no unit leads anywhere.
-
-    Raises:
-        SegmentGoneError, StoreError: a file can't be read.
-    """
+    """The queueOffsets that a queue's files hold, half open; None where no unit leads anywhere."""
     if place.database is not None:
         return rocksdb.extent(place, place.database)
     extents = batch_extents if is_of_batches(place) else _unit_extents

@@ -9,7 +9,7 @@ from reput.errors import Finding
 
 @dataclass(frozen=True, slots=True)
 class Damage(Finding):
-    """A stretch that holds something else than it should; docs/dump.md has its own kinds.
+    """A stretch that holds something else than it should; docs/look.md has its own kinds.
 
     Attributes:
         offset, end: half open; physical offsets in the commit log, bytes of the file elsewhere.

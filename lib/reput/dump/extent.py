@@ -33,9 +33,6 @@ def of_log(place: LogPlace) -> LogExtent:
 
     Only the heads of records are looked at, of the last segment's all: what lies behind half a record tells
     whether the log goes on there or was cut.
-
-    Raises:
-        SegmentGoneError, StoreError: a segment can't be read.
     """
     log = place.log
     ends = (_last(place, segment) for segment in reversed(log.segments))
@@ -72,11 +69,7 @@ def _walk(place: LogPlace, segment: Segment) -> tuple[FrameWalk, SegmentBytes, P
 
 
 def of_index(files: list[IndexPlace]) -> tuple[int, int] | None:
-    """The times that index files say of themselves, ms, the first and the last; None without an entry.
-
-    Raises:
-        SegmentGoneError, StoreError: one can't be read.
-    """
+    """The times that index files say of themselves, ms, the first and the last; None without an entry."""
     headers = [read_header(place) for place in files]
     used = [one for one in headers if one.index_count > 1]
     if not used:

@@ -194,9 +194,6 @@ def dump(
         since, until: ms, half open. An entry's time is kept in whole seconds: it counts where its
             message may be of that time.
         log_end: where the log ends; asked once all entries were read, for a broker may write both.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
     """
     head = yield from _head(place)
     count = min(max(head.index_count, 0), place.entries)
@@ -245,9 +242,6 @@ def walk(place: IndexPlace, key: str, since: int | None = None, until: int | Non
         place: the file.
         key: ``topic#key``.
         since, until: as in :func:`dump`.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
     """
     head = yield from _head(place)
     key_hash = indexfile.key_hash(javastring.hash_code(key.encode("utf-8", "replace")))
@@ -281,11 +275,7 @@ def walk(place: IndexPlace, key: str, since: int | None = None, until: int | Non
 
 
 def read_header(place: IndexPlace) -> indexfile.IndexHeader:
-    """The header of a file; a part that is missing counts as zeros.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
-    """
+    """The header of a file; a part that is missing counts as zeros."""
     data = read_bytes(_WHAT, place.path, 0, indexfile.HEADER_LENGTH)
     return indexfile.IndexHeader.decode(data.ljust(indexfile.HEADER_LENGTH, b"\0"))
 

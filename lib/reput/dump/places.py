@@ -330,11 +330,7 @@ def _queues(topic: Path) -> Iterator[QueuePlace]:
 
 
 def numbered_files(directory: Path) -> list[tuple[Path, int, int]]:
-    """The files that are named by an offset: (path, that offset, bytes), in order.
-
-    Raises:
-        StoreError: the directory can't be read.
-    """
+    """The files that are named by an offset: (path, that offset, bytes), in order."""
     return [
         (entry.path, base, entry.length)
         for entry in in_order(directory)

@@ -40,11 +40,7 @@ class ExtFiles:
         self._files: list[tuple[Path, int, int]] | None = None
 
     def record(self, tags_code: int) -> ExtRecord | None:
-        """What an address leads to; None where nothing is there.
-
-        Raises:
-            StoreError: a file can't be read.
-        """
+        """What an address leads to; None where nothing is there."""
         place = place_of(tags_code)
         if place is None or self._directory is None:
             return None

@@ -24,9 +24,6 @@ def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) ->
         kind: of an item.
         offset: of the first one's first byte.
         count: how many at most.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
     """
     with reading(path, what) as descriptor:
         data = os.pread(descriptor, count * kind.itemsize, offset)
@@ -47,9 +44,6 @@ def pieces(
 
     Yields:
         How many items are before the piece, and its items; a piece may be empty where the file was cut.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
     """
     width, cuts = kind.itemsize, []
     done = 0
@@ -62,9 +56,5 @@ def pieces(
 
 
 def read_bytes(what: str, path: Path, offset: int, count: int) -> bytes:
-    """Up to ``count`` bytes; see :func:`read`.
-
-    Raises:
-        SegmentGoneError, StoreError: the file can't be read.
-    """
+    """Up to ``count`` bytes; see :func:`read`."""
     return read(what, path, np.dtype("u1"), offset, count).tobytes()

@@ -41,9 +41,6 @@ def dump(place: QueuePlace, database: Path, start: int, end: int) -> Iterator[Ev
     Args:
         database: the queue's.
         start, end: queueOffsets, half open.
-
-    Raises:
-        StoreError: the database can't be read.
     """
     for keys, values in _open(database).blocks(rocksdbqueue.UNITS, *_range(place, start, end)):
         for key, value in zip(keys, values, strict=True):
@@ -66,11 +63,7 @@ def dump(place: QueuePlace, database: Path, start: int, end: int) -> Iterator[Ev
 
 
 def extent(place: QueuePlace, database: Path) -> tuple[int, int] | None:
-    """The queueOffsets of a queue's units, half open; None without one.
-
-    Raises:
-        StoreError: the database can't be read.
-    """
+    """The queueOffsets of a queue's units, half open; None without one."""
     db = _open(database)
     low, high = _range(place, 0, 1 << 63)
     first, last = db.first(rocksdbqueue.UNITS, low, high), db.last(rocksdbqueue.UNITS, high)

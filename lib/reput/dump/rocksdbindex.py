@@ -111,11 +111,7 @@ def dump(
 
 
 def extent(path: Path) -> tuple[int, int] | None:
-    """The storeTimestamps of its first and last entries by hours, ms; None without an entry.
-
-    Raises:
-        StoreError: it can't be read.
-    """
+    """The storeTimestamps of its first and last entries by hours, ms; None without an entry."""
     with opened(path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES) as db:
         first = db.first(rocksdbindex.ENTRIES, b"")
         last = db.last(rocksdbindex.ENTRIES, min(rocksdbindex.MARKS)[:1])  # a mark is text: past any hour

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reput.config.fastjson import of_either
+from reput.config.kept import of_either
 from reput.errors import SettingsError
 from reput.filter.bloom import BloomFilter
 from reput.filter.expression import Node

@@ -1,8 +1,8 @@
 """The jobs: what a command or a spark-submit script calls."""
 
 from reput.job.options import RebuildOptions, TailOptions
+from reput.job.output_directory import Undone, undo
 from reput.job.run import rebuild
 from reput.job.summary import Summary
-from reput.job.undoing import Undone, undo
 
 __all__ = ["RebuildOptions", "Summary", "TailOptions", "Undone", "rebuild", "undo"]

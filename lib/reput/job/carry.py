@@ -41,11 +41,7 @@ class Gone:
 
 
 def gone_queues(plan: Plan, store: Path) -> Iterator[Gone]:
-    """Those of :func:`queues_without_messages` whose files may be carried over: none where no files are made.
-
-    Raises:
-        OutputError: something there can't be read.
-    """
+    """Those of :func:`queues_without_messages` whose files may be carried over; none where none are made."""
     if plan.settings.rocksdb.files:
         yield from queues_without_messages(plan, store)
 
@@ -57,9 +53,6 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
 
     Args:
         store: has consumequeue and batchconsumequeue: the store, or the directory of what was replaced.
-
-    Raises:
-        OutputError: something there can't be read.
     """
     if not plan.selection.is_all:
         return
@@ -128,11 +121,7 @@ def _put(plan: Plan, directory: Path, last: LastFile, file_size: int) -> None:
 
 
 def drop_carried(plan: Plan) -> None:
-    """Remove what a run carried over that ended before the swap: the log may have grown since.
-
-    Raises:
-        OutputError: it can't be removed.
-    """
+    """Remove what a run carried over that ended before the swap: the log may have grown since."""
     for root in names.QUEUES:
         for topic, queue_id, directory in _queues(plan.root / root):
             if (topic, queue_id) not in plan.journal.state.queues:
@@ -142,11 +131,7 @@ def drop_carried(plan: Plan) -> None:
 
 
 def missing_queues(plan: Plan, store: Path) -> set[str]:
-    """The directories, relative to ``store``, of queues that the journal doesn't name; by their names alone.
-
-    Raises:
-        OutputError: they can't be listed.
-    """
+    """The directories, relative to ``store``, of queues that the journal doesn't name, by name alone."""
     return {
         path.relative_to(store).as_posix()
         for root in names.QUEUES

@@ -13,7 +13,7 @@ from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbqueue import QueueEnd
 from reput.job.carry import missing_queues, queues_without_messages
 from reput.rocksdb import Database, is_database, opened, traces
-from reput.rocksdb.installed import installed
+from reput.rocksdb.reader import installed
 from reput.store.last_file import NO_UNIT
 
 if TYPE_CHECKING:
@@ -187,9 +187,6 @@ def expired_ends(
 
     Args:
         doubtful: gets those that point into it, of queues that the log has no message of.
-
-    Raises:
-        StoreError: it can't be read.
     """
     found: dict[tuple[bytes, int], QueueEnd] = {}
     state = plan.journal.state

@@ -13,21 +13,19 @@ from pyspark.sql import SparkSession
 
 from reput.errors import LogWentBackError, SegmentGoneError
 from reput.format import names
-from reput.job.hosts import as_hosts_allow
 from reput.job.plan import Plan
+from reput.job.run import as_hosts_allow
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
 from reput.output.journal.journal import Journal
 from reput.output.ledger.ledger_upkeep import LedgerUpkeep
-from reput.output.rollback import roll_back
-from reput.output.step_back import last_standing, stands, step_back, too_far
+from reput.output.step_back import last_standing, roll_back, stands, step_back, too_far
 from reput.output.writer import BatchWriter
 from reput.replay import kernels
 from reput.replay.target import Target
 from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock
-from reput.stream.spark_checkpoint import last_planned, set_aside
-from reput.stream.tail_query import TailQuery
+from reput.stream.tail_query import TailQuery, last_planned, set_aside
 from reput.watch.run import Watch
 
 _LOG = logging.getLogger(__name__)

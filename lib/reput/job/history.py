@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from reput.errors import OutputError, ReputError, SettingsError
 from reput.format import names
-from reput.job.place import Place
+from reput.job.store_list import Place
 from reput.newer_python import UTC, Self
 from reput.store import files
 from reput.store.delta_log import flush_log, is_deltalakes
@@ -57,7 +57,7 @@ FINDING = pa.struct(
         pa.field("first_seen", pa.string()),
     ]
 )
-#: The table's columns; docs/nightly.md explains them.
+#: The table's columns; docs/data/columns.md explains them.
 SCHEMA = pa.schema(
     [
         pa.field("run", pa.string()),
@@ -182,11 +182,7 @@ class History:
         self._sweep()
 
     def end(self) -> None:
-        """All stores have their rows.
-
-        Raises:
-            OutputError: the directory can't be written.
-        """
+        """All stores have their rows."""
         self._merge()
         files.remove_files([self.directory / RUN])
 
@@ -258,11 +254,7 @@ class History:
         return time_ if last is None else max(time_, last + timedelta(microseconds=1))
 
     def proofs(self, row: Row | None) -> Proofs | None:
-        """What a row's run has proven.
-
-        Raises:
-            ReputError: it can't be read.
-        """
+        """What a row's run has proven."""
         name = None if row is None else row["proofs"]
         if name is None:
             return None

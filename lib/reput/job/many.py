@@ -15,8 +15,7 @@ from typing import Generic, Protocol, TypeAlias, TypeVar
 
 from reput.errors import ReputError, SettingsError
 from reput.job.options import RebuildOptions
-from reput.job.place import Place
-from reput.job.store_list import StoreEntry
+from reput.job.store_list import Place, StoreEntry
 from reput.remote.place import check_here, url_of
 from reput.unforeseen import unforeseen
 from reput.verify.plan import VerifyOptions

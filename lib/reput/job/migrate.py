@@ -153,9 +153,6 @@ def plan_migration(
         options: of a rebuild in place.
         to: "rocksdb" or "file".
         estimates: look at a sample of the log to tell how much disk it needs.
-
-    Raises:
-        ReputError: it is refused.
     """
     check_here(options.store)
     check_store(Path(os.path.abspath(options.store)))

@@ -21,8 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.config.broker_conf import BrokerConf
-from reput.config.fastjson import parse
-from reput.config.kept import TABLES, ConfigPlace, Decided, Form, Kind, decide, kept
+from reput.config.kept import TABLES, ConfigPlace, Decided, Form, Kind, decide, kept, parse
 from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names, rocksdbconfig

@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.config.evidence import Basis
-from reput.config.unknown import unknown_queues
+from reput.config.topics import unknown_queues
 from reput.format import names
 from reput.job.continuing import check_continues, check_same_log
 from reput.job.options import RebuildOptions
+from reput.job.output_directory import chosen
 from reput.job.plan import intended
-from reput.job.undoing import chosen
 from reput.log.segments import likely_end
 from reput.replay.selection import Selection
 from reput.store import swap
@@ -97,11 +97,7 @@ class UndoPreview:
 
 
 def preview(options: RebuildOptions) -> Preview:
-    """What a rebuild with these options would do. Nothing is changed, and no lock is taken.
-
-    Raises:
-        ReputError: it would be refused.
-    """
+    """What a rebuild with these options would do. Nothing is changed, and no lock is taken."""
     from reput.output.journal.journal import read_state
 
     run = intended(options)
@@ -140,11 +136,7 @@ def preview(options: RebuildOptions) -> Preview:
 
 
 def preview_undo(store: Path, kept: Path | None = None) -> UndoPreview:
-    """What :func:`reput.job.undo` would do. Nothing is changed, and no lock is taken.
-
-    Raises:
-        ReputError: it would be refused.
-    """
+    """What :func:`reput.job.undo` would do. Nothing is changed, and no lock is taken."""
     root = Path(os.path.abspath(store))
     check_store(root)
     pending = swap.is_pending(root)

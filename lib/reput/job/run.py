@@ -14,9 +14,9 @@ from dataclasses import replace
 from functools import cache, partial
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from reput.errors import SettingsError, SparkError
+from reput.errors import OtherHostError, SettingsError, SparkError
 from reput.format import names
 from reput.job import databases
 from reput.job.carry import carry_over, drop_carried
@@ -36,6 +36,44 @@ if TYPE_CHECKING:
     from reput.replay.runner import Runner
     from reput.replay.target import Target
     from reput.spark.runner import SparkRunner
+
+
+_Result = TypeVar("_Result")
+
+
+def as_hosts_allow(
+    plan: Plan, runner: SparkRunner, announce: Callable[[str], None], work: Callable[[Target], _Result]
+) -> _Result:
+    """Do a run's work, with tasks that write as the hosts of the executors allow.
+
+    If an executor comes later, on a host that the others' way excludes, the work is begun again from what is
+    committed.
+
+    Args:
+        announce: gets a line that says how tasks write, where that isn't the way of one host.
+        work: begins by rolling back what isn't committed.
+
+    Raises:
+        ReputError: the work's; or a worker doesn't see what this process sees.
+    """
+    wanted = plan.options.single_host
+    others = runner.other_hosts(plan.root) if wanted is None else []
+    if wanted is None and not others and not runner.is_local:
+        try:
+            with runner.sharing_pages(plan.root):
+                return work(plan.target(flush_in_tasks=True))
+        except OtherHostError as error:
+            others = [str(error.host)]
+    several = bool(others) or wanted is False
+    if several:
+        where = f"executors on {_listed(others)}" if others else "executors may be on several hosts"
+        announce(f"{where}: each queue file and index file is written by one process")
+    return work(plan.target(flush_in_tasks=not runner.is_local, several_hosts=several))
+
+
+def _listed(hosts: list[str]) -> str:
+    shown = ", ".join(hosts[:3])
+    return shown if len(hosts) <= 3 else f"{shown} and {len(hosts) - 3} more hosts"
 
 
 def _silently(_text: str) -> None:
@@ -165,7 +203,6 @@ def run(
     Raises:
         ReputError: a batch failed; the committed state is as it was.
     """
-    from reput.job.hosts import as_hosts_allow
     from reput.spark.runner import SparkRunner
 
     runner = SparkRunner(spark.sparkContext)
@@ -210,7 +247,7 @@ def _run(
             once.
     """
     from reput.output.ledger import is_kept
-    from reput.output.rollback import roll_back
+    from reput.output.step_back import roll_back
     from reput.output.writer import BatchWriter
 
     with OutputLock(plan.root, plan.owner).exclusive():
@@ -325,11 +362,7 @@ def _is_done(plan: Plan) -> bool:
 
 
 def catch_up(plan: Plan) -> None:
-    """Make ledger and checkpoint agree with the journal, where there is nothing else to do.
-
-    Raises:
-        OutputError: they can't be written.
-    """
+    """Make ledger and checkpoint agree with the journal, where there is nothing else to do."""
     from reput.output.writer import BatchWriter
     from reput.replay.runner import InlineRunner
 

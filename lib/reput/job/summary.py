@@ -15,7 +15,7 @@ from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store.ignored_features import ignored_features
 from reput.store.last_file import NO_UNIT, LastFile
-from reput.store.nearest import nearest_queue
+from reput.store.listing import nearest_queue
 
 if TYPE_CHECKING:
     from reput.broker.problem import Problem

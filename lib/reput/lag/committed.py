@@ -19,8 +19,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.config.fastjson import of_either, parse
-from reput.config.kept import ConfigPlace, Form, Kind, kept
+from reput.config.kept import ConfigPlace, Form, Kind, kept, of_either, parse
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import commitlog, names

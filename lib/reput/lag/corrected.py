@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
-from reput.config.fastjson import parse
+from reput.config.kept import parse
 from reput.errors import SettingsError, UnsupportedError
 from reput.lag.report import Flag, LagReport, QueueLag
 from reput.store import files

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
-from reput.config.fastjson import of_either, parse
+from reput.config.kept import of_either, parse
 from reput.errors import SettingsError
 from reput.format import commitlog, names
 from reput.query import QueryStore

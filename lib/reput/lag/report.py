@@ -23,8 +23,8 @@ from reput.lag.delays import DelayLag, delay_lags
 from reput.newer_python import StrEnum
 from reput.query.store import QueryStore
 from reput.replay.state import collector_paused
+from reput.store.listing import nearest
 from reput.store.lock import store_holder
-from reput.store.nearest import nearest
 from reput.store.reading import check_store
 
 if TYPE_CHECKING:

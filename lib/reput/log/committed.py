@@ -61,9 +61,6 @@ def end_of(segments: Sequence[tuple[str, int, int]], index: int) -> int | None:
 
     Returns:
         A physical offset.
-
-    Raises:
-        StoreError: a segment can't be read.
     """
     for path, base, length in reversed(segments):
         elsewhere = remote_store(path)

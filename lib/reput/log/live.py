@@ -94,9 +94,6 @@ class LiveLog:
         """The end once it is certain what the log's last bytes are, or after so many seconds.
 
         It takes longer as long as the end is held before the last segment that has begun at the first look.
-
-        Raises:
-            StoreError: the log can't be read.
         """
         deadline: float | None = None
         least: int | None = None

@@ -23,11 +23,11 @@ from reput.errors import LogWentBackError, SegmentGoneError
 from reput.format import commitlog
 from reput.format.commitlog import store_timestamp
 from reput.log import walk
+from reput.log.end import Records, is_written_out, written_end
 from reput.log.segments import CommitLog, Segment, map_segment
 from reput.log.timed_out import ZEROS, Passed
 from reput.log.walk import Walked
-from reput.log.written import Records, is_written_out, written_end
-from reput.scan.status import Status
+from reput.scan.output import Status
 from reput.store.reading import open_file, reading
 
 if TYPE_CHECKING:

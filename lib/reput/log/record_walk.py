@@ -52,9 +52,6 @@ class RecordWalk:
         Args:
             start, stop: physical offsets.
             messages: at least 1.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
         """
         place, left = stop, messages
         for segment, walk, _, rows in self._blocks(log, start, stop, messages):
@@ -64,11 +61,7 @@ class RecordWalk:
         return place if left <= 0 else stop
 
     def first_since(self, log: CommitLog, start: int, stop: int, timestamp: int) -> int | None:
-        """The place of the first record in [start, stop) that was stored at ``timestamp``, ms, or later.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
-        """
+        """The place of the first record in [start, stop) that was stored at ``timestamp``, ms, or later."""
         for segment, _, out, rows in self._blocks(log, start, stop):
             since = np.flatnonzero(out.store_timestamp[:rows] >= timestamp)
             if len(since):
@@ -76,11 +69,7 @@ class RecordWalk:
         return None
 
     def left(self, log: CommitLog, start: int, stop: int) -> Left:
-        """What [start, stop) holds.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
-        """
+        """What [start, stop) holds."""
         if start >= stop:
             return Left(0)
         segment = log.segment_at(start)

@@ -52,9 +52,6 @@ def choose(one: Path, other: Path, base: int, *, topic_length_v2: bool, entries:
         one: the file that stays where both hold the same.
         base: physical offset of that place.
         topic_length_v2, entries: as for :func:`reput.log.walk.walk`.
-
-    Raises:
-        StoreError: one of them can't be read.
     """
     from reput.log.segments import map_segment  # it asks for this module
     from reput.log.walk_kernel import walk

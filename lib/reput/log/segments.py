@@ -173,9 +173,6 @@ def without_unwritten_end(log: CommitLog) -> CommitLog:
 
     A broker creates the next segments ahead of time (``AllocateMappedFileService``), and a crash leaves them.
     Nothing is missing before such a segment: the log ends there, and the broker goes on writing there.
-
-    Raises:
-        StoreError: a segment can't be read.
     """
     segments = log.segments
     while len(segments) > 1 and _is_unwritten(segments[-1]):
@@ -189,9 +186,6 @@ def likely_end(log: CommitLog) -> int:
     """Near which physical offset the written part of the last segment ends, by a megabyte here and there.
 
     Only for what need not be exact: messages that hold megabytes of zeros lead it astray.
-
-    Raises:
-        StoreError: the segment can't be read.
     """
     last = log.segments[-1]
     segment = open_segment(last.path, last.length)
@@ -222,38 +216,22 @@ class SegmentBytes:
         self.arriving = elsewhere
 
     def read(self, start: int, stop: int) -> NDArray[np.uint8]:
-        """Positions [start, stop), as far as the segment goes.
-
-        Raises:
-            StoreError: they can't be read.
-        """
+        """Positions [start, stop), as far as the segment goes."""
         self.fetch(start, stop)
         return self.data[start:stop]
 
     def is_zero(self, start: int, stop: int) -> bool:
-        """Whether positions [start, stop) hold nothing but zeros; what follows the first others isn't read.
-
-        Raises:
-            StoreError: they can't be read.
-        """
+        """Whether positions [start, stop) hold only zeros; what follows the first others isn't read."""
         pieces = range(start, stop, _LOOK_AT)
         return not any(self.read(at, min(at + _LOOK_AT, stop)).any() for at in pieces)
 
     def fetch(self, start: int, stop: int) -> None:
-        """Have positions [start, stop) in :attr:`data`, as far as the segment goes.
-
-        Raises:
-            StoreError: they can't be read.
-        """
+        """Have positions [start, stop) in :attr:`data`, as far as the segment goes."""
         if self.arriving is not None:
             self.arriving.fetch(start, stop)
 
     def fetch_frame(self, position: int) -> None:
-        """Have what stands at ``position`` in :attr:`data`: as many bytes as its size says, and some more.
-
-        Raises:
-            StoreError: they can't be read.
-        """
+        """Have what stands at ``position`` in :attr:`data`: as many bytes as its size says, and some more."""
         if self.arriving is None:
             return
         if not self.arriving.has(position, position + _HEAD):
@@ -346,11 +324,7 @@ def _is_unwritten(segment: Segment) -> bool:
 
 
 def listed(directory: Path) -> list[os.DirEntry[str]]:
-    """What lies in one of a commit log's directories, by name.
-
-    Raises:
-        StoreError: it can't be listed.
-    """
+    """What lies in one of a commit log's directories, by name."""
     try:
         with os.scandir(directory) as entries:
             return sorted(entries, key=lambda entry: entry.name)

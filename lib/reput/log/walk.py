@@ -10,8 +10,8 @@ from typing import NamedTuple
 
 from reput.format.commitlog import store_timestamp
 from reput.log.segments import Segment, open_segment
+from reput.scan.output import Status
 from reput.scan.reference import Frame, frame
-from reput.scan.status import Status
 
 
 class Walked(NamedTuple):
@@ -42,11 +42,7 @@ class Walked(NamedTuple):
 
 
 def first_time(segment: Segment, *, topic_length_v2: bool, entries: bool) -> int | None:
-    """The storeTimestamp, ms, of the record that a segment begins with; None if it begins with no whole one.
-
-    Raises:
-        SegmentGoneError, StoreError: the segment can't be read.
-    """
+    """The storeTimestamp, ms, of the record that a segment begins with; None if that isn't whole."""
     opened = open_segment(segment.path, segment.length)
     opened.fetch_frame(0)
     view = opened.data.data

@@ -87,11 +87,7 @@ class BatchScan:
         pool.shutdown(wait=False)
 
     def finish(self) -> None:
-        """Wait for what was begun, or do all of it now.
-
-        Raises:
-            ReputError: it could not be done.
-        """
+        """Wait for what was begun, or do all of it now."""
         if self._ahead is None:
             self._work()
         else:

@@ -12,7 +12,7 @@ segment is another one than the last time:
   one stays (``IndexService.deleteExpiredFile``).
 
 Here the state is corrected first: the journal commits it, the ledger follows, then files are removed.
-Meanwhile ``.reput/expiring`` exists, so that the next run removes what a crash left. docs/retention.md has
+Meanwhile ``.reput/expiring`` exists, so that the next run removes what a crash left. docs/tail.md has
 the rest.
 """
 
@@ -44,11 +44,7 @@ _UNITS_AT_ONCE = 200  # about a page
 
 
 def begin(target: Target, state: State) -> None:
-    """At the start of a run: remove files that are no longer part of the state.
-
-    Raises:
-        OutputError: a file can't be removed.
-    """
+    """At the start of a run: remove files that are no longer part of the state."""
     marker = _marker(target)
     cut_off = marker.exists()
     files.remove_files(_all_gone(target, state) if cut_off else _gone(target, state.queues, {}))

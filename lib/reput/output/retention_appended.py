@@ -31,11 +31,7 @@ _NEXT_STEP = "Put the file back, or remove the output and run again"
 
 
 def first_live(target: Target, queue: tuple[str, int], known: QueueState, log_start: int) -> int:
-    """The first queueOffset of a batch queue whose message isn't before the log's start.
-
-    Raises:
-        OutputError: a file can't be read.
-    """
+    """The first queueOffset of a batch queue whose message isn't before the log's start."""
     file_size = target.settings.recovery.batch_queue_file_size
     for base, path in series(names.batch_queue_directory(target.root, *queue)):
         stop = min(known.appended - base, file_size)
@@ -57,9 +53,6 @@ def gone(target: Target, queues: Queues, changed: Queues, log_start: int) -> Ite
 
     Args:
         log_start: where the log begins; a batch queue's queueOffsets don't show it, for they may begin again.
-
-    Raises:
-        OutputError: a file can't be read.
     """
     for queue, before in queues.items():
         now = changed.get(queue, before)

@@ -25,12 +25,11 @@ from reput.log.live_end import went_back
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
 from reput.output import retention
-from reput.output.attempt import attempt_directory
 from reput.output.audit import audit_batch, check_all, check_queues
 from reput.output.batch_scan import BatchScan
 from reput.output.batch_tasks import BatchTasks, StateFloors
 from reput.output.index.batch_index import BatchIndex
-from reput.output.index.index_builder import IndexBuilder
+from reput.output.index.index_task import IndexBuilder
 from reput.output.index.live_index import LiveIndex
 from reput.output.journal.journal import Journal
 from reput.output.ledger import is_kept
@@ -38,9 +37,9 @@ from reput.output.queues import appended_queues, irregular_queues
 from reput.output.queues.queue_files import QueueFiles
 from reput.output.rocksdb.databases import are_made
 from reput.output.rocksdb.manifest import keep_runs, tidy_runs
-from reput.output.rollback import roll_back
 from reput.output.salvage import bounded, keep_ranges
-from reput.output.step_back import record_mark, stands
+from reput.output.scan_task import attempt_directory
+from reput.output.step_back import record_mark, roll_back, stands
 from reput.remote import with_urls
 from reput.replay.altered import Altered, in_rounds
 from reput.replay.part_result import PartResult
@@ -219,11 +218,7 @@ class BatchWriter:
             ahead.stop()
 
     def undo_ahead(self) -> None:
-        """Roll back what was begun by :meth:`begin_ahead` and not needed.
-
-        Raises:
-            OutputError: a file can't be changed.
-        """
+        """Roll back what was begun by :meth:`begin_ahead` and not needed."""
         if self._ahead is None:
             return
         self.stop_ahead()
@@ -361,11 +356,7 @@ class BatchWriter:
         self.stages.end("checkpoint")
 
     def begin(self) -> None:
-        """At the start of a run: check that all files are there, follow the log's start, finish a removal.
-
-        Raises:
-            ReputError: it could not be done.
-        """
+        """At the start of a run: check that all files are there, follow the log's start, finish a removal."""
         retention.begin(self._target, self._journal.state)
         if self._target.in_rocksdb and not are_made(self._target):
             tidy_runs(self._target, self._journal.opening.start, self._journal.state.cursor)

@@ -1,8 +1,7 @@
 """Queries of a store, stopped or live, answered from its files: by offset, by time, by key, by id."""
 
 from reput.query.keys import KeyHit, Verdict
-from reput.query.message import Message
-from reput.query.msgid import MessageId
+from reput.query.message import Message, MessageId
 from reput.query.pull import Found, Pulled, Status, TagFilter
 from reput.query.store import ById, QueryStore
 from reput.query.times import Boundary

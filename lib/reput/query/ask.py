@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from reput.format.commitlog import LMQ_PREFIX
 from reput.query.keys import MOST_OFFSETS, Verdict
-from reput.query.message import Batch, Message
-from reput.query.msgid import MessageId
+from reput.query.message import Batch, Message, MessageId
 from reput.query.pull import MOST_MESSAGES, Found, Status, TagFilter
 from reput.query.store import ALWAYS, QueryStore
 from reput.query.times import Boundary
@@ -61,11 +60,7 @@ class Answer:
 
 
 def by_offset(store: QueryStore, physical_offset: int) -> Answer:
-    """The message at a physical offset.
-
-    Raises:
-        StoreError: a file can't be read.
-    """
+    """The message at a physical offset."""
     message = store.message_at(physical_offset)
     if message is None:
         around, facts = _around(store, physical_offset)

@@ -187,9 +187,6 @@ def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: b
 
     Args:
         tags: the key is a tag.
-
-    Raises:
-        StoreError: a segment can't be read.
     """
     hits = []
     for offset in sorted(offsets):

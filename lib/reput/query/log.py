@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.record import Kind, judge
+from reput.broker.walk import Kind, judge
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, names
@@ -55,21 +55,13 @@ class LogReader:
 
     @property
     def end(self) -> int:
-        """Physical offset after the last message; the log's start when none is found.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
-        """
+        """Physical offset after the last message; the log's start when none is found."""
         message = self.before(self._limit)
         return self.start if message is None else message.record.physical_offset + message.size
 
     @property
     def times(self) -> tuple[int, int] | None:
-        """StoreTimestamp of the first and the last message, ms; None when none is found.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
-        """
+        """StoreTimestamp of the first and the last message, ms; None when none is found."""
         first, last = self.after(self.start - 1), self.before(self._limit)
         if first is None or last is None:
             return None
@@ -80,11 +72,7 @@ class LogReader:
         return self._uncommitted and offset >= self._limit
 
     def why_not(self, offset: int) -> str:
-        """Why the message that should be at a physical offset can't be read, in words.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
-        """
+        """Why the message that should be at a physical offset can't be read, in words."""
         if offset < self.start:
             return "the messages have expired"
         if self.is_uncommitted(offset):
@@ -108,11 +96,7 @@ class LogReader:
         return offset + self._size - offset % self._size
 
     def message(self, offset: int) -> Message | None:
-        """The message that begins at a physical offset, None where none does.
-
-        Raises:
-            SegmentGoneError, StoreError: the segment can't be read.
-        """
+        """The message that begins at a physical offset, None where none does."""
         segment = self._segment(offset)
         if segment is None:
             return None
@@ -124,11 +108,7 @@ class LogReader:
         return Message(commitlog.decode(data.data, position), judged.size)
 
     def record(self, message: Message) -> bytes:
-        """A message's record, as it is in the log.
-
-        Raises:
-            SegmentGoneError, StoreError: the segment can't be read.
-        """
+        """A message's record, as it is in the log."""
         offset = message.record.physical_offset
         segment = self._segment(offset)
         if segment is None:
@@ -137,11 +117,7 @@ class LogReader:
         return self._open(segment).read(at, at + message.size).tobytes()
 
     def before(self, offset: int) -> Message | None:
-        """The last message that begins before a physical offset, within the three segments before it.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
-        """
+        """The last message that begins before a physical offset, within the three segments before it."""
         number = bisect_left(self._bases, offset)
         for segment in reversed(self._segments[max(number - _MOST_SEGMENTS, 0) : number]):
             opened = self._open(segment)
@@ -163,11 +139,7 @@ class LogReader:
         return None
 
     def after(self, offset: int) -> Message | None:
-        """The first message that begins after a physical offset, within three segments from there on.
-
-        Raises:
-            SegmentGoneError, StoreError: a segment can't be read.
-        """
+        """The first message that begins after a physical offset, within three segments from there on."""
         number = max(bisect_right(self._bases, offset) - 1, 0)
         for segment in self._segments[number : number + _MOST_SEGMENTS]:
             low = max(offset + 1 - segment.base, 0)

@@ -151,9 +151,6 @@ def pull(
         wanted: how many at most; a broker gives no more than 32, nor more than 256 KiB, but always one unit,
             with all messages in it.
         tags: only messages with these tags.
-
-    Raises:
-        StoreError: a file can't be read.
     """
     low, high = queue.min_offset, queue.max_offset
     if high == 0:

@@ -134,9 +134,6 @@ class QueueView:
 
         Returns:
             UNIT[rows], rows <= count.
-
-        Raises:
-            StoreError: the file can't be read.
         """
         head = self._in_head(file, position, count)
         if head is not None:
@@ -177,9 +174,6 @@ class QueueView:
 
         Returns:
             None where :meth:`file_at` finds no file.
-
-        Raises:
-            StoreError: the file can't be read.
         """
         file = self.file_at(queue_offset)
         if file is None:

@@ -179,11 +179,7 @@ class RocksQueueView:
         return stored
 
     def unit(self, queue_offset: int) -> rocksdbqueue.Unit | None:
-        """The unit at a queue offset; None without one.
-
-        Raises:
-            StoreError: it can't be read.
-        """
+        """The unit at a queue offset; None without one."""
         key = rocksdbqueue.unit_key(self._topic, self._queue_id, queue_offset)
         value = self._queues.database.get(rocksdbqueue.UNITS, key)
         return None if value is None else self._parsed(value, queue_offset)
@@ -196,9 +192,6 @@ class RocksQueueView:
 
         Returns:
             None where there is none at that place.
-
-        Raises:
-            StoreError: they can't be read.
         """
         stop = min(queue_offset + span, self.max_offset)
         if queue_offset < 0 or queue_offset >= stop:
@@ -224,9 +217,6 @@ class RocksQueueView:
         Args:
             timestamp: ms.
             boundary: the first message of that time or later, or the last of that time or earlier.
-
-        Raises:
-            StoreError: a unit can't be read.
         """
         low, high, lower = self.min_offset, self._last, boundary is Boundary.LOWER
         if high < 0:

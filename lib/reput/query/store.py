@@ -19,8 +19,7 @@ from reput.format import names
 from reput.query.batch import BatchQueueView
 from reput.query.keys import MOST_OFFSETS, IndexReader, KeyHit, look_up
 from reput.query.log import LogReader
-from reput.query.message import Message
-from reput.query.msgid import MessageId
+from reput.query.message import Message, MessageId
 from reput.query.pull import Pulled, TagFilter, pull
 from reput.query.queue import QueueView
 from reput.query.rocksdb import (
@@ -82,11 +81,7 @@ class QueryStore:
 
     @property
     def index(self) -> IndexReader | RocksIndexReader:
-        """The index files as they are now; the index in RocksDB as it was at the first query.
-
-        Raises:
-            StoreError: see :class:`reput.query.keys.IndexReader`.
-        """
+        """The index files as they are now; the index in RocksDB as it was at the first query."""
         if not self._settings.rocksdb.index:
             return IndexReader(self._settings)
         if self._index is None:
@@ -95,19 +90,11 @@ class QueryStore:
 
     @cached_property
     def in_rocksdb(self) -> RocksQueues | None:
-        """The queues in RocksDB; None where all are in files.
-
-        Raises:
-            StoreError: see :class:`reput.query.rocksdb.RocksQueues`.
-        """
+        """The queues in RocksDB; None where all are in files."""
         return queues_in_rocksdb(self._settings)
 
     def queue_ids(self, topic: str) -> tuple[int, ...]:
-        """Queue ids of a topic that has queues, in order.
-
-        Raises:
-            StoreError: they can't be listed.
-        """
+        """Queue ids of a topic that has queues, in order."""
         found: set[int] = set()
         # Half of a surrogate pair, which JSON may hold, isn't a name either.
         if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is None:
@@ -176,11 +163,7 @@ class QueryStore:
         return not is_there and topic not in self._topics.batch
 
     def message_at(self, physical_offset: int) -> Message | None:
-        """The message that begins at a physical offset: ``DefaultMessageStore.lookMessageByOffset``.
-
-        Raises:
-            StoreError: the segment can't be read.
-        """
+        """The message that begins at a physical offset: ``DefaultMessageStore.lookMessageByOffset``."""
         return self.log.message(physical_offset)
 
     def pull(

@@ -122,11 +122,7 @@ class LogCopies:
         return copy
 
     def write(self, copy: StoreFile, position: int, data: bytes) -> None:
-        """Change bytes of a copy.
-
-        Raises:
-            OutputError: it can't be written.
-        """
+        """Change bytes of a copy."""
         with self._open(copy.path) as fd:
             files.pwrite_all(fd, data, position)
 

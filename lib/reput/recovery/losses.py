@@ -11,19 +11,19 @@ from reput.broker.batch_queue import BatchModel
 from reput.broker.files import StoreFile, records_of, segment_at
 from reput.broker.predict import LogCut, Prediction
 from reput.broker.queue import UNIT, QueueModel
-from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Queue, Snapshot
 from reput.broker.units import Unreached
+from reput.broker.walk import Kind, judge
 from reput.broker.written import first_written
 from reput.errors import Fact
 from reput.format import commitlog, names, properties
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.indexfile import file_length
+from reput.log.end import written_end
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
-from reput.log.written import written_end
 from reput.recovery.past_end import CutBefore
-from reput.recovery.survivors import first_whole, left_from, written_behind
+from reput.recovery.refusals import first_whole, left_from, written_behind
 from reput.scan.part import begins_record
 from reput.scan.reference import Frame, frame
 from reput.store.reading import reading
@@ -150,9 +150,6 @@ def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_befor
 
     Args:
         not_before: storeTimestamp, ms, that the first message behind damage has at least.
-
-    Raises:
-        SegmentGoneError, StoreError: the segment can't be read.
     """
     size, v2 = snapshot.segment_size, snapshot.settings.dialect.topic_length_v2
     data = map_segment(segment.path, size)

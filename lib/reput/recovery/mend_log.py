@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import WRONG_LENGTH, StoreFile, segment_at
-from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
+from reput.broker.walk import Kind, judge
 from reput.errors import Fact, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
@@ -24,8 +24,7 @@ from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.recovery.log_copies import LogCopies, length_of
 from reput.recovery.plan import Plan, plan
-from reput.recovery.refusals import is_stray, rebuild_out, refuse_sound_record
-from reput.recovery.survivors import first_cut, first_whole
+from reput.recovery.refusals import first_cut, first_whole, is_stray, rebuild_out, refuse_sound_record
 from reput.scan.part import STAND_IN_TOPIC
 
 _MOST_CHANGES = 1000

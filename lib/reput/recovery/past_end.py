@@ -19,7 +19,7 @@ from reput.format.checkpoint import LOGICS_FIELDS
 from reput.log.segments import map_segment
 from reput.log.walk_kernel import walk
 from reput.scan import kernel
-from reput.scan.status import Status
+from reput.scan.output import Status
 
 #: Queues that one finding names.
 MOST_NAMED = 5

@@ -27,8 +27,8 @@ from reput.recovery.losses import (
     queues_lost,
 )
 from reput.recovery.past_end import left_by_a_cut
+from reput.recovery.refusals import left_from
 from reput.recovery.rocksdb_losses import broken_in_rocksdb, rocksdb_losses
-from reput.recovery.survivors import left_from
 from reput.replay.selection import is_known
 from reput.store.space import human
 from reput.words import counted, utc

@@ -24,11 +24,10 @@ from reput.errors import Fact, StoreError, StoreInUseError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.log.segments import CommitLog, Segment, discover, map_segment, without_unwritten_end
 from reput.scan import kernel
-from reput.scan.output import clear, output
+from reput.scan.output import Status, clear, output
 from reput.scan.part import PartOutcome, scan_part, torn_properties
 from reput.scan.rules import Part, Rules, rules
 from reput.scan.same import Compared, compare
-from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from reput.store.lock import store_holder
 from reput.store.outside import lies_in
@@ -765,11 +764,7 @@ def _mapped(segment: Segment) -> NDArray[np.uint8]:
 
 
 def _pages(side: _Side, size: int) -> NDArray[np.uint8]:
-    """A segment's bytes, to be changed in memory: only what is changed takes any, unless the file is short.
-
-    Raises:
-        StoreError: the file can't be read.
-    """
+    """A segment's bytes, to be changed in memory: only changes take any, unless the file is short."""
     length = len(side.data)
     if length < size:
         pages = np.frombuffer(mmap.mmap(-1, size), np.uint8)

@@ -134,9 +134,6 @@ class ReplicaView:
 
         Returns:
             Those that were moved, relative to the store.
-
-        Raises:
-            OutputError: one can't be moved.
         """
         moved = [name for name in self.copies if name not in other]
         for name in moved:

@@ -112,9 +112,6 @@ def in_rounds(
 
     Args:
         place: places some queues, given with their states before the batch.
-
-    Raises:
-        StoreError: a segment can't be read.
     """
     placed: dict[Queue, QueueOutcome] = {}
     altered, again = Altered(), queues.irregular()
@@ -152,9 +149,6 @@ def find(
         parts: the batch's, in log order.
         gaps: where they miss some.
         states: the queues after the batch.
-
-    Raises:
-        StoreError: a segment can't be read.
     """
     result, settings = Altered(), target.settings
     if settings.entries or settings.remote is not None:

@@ -11,9 +11,9 @@ from dataclasses import dataclass, replace
 
 from reput.errors import Finding
 from reput.log.segments import open_segment
+from reput.scan.output import Status
 from reput.scan.part import PartOutcome, wrong_end
 from reput.scan.rules import Part
-from reput.scan.status import Status
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from reput.config.rereading import Rereading
+from reput.config.kept import Rereading
 from reput.config.settings import StoreSettings
 from reput.filter.bloom import BloomFilter
 

@@ -51,11 +51,7 @@ class KeyRunWriter:
         self.paths: list[str] = []
 
     def add(self, chunk: output.OutputArrays, data: NDArray[np.uint8]) -> None:
-        """Take a chunk, which is used before this returns; ``data`` is the segment.
-
-        Raises:
-            OutputError: a run can't be written.
-        """
+        """Take a chunk, which is used before this returns; ``data`` is the segment."""
         rows = int(chunk.counts[output.ROWS])
         found = pack(data, chunk.row_position[:rows] - self._base, self._base)
         if len(found.ends):
@@ -65,11 +61,7 @@ class KeyRunWriter:
             self.finish()
 
     def finish(self) -> None:
-        """Write what is collected.
-
-        Raises:
-            OutputError: the run can't be written.
-        """
+        """Write what is collected."""
         if not self._found:
             return
         keys = [key for found in self._found for key in found.texts()]

@@ -93,11 +93,7 @@ class PartResult(ScannedPart):
 
 
 def witnessed(runner: Runner, part: Part) -> Part:
-    """The part for ``runner``'s functions, which on other hosts compare what they read.
-
-    Raises:
-        StoreError: the segment can't be read.
-    """
+    """The part for ``runner``'s functions, which on other hosts compare what they read."""
     if runner.is_local or is_elsewhere(part.path):
         return part  # what lies elsewhere is pinned
     return replace(part, witness=witness.witness(part.path, part.start - part.base, part.end - part.base))
@@ -134,9 +130,6 @@ def pass_over(
 
     Returns:
         The part's result, without a spill.
-
-    Raises:
-        StoreError: the segment can't be read.
     """
     started = time.perf_counter()
     segment = _opened(part)
@@ -204,11 +197,7 @@ class QueueRows(NamedTuple):
 def collect(
     target: Target, parts: list[Part], wanted: set[tuple[str, int]]
 ) -> dict[tuple[str, int], QueueRows]:
-    """The units of some queues over several parts, in log order; nothing is written.
-
-    Raises:
-        StoreError: a segment can't be read.
-    """
+    """The units of some queues over several parts, in log order; nothing is written."""
     pieces: dict[tuple[str, int], list[QueueRows]] = {queue: [] for queue in wanted}
     scan_rules = target.rules()._replace(index_keys=False, index_tags=False)
     passed_over = target.settings.passed_over

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
@@ -22,8 +22,52 @@ from reput.errors import Finding
 from reput.format.consumequeue import FIELDS, unit
 from reput.replay.part_result import QueueRows
 from reput.replay.state import FILLED, HIDDEN, LoneZero, QueueState, Salvaged
-from reput.replay.stranded import CREATED_AGAIN, QUEUE_RESTARTED
 from reput.scan.rules import Part
+
+# Who finds them says what to do; :mod:`reput.export` knows how they are told from others.
+
+#: A queue that begins at 0 again: its topic was created again, or it was lost and no start has made it.
+QUEUE_RESTARTED = "queue-restarted"
+CREATED_AGAIN = "the topic was created again, or its queues were lost: the newest messages alone are kept"
+#: What stands in a message's place of its queue.
+ITSELF, NOTHING, ANOTHER = 0, 1, 2
+#: By the names of findings: what stands in the place of such a message.
+BY_UNIT = {
+    "no-queues": {NOTHING},
+    "missing-queue-files": {NOTHING},
+    "missing-unit": {NOTHING},
+    "wrong-unit": {ANOTHER},
+    "repeated-queue-offset": {ANOTHER},
+    "queue-begins-late": {NOTHING, ANOTHER},
+    "queue-restarted": {NOTHING, ANOTHER},
+    "unproven-message": {NOTHING, ANOTHER},
+}
+#: Losses of a start that are ranges of the log.
+BY_RANGE = frozenset({"log-cut", "segment-deleted"})
+#: The kinds that can be asked for.
+KINDS = (*BY_UNIT, *sorted(BY_RANGE))
+#: No mending has a place for these: only sending them anew brings them to consumers. All others are brought
+#: back by a mending; sent anew besides, consumers would get them twice.
+WITHOUT_PLACE = frozenset({"repeated-queue-offset", "queue-restarted", "unproven-message"})
+
+
+def save_steps(kinds: Iterable[str], command: Callable[..., str]) -> list[str]:
+    """Next steps that save the messages of findings which no mending brings back.
+
+    Args:
+        kinds: of all findings; all others are passed over.
+        command: makes a command about the store of its name and its words.
+    """
+    found = {*kinds} & WITHOUT_PLACE
+    # Whatever has another's unit in its place is among those that no unit leads to.
+    wide = {kind for kind in found if ANOTHER in BY_UNIT[kind] and NOTHING in BY_UNIT[kind]}
+    chosen = [min(wide)] if wide else sorted(found)
+    return [
+        f"`{command('export', '--finding', kind, '-o', f'{kind}.jsonl')}` saves the messages that no queue "
+        "has a place for"
+        for kind in chosen
+    ]
+
 
 #: Messages of one queue and batch that are listed one by one; one more row stands for the rest.
 MOST_HIDDEN = 4096

@@ -137,11 +137,7 @@ class OpenedOnce:
         self._open.clear()
 
     def pread(self, path: str, at: int, length: int) -> bytes:
-        """What a file has there, which may be less.
-
-        Raises:
-            OutputError: it can't be read.
-        """
+        """What a file has there, which may be less."""
         descriptor = self._open.get(path)
         if descriptor is None:
             descriptor = self._opened(path)

@@ -56,11 +56,7 @@ class Keys(Sequence[bytes]):
 
 
 def write_run(path: Path, blocks: Iterable[bytes]) -> None:
-    """Write a new file; on disk when this returns.
-
-    Raises:
-        OutputError: it can't be written.
-    """
+    """Write a new file; on disk when this returns."""
     fd = files.create_file(path, None)
     try:
         at = 0

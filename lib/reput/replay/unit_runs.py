@@ -88,11 +88,7 @@ class RunWriter:
         self.paths: list[str] = []
 
     def add(self, table: QueueTable, chunk: output.OutputArrays, data: NDArray[np.uint8]) -> None:
-        """Take a chunk, which is used before this returns; ``data`` is the segment.
-
-        Raises:
-            OutputError: a run can't be written.
-        """
+        """Take a chunk, which is used before this returns; ``data`` is the segment."""
         used = int(chunk.counts[output.UNITS])
         if not used:
             return
@@ -107,11 +103,7 @@ class RunWriter:
             self.finish(table)
 
     def finish(self, table: QueueTable) -> None:
-        """Write what is collected.
-
-        Raises:
-            OutputError: the run can't be written.
-        """
+        """Write what is collected."""
         if not self._count:
             return
         queue = np.concatenate(self._queues)

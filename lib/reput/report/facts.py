@@ -1,6 +1,6 @@
 """What a report says of a store, as plain values: no path objects, no arrays, nothing that needs Spark.
 
-``Facts.to_dict`` is what ``reput report --json`` prints; docs/json.md leads to its schema. Times are ms since
+``Facts.to_dict`` is what ``reput report --json`` prints; docs/data/json.md has its fields. Times are ms since
 the epoch, ranges are half open, offsets of the log are physical offsets.
 """
 
@@ -15,7 +15,7 @@ from reput.diagnosis.finding import Finding
 from reput.diagnosis.verdict import Sort, Verdict
 from reput.verify.report import Note
 
-#: What JSON calls attributes: by what they are in all documents (docs/json.md).
+#: What JSON calls attributes: by what they are in all documents (docs/interface.md).
 _NAMES = {
     "made_at": "made_ms",
     "first_time": "first_store_timestamp",

@@ -87,9 +87,6 @@ def write(path: Path, rows: Sequence[Row], earlier: Sequence[Row], zone: units.Z
     Args:
         rows: of the run, one a store.
         earlier: of runs before, in the order of time.
-
-    Raises:
-        OutputError: it can't be written.
     """
     write_alone(path, with_urls(render(rows, earlier, zone).decode()).encode())
 

@@ -87,9 +87,6 @@ def scan_log(
 
     Args:
         end: a live log is read up to its end at the moment of the start.
-
-    Raises:
-        SegmentGoneError, StoreError: a segment can't be read.
     """
     result = LogScan(log.start, tally, findings=list(log.findings))
     chain = Chain(log.start, 0)

@@ -16,11 +16,7 @@ _MARK = f'<meta name="generator" content="{GENERATOR}'.encode()
 
 
 def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
-    """As :func:`check_page`, for the report of one store.
-
-    Raises:
-        OutputError: it is refused.
-    """
+    """As :func:`check_page`, for the report of one store."""
     return check_page(path, settings.directories, force=force)
 
 
@@ -34,9 +30,6 @@ def check_page(path: Path, directories: Iterable[Path], *, force: bool) -> Path:
 
     Returns:
         Where to write, with links followed.
-
-    Raises:
-        OutputError: it is refused.
     """
     target = check_outside("a report", path, directories, "Name another file with --out.")
     check_file(
@@ -50,11 +43,7 @@ def check_page(path: Path, directories: Iterable[Path], *, force: bool) -> Path:
 
 
 def is_report(path: Path) -> bool:
-    """Whether a file is a page of reput's, or empty.
-
-    Raises:
-        OutputError: it can't be read.
-    """
+    """Whether a file is a page of reput's, or empty."""
     with files.reporting("the file can't be read", path), open(path, "rb") as file:
         head = file.read(_HEAD)
     return not head or _MARK in head

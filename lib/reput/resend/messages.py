@@ -46,11 +46,7 @@ class Item:
 
 
 class LinesSource:
-    """The lines of a file that ``reput export`` wrote.
-
-    Raises:
-        StoreError: it can't be read.
-    """
+    """The lines of a file that ``reput export`` wrote."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -93,22 +89,14 @@ class LinesSource:
 
 
 class StoreSource:
-    """All records of a log, one after the other.
-
-    Raises:
-        ReputError: it can't be read.
-    """
+    """All records of a log, one after the other."""
 
     def __init__(self, path: Path, broker_conf: Path | None, version: str | None) -> None:
         self._place = log_place(path, broker_conf, version)
         self.damage: list[Damage] = []
 
     def items(self, start: int) -> Iterator[Item]:
-        """The messages from a physical offset on.
-
-        Raises:
-            StoreError: a segment can't be read.
-        """
+        """The messages from a physical offset on."""
         place = self._place
         reader = Reader(place.settings, entries=place.log.entries, wanted=Wanted(), start=start)
         for event in reader.log(place.log, followed=place.followed):

@@ -15,11 +15,51 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.errors import ReputError, StoreError, UnsupportedError
-from reput.rocksdb.installed import installed
+from reput.next_command import install_step
 from reput.rocksdb.snapshot import Snapshot, caught, stamp, torn_at
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, ReadOptions
+
+
+PACKAGE = "rocksdict"
+
+
+def installed(directory: Path | None = None) -> Any:
+    """The module.
+
+    Args:
+        directory: the database that it is wanted for.
+
+    Raises:
+        UnsupportedError: it isn't installed.
+    """
+    try:
+        import rocksdict
+    except ImportError as error:
+        raise not_installed(directory) from error
+    return rocksdict
+
+
+def is_installed() -> bool:
+    """Whether it is."""
+    try:
+        installed()
+    except UnsupportedError:
+        return False
+    return True
+
+
+def not_installed(directory: Path | None = None) -> UnsupportedError:
+    """The error where it isn't."""
+    return UnsupportedError(
+        "this needs RocksDB, and reput was installed without it",
+        path=directory,
+        expected="reput[rocksdb]",
+        found=f"no module {PACKAGE}",
+        next_step=install_step("rocksdb"),
+    )
+
 
 DEFAULT = "default"
 #: Entries of a block.
@@ -54,21 +94,13 @@ class Database:
         self._open = {DEFAULT: db}
 
     def get(self, family: str, key: bytes) -> bytes | None:
-        """The value of a key; None without one.
-
-        Raises:
-            StoreError: it can't be read.
-        """
+        """The value of a key; None without one."""
         with self._reading():
             value: bytes | None = self._family(family).get(key)
             return value
 
     def get_many(self, family: str, keys: Sequence[bytes]) -> list[bytes | None]:
-        """The values of keys, in their order.
-
-        Raises:
-            StoreError: one can't be read.
-        """
+        """The values of keys, in their order."""
         with self._reading():
             return list(self._family(family).get(list(keys)) or ())
 
@@ -96,22 +128,14 @@ class Database:
             self._check_end(cf, start, stop, last)
 
     def first(self, family: str, start: bytes, stop: bytes | None = None) -> tuple[bytes, bytes] | None:
-        """The first entry of [start, stop); None without one.
-
-        Raises:
-            StoreError: it can't be read.
-        """
+        """The first entry of [start, stop); None without one."""
         with self._reading():
             at = self._family(family).iter(_options(stop))
             at.seek(start)
             return self._entry(at)
 
     def last(self, family: str, key: bytes) -> tuple[bytes, bytes] | None:
-        """The last entry at or before a key; None without one.
-
-        Raises:
-            StoreError: it can't be read.
-        """
+        """The last entry at or before a key; None without one."""
         with self._reading():
             at = self._family(family).iter()
             at.seek_for_prev(key)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.errors import OutputError
-from reput.rocksdb.installed import installed
+from reput.rocksdb.reader import installed
 from reput.store import files
 
 if TYPE_CHECKING:
@@ -58,9 +58,6 @@ def assemble(
             has returned.
         families: the column families, ``default`` among them: whether they are compressed, and their files
             in the order in which they apply. The files are moved away.
-
-    Raises:
-        OutputError: it can't be made.
     """
     rocksdict = installed(directory)
     files.make_dirs(directory, owner)

@@ -27,8 +27,7 @@ from numpy.typing import NDArray
 
 from reput.format import commitlog, dledger
 from reput.scan import kernel
-from reput.scan.output import Stop
-from reput.scan.status import Status
+from reput.scan.output import Status, Stop
 
 #: How many unproven records a finding lists.
 MOST_LISTED = 32

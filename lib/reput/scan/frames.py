@@ -58,9 +58,9 @@ from reput.scan.kernel import (
     _frame,
 )
 from reput.scan.load import copy_u64, i32, i64, u8, u32, u64
+from reput.scan.output import Status
 from reput.scan.part import is_blank_but_for_its_magic
 from reput.scan.rules import Part
-from reput.scan.status import Status
 from reput.scan.visible import Arriving, Visible
 
 #: A property takes at least four bytes of at most 32767.

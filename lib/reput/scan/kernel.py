@@ -48,10 +48,11 @@ from reput.scan.output import (
     ROWS,
     UNITS,
     OutputArrays,
+    Remark,
+    Status,
     Stop,
 )
 from reput.scan.rules import Rules
-from reput.scan.status import Remark, Status
 from reput.scan.table import (
     QUEUE_JUMP,
     QUEUE_REPEAT,

@@ -18,9 +18,8 @@ from reput.errors import STAND_IN, Finding
 from reput.format import commitlog, dledger, properties
 from reput.scan import kernel, output
 from reput.scan.extent import NOWHERE, Extents
-from reput.scan.output import OutputArrays
+from reput.scan.output import OutputArrays, Remark, Status
 from reput.scan.rules import Part, Rules
-from reput.scan.status import Remark, Status
 from reput.scan.table import QueueTable
 from reput.scan.visible import Arriving, Visible
 

@@ -10,7 +10,7 @@ import struct
 from dataclasses import dataclass, replace
 
 from reput.format import commitlog, dledger, properties
-from reput.scan.status import Status
+from reput.scan.output import Status
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.scan import kernel
-from reput.scan.status import Status
+from reput.scan.output import Status
 
 #: More than the fixed fields of an entry and its record.
 _HEAD = 1 << 10

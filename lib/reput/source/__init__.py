@@ -1,4 +1,4 @@
-"""Stores as tables, by name: commit logs, consume queues, index files. See docs/source.md."""
+"""Stores as tables, by name: commit logs, consume queues, index files. See docs/sql.md."""
 
 from __future__ import annotations
 

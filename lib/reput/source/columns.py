@@ -28,7 +28,7 @@ PART_COLUMNS: Mapping[str, str] = {
     "logTimestamp": "bigint",
 }
 
-#: One row for each message. Names as in ``MessageExt`` (rocketmq-all-5.3.3); docs/source.md explains each.
+#: One row for each message, named as in ``MessageExt`` (rocketmq-all-5.3.3); see docs/data/columns.md.
 MESSAGE_COLUMNS: Mapping[str, str] = {
     "topic": "string",
     "queueId": "int",

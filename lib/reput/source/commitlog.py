@@ -24,8 +24,8 @@ from reput.log import walk
 from reput.log.parts import batch_end, cut, next_place
 from reput.log.segments import CommitLog, Segment, discover, map_segment
 from reput.remote import is_elsewhere
+from reput.scan.output import Status
 from reput.scan.rules import Part
-from reput.scan.status import Status
 from reput.source import where
 from reput.source.columns import (
     MESSAGE_COLUMNS,
@@ -38,7 +38,7 @@ from reput.source.columns import (
 )
 from reput.source.filters import ALL, FilteredReader, Range, Wanted
 from reput.source.options import MESSAGES, PARTS, Options
-from reput.source.read_statistics import ReadStatistics, reported
+from reput.source.ranges import ReadStatistics, reported
 from reput.spark import worker_daemon
 from reput.spark.stack import (
     LIMITS_READS,
@@ -89,7 +89,7 @@ worker_daemon.hide_closed_connections_of_planner()
 
 
 class CommitLogDataSource(DataSource):
-    """Commit logs of stores: a row a message, or a row a part of the log. docs/source.md lists the options.
+    """Commit logs of stores: a row a message, or a part of the log. docs/data/columns.md lists the options.
 
     Raises:
         SettingsError: an option can't be used.
@@ -674,11 +674,7 @@ class PartsReader(SimpleDataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def first_time(log: CommitLog, segment: Segment, reads: ReadStatistics) -> int | None:
-    """The storeTimestamp, ms, of the record that a segment begins with; None if it begins with none.
-
-    Raises:
-        SegmentGoneError, StoreError: the segment can't be read.
-    """
+    """The storeTimestamp, ms, of the record that a segment begins with; None if it begins with none."""
     reads.files += 1
     reads.passed += min(_HEAD, segment.length)
     time = walk.first_time(segment, topic_length_v2=True, entries=log.entries)
@@ -690,9 +686,6 @@ def segments_within(log: CommitLog, wanted: Wanted, slack_ms: int, reads: ReadSt
 
     Records are taken to lie between the first record of their segment and that of the next one, give and
     take ``slack_ms``. Where first records themselves go back further than that, times tell nothing.
-
-    Raises:
-        StoreError: a segment can't be read.
     """
     if wanted.is_nothing:
         return []

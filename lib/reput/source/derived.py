@@ -21,8 +21,7 @@ from reput.source.columns import (
 )
 from reput.source.filters import FilteredReader, Wanted
 from reput.source.options import QueueOptions, Shared
-from reput.source.ranges import Sized, gathered
-from reput.source.read_statistics import ReadStatistics, reported
+from reput.source.ranges import ReadStatistics, Sized, gathered, reported
 from reput.spark import worker_daemon
 from reput.spark.stack import DataSource, InputPartition
 from reput.store.witness import FileSeen, file_seen, naming_host
@@ -46,7 +45,7 @@ worker_daemon.hide_closed_connections_of_planner()
 
 
 class _FilesDataSource(DataSource):
-    """What a broker derived of stores' logs, file by file. docs/source.md lists the options.
+    """What a broker derived of stores' logs, file by file. docs/data/columns.md lists the options.
 
     Raises:
         SettingsError: an option can't be used.

@@ -19,8 +19,7 @@ from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, I
 from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
 from reput.source.filters import ALL, Wanted
-from reput.source.ranges import opened, stretches
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics, opened, stretches
 from reput.store.reading import check_store
 
 _ENTRY = np.dtype(indexfile.ENTRY_FIELDS)
@@ -109,9 +108,6 @@ def read(
 
     Args:
         wanted: which entries; its columns are those of :data:`reput.source.columns.INDEX_FILTERS`.
-
-    Raises:
-        StoreError: the file can't be read.
     """
     schema = arrow_schema(columns, INDEX_COLUMNS)
     start = indexfile.file_length(part.slots, 0)

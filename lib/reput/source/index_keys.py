@@ -17,7 +17,7 @@ from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
 from reput.source.filters import ALL, Wanted
 from reput.source.queue_files import CURRENT_LENGTH
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics
 
 _LAST_HOUR = (1 << 63) - 1
 #: What an entry of a file has, and one of RocksDB doesn't.

@@ -35,7 +35,7 @@ from reput.scan.rules import Part
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
 from reput.source.filters import Range, Wanted
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics
 from reput.store.witness import FileSeen
 
 if TYPE_CHECKING:

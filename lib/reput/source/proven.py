@@ -18,7 +18,7 @@ from reput.errors import SettingsError
 from reput.format import dledger
 from reput.log.segments import Segment
 from reput.source.filters import ALL, NOTHING, Range, Wanted
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics
 from reput.store.reading import read_file
 from reput.verify.proven import Proofs, QueueUnits, identity_of_segment
 from reput.verify.queue_reader import QueueReader

@@ -12,8 +12,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import batchconsumequeue, consumequeue, names
 from reput.source.filters import Wanted
-from reput.source.ranges import opened
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics, opened
 from reput.store.reading import check_store, extents
 
 PLAIN, BATCH = "plain", "batch"

@@ -14,7 +14,7 @@ from reput.format import commitlog, names, rocksdbqueue
 from reput.rocksdb import CURRENT, Database, is_database, opened
 from reput.source.filters import Wanted
 from reput.source.queue_files import UnitRange
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics
 from reput.store.listing import names_seen
 
 #: A unit as it is stored, and by its fields.

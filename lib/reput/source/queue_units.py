@@ -19,8 +19,7 @@ from reput.source.columns import QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import Wanted
 from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, UnitRange, based_files
 from reput.source.ranges import BATCH as BATCH_UNITS
-from reput.source.ranges import opened, stretches
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics, opened, stretches
 
 _UNIT = np.dtype(consumequeue.FIELDS)
 _BATCH_UNIT = np.dtype(batchconsumequeue.FIELDS)
@@ -37,9 +36,6 @@ def read(
     Args:
         wanted: which units; its columns are those of :data:`reput.source.columns.QUEUE_FILTERS`.
         blanks: places without a unit are rows, too, up to the queue's last unit.
-
-    Raises:
-        StoreError: a file can't be read.
     """
     kind = _BATCH_UNIT if part.is_batch else _UNIT
     schema = arrow_schema(names_, QUEUE_COLUMNS)

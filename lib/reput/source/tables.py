@@ -1,4 +1,4 @@
-"""Reading stores as tables, by name: Spark's, or Arrow's. See docs/source.md."""
+"""Reading stores as tables, by name: Spark's, or Arrow's. See docs/sql.md."""
 
 from __future__ import annotations
 
@@ -74,9 +74,9 @@ def read(
         store: a store's directory, several, or what ``.load()`` takes: a pattern, or several with commas.
         columns: their names, in the order wanted; None for all.
         where: conditions that must all hold, e.g. ``("topic", "=", "orders")``, on the columns that
-            docs/source.md lists. What can't be wanted isn't read.
+            docs/data/columns.md lists. What can't be wanted isn't read.
         source: :data:`NAME`, :data:`QUEUES` or :data:`INDEX`.
-        options: as docs/source.md lists them.
+        options: as docs/data/columns.md lists them.
 
     Raises:
         SettingsError: there is no such source or column, or a condition can't be put.

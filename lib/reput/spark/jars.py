@@ -68,7 +68,7 @@ def delta_jars(*, fetch: bool = True) -> list[Path]:
         place,
         "Delta Lake",
         hashes,
-        "Run `reput pack` where it is: its archive has them in jars/ (docs/ledger.md)",
+        "Run `reput pack` where it is: its archive has them in jars/ (docs/catalog.md)",
     )
 
 

@@ -32,9 +32,6 @@ def flush_log(table: Path, since: int | None = None) -> int | None:
 
     Returns:
         The newest version that was flushed; ``since`` if nothing is newer.
-
-    Raises:
-        OutputError: something can't be flushed.
     """
     log = table / _LOG
     with files.reporting("the table's log can't be read", log):

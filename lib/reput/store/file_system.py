@@ -69,9 +69,6 @@ class FileSystem:
 
     Attributes:
         device: the file system, as in ``st_dev``.
-
-    Raises:
-        OutputError: the directory can't be opened.
     """
 
     def __init__(self, root: Path, store: Path | None = None) -> None:

@@ -64,11 +64,7 @@ class FileCache:
         files.pwrite_all(fd, data, offset)
 
     def descriptor(self, path: Path, size: int) -> int:
-        """A descriptor for writing to ``path``, which counts as written to; good until the next call.
-
-        Raises:
-            OutputError: see :func:`~reput.store.files.create_file`.
-        """
+        """A descriptor for writing to ``path``, which counts as written to; good until the next call."""
         if self._failure is not None:
             raise self._failure
         fd = self._open.get(path)

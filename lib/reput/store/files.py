@@ -74,11 +74,7 @@ def create_file(path: Path, size: int | None, owner: Owner | None = None) -> int
 
 
 def open_sized(path: Path, size: int | None, owner: Owner | None) -> tuple[int, bool]:
-    """As :func:`create_file`; also tells whether the file is new, so that its directory has to be flushed.
-
-    Raises:
-        OutputError: see :func:`create_file`.
-    """
+    """As :func:`create_file`; also tells whether the file is new, so that its directory has to be flushed."""
     with reporting("can't open the file for writing", path):
         return open_or_create(path, size, owner)
 
@@ -150,9 +146,6 @@ def zero(fd: int, offset: int, length: int) -> None:
         fd: open for writing.
         offset: first byte.
         length: bytes.
-
-    Raises:
-        OutputError: the file can't be written.
     """
     if length <= 0:
         return
@@ -249,11 +242,7 @@ def fsync_path(path: Path) -> None:
 
 
 def fsync_dir(path: Path) -> None:
-    """Make the names in a directory durable.
-
-    Raises:
-        OutputError: the directory isn't there or can't be flushed.
-    """
+    """Make the names in a directory durable."""
     with reporting("can't flush the directory", path):
         system.sync_directory(path)
 

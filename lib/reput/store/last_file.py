@@ -66,9 +66,6 @@ def last_file(directory: Path, file_size: int, log_start: int, log_end: int) -> 
     Args:
         file_size: ``mappedFileSizeConsumeQueue`` as the broker rounds it, bytes.
         log_start, log_end: physical offsets of the log, which has no message of the queue, half open.
-
-    Raises:
-        OutputError: the directory or a file can't be read.
     """
     reason, lost, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):
@@ -107,9 +104,6 @@ def last_batch_file(directory: Path, file_size: int, log_start: int, log_end: in
     Args:
         file_size: ``mapperFileSizeBatchConsumeQueue``, bytes.
         log_start, log_end: physical offsets of the log, which has no message of the queue, half open.
-
-    Raises:
-        OutputError: the directory or a file can't be read.
     """
     reason, lost, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):
@@ -139,11 +133,7 @@ def last_batch_file(directory: Path, file_size: int, log_start: int, log_end: in
 
 
 def last_ext_file(directory: Path, file_size: int) -> tuple[Path, bytes] | None:
-    """A queue's last file in consumequeue_ext that isn't empty, and its bytes without zeros at the end.
-
-    Raises:
-        OutputError: the directory or a file can't be read.
-    """
+    """A queue's last file in consumequeue_ext that isn't empty, and its bytes without zeros at the end."""
     if not directory.is_dir():
         return None
     found = next(_newest_first(directory, file_size), NO_UNIT)

@@ -163,9 +163,6 @@ def written(what: str, path: str | PathLike[str], start: int, end: int) -> list[
 
     Args:
         what: the file is called so when it can't be read.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
     """
     with reading(path, what) as descriptor:
         return list(extents(descriptor, start, end))

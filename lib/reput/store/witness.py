@@ -46,11 +46,7 @@ class Stretch(NamedTuple):
 
 
 def witness(path: str | Path, start: int, stop: int) -> FileSeen:
-    """What this host reads of the bytes [start, stop) of a segment.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
-    """
+    """What this host reads of the bytes [start, stop) of a segment."""
     with reading(path, _SEGMENT) as descriptor:
         length, host = os.fstat(descriptor).st_size, socket.gethostname()
         return _seen(host, path, descriptor, length, start, stop, list(extents(descriptor, start, stop)))
@@ -60,9 +56,6 @@ def witnesses(path: str | Path, ranges: Sequence[tuple[int, int]]) -> list[FileS
     """The same of several ranges of a segment, where zeros that one ends in may be written later.
 
     None for a range that lies in a hole of the file: no record begins there.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
     """
     found: list[FileSeen | None] = []
     with reading(path, _SEGMENT) as descriptor:
@@ -151,11 +144,7 @@ class FileSeen(NamedTuple):
 
 
 def file_seen(path: str, start: int, stop: int) -> FileSeen:
-    """What this host reads of the ends of a file's bytes [start, stop).
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read.
-    """
+    """What this host reads of the ends of a file's bytes [start, stop)."""
     places = {start, max(stop - _LENGTH, start)}
     with reading(path, "the file") as descriptor:
         stretches = tuple(
@@ -237,9 +226,6 @@ def store_seen(root: Path, *, live: bool) -> StoreSeen:
     Args:
         root: the store.
         live: a broker writes to it; then only names count, and there may be more.
-
-    Raises:
-        StoreError: it can't be read.
     """
     listed: list[tuple[str, tuple[str, ...]]] = []
     chosen: list[Path] = []

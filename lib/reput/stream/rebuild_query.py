@@ -17,7 +17,7 @@ from reput.source import CommitLogDataSource, register
 from reput.spark.sessions import scratch_places, spark_error
 from reput.spark.stack import LIMITS_READS
 from reput.store.system_errors import unwritten
-from reput.stream.query_stop import in_few_words, until_it_ends
+from reput.stream.tail_query import in_few_words, until_it_ends
 
 #: Each query needs a source that was registered for it: one that starts changes the environment in its source
 #: (StreamingPythonRunner in Spark 4.2.0), of which a task of another could then get half.

@@ -25,7 +25,7 @@ from reput.log.segments import discover, without_unwritten_end
 from reput.replay.processes import on_this_host
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
-from reput.rocksdb.installed import is_installed
+from reput.rocksdb.reader import is_installed
 from reput.statistics.count import Listener
 from reput.store.reading import extents, reading
 from reput.store.witness import store_seen
@@ -79,9 +79,6 @@ def verify_against(
         start_spark: gives the session; only called when nothing speaks against the run. None: on processes of
             this host, without Spark.
         listener: gets bytes of queue files that were compared, units, and 0, since their sum is not known.
-
-    Raises:
-        ReputError: refused or failed.
     """
     if start_spark is None:
         elsewhere = pair.first.remote is not None or pair.second.remote is not None
@@ -278,11 +275,7 @@ def compare_pair(
     runner: Runner,
     listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Report:
-    """Compare two stores, with tasks run by ``runner``.
-
-    Raises:
-        ReputError: something can't be read.
-    """
+    """Compare two stores, with tasks run by ``runner``."""
     options = pair.options
     selection = Selection.parse(options.queues)
     queues = sorted(

@@ -51,11 +51,7 @@ class BatchCheck:
         self._ranges: dict[_Queue, list[BatchRange]] = {}
 
     def find(self) -> None:
-        """Look at which files there are, and where their units point to.
-
-        Raises:
-            ReputError: a file can't be read.
-        """
+        """Look at which files there are, and where their units point to."""
         plan = self._plan
         self.map = find_batch_units(
             self._runner, plan.settings, plan.selection, plan.end, running=plan.running
@@ -137,11 +133,7 @@ class BatchCheck:
 def find_batch_units(
     runner: Runner, settings: StoreSettings, selection: Selection, log_end: int, *, running: bool
 ) -> BatchMap:
-    """Read the files of a store's batch queues once; see :func:`reput.verify.batch_files.look_at`.
-
-    Raises:
-        ReputError: one can't be read.
-    """
+    """Read the files of a store's batch queues once; see :func:`reput.verify.batch_files.look_at`."""
     if not settings.dialect.recovery.switches_queue_types:
         return BatchMap({})  # a release before 5.0 reads none
     queues = queues_on_disk(settings.root / names.BATCH_CONSUME_QUEUE, selection)

@@ -23,9 +23,6 @@ def check_checkpoint(
         log, queues, index: the greatest storeTimestamp, ms, of a message in the log, with a unit, in the
             index; 0 without one.
         last_unit: physical offset of the last message with a unit, -1 without one.
-
-    Raises:
-        StoreError: it can't be read.
     """
     path = root / names.CHECKPOINT
     stored, length = read_checkpoint(path)

@@ -71,9 +71,6 @@ def find_entries(
 
     Args:
         known: what it would find in a file, if that is known already.
-
-    Raises:
-        ReputError: one can't be read.
     """
     nothing = np.zeros(0, np.int64)
     least, greatest = [nothing] * len(infos), [nothing] * len(infos)
@@ -109,11 +106,7 @@ class IndexCheck:
         self._other_tags, self._other_tags_end, self._own_tags = 0, 0, False
 
     def find(self, proven: Remembering | None = None) -> None:
-        """Look at which files there are, and where their entries point to.
-
-        Raises:
-            ReputError: a file can't be read.
-        """
+        """Look at which files there are, and where their entries point to."""
         settings = self._plan.settings
         infos: list[IndexInfo] = []
         if self._plan.index:

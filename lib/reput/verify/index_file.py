@@ -110,9 +110,6 @@ def index_files(
 
     Args:
         known: a file's header, if that needn't be read.
-
-    Raises:
-        StoreError: a file can't be read.
     """
     found: list[IndexInfo] = []
     previous = position = -1
@@ -134,11 +131,7 @@ def index_files(
 
 
 def stray_directories(root: Path) -> list[Difference]:
-    """Directories among the index files: a broker fails on them, or loads none of the files behind.
-
-    Raises:
-        StoreError: the directory can't be read.
-    """
+    """Directories among the index files: a broker fails on them, or loads none of the files behind."""
     with _reading_index():
         return [
             Difference("index-stray-directory", entry.path, INDEX, "files only", "a directory")

@@ -14,9 +14,8 @@ from reput.format import names
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.selection import Selection
 from reput.replay.target import Target
-from reput.store.listing import names_seen, queues_in
+from reput.store.listing import names_seen, nearest_queue, queues_in
 from reput.store.lock import is_broker_running
-from reput.store.nearest import nearest_queue
 from reput.store.reading import check_store
 from reput.store.swap import is_pending
 
@@ -101,7 +100,7 @@ def prepare(options: VerifyOptions) -> Plan:
         ReputError: it can't be verified.
     """
     from reput.log.end import LogEnd
-    from reput.rocksdb.installed import installed
+    from reput.rocksdb.reader import installed
 
     settings = open_store(options.store, options)
     log = without_unwritten_end(discover(settings))
@@ -186,11 +185,7 @@ def no_such_queue(
 
 
 def queues_on_disk(directory: Path, selection: Selection) -> list[tuple[str, int]]:
-    """The wanted queues that have a directory, such as ``consumequeue/TOPIC/3``, by name.
-
-    Raises:
-        StoreError: they can't be listed.
-    """
+    """The wanted queues that have a directory, such as ``consumequeue/TOPIC/3``, by name."""
     try:
         return [
             (topic, queue_id)

@@ -111,11 +111,7 @@ class Remembering:
     # --- before the log is read -----------------------------------------------------------------------------
 
     def begin(self, plan: Plan) -> None:
-        """Look at what files say of themselves; what is read after this is what they held, or later.
-
-        Raises:
-            ReputError: files can't be listed.
-        """
+        """Look at what files say of themselves; what is read after this is what they held, or later."""
         self._plan = plan
         self.settings = plan.settings
         self._started = time.time_ns()
@@ -182,11 +178,7 @@ class Remembering:
         return before is not None and before == now
 
     def compare(self, runner: Runner, infos: Sequence[IndexInfo]) -> None:
-        """Find which segments needn't be verified again.
-
-        Raises:
-            ReputError: something can't be read.
-        """
+        """Find which segments needn't be verified again."""
         here = {segment.base: segment for segment in self._plan.log.segments}
         self._find_back(runner, here)
         self._tell_gone(here)

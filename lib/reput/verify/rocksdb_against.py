@@ -250,9 +250,6 @@ def compare_indexes(
 
     Returns:
         What differs; and how many entries the first one has.
-
-    Raises:
-        ReputError: one can't be read.
     """
     places = stores[0].root / names.ROCKSDB_STORE, stores[1].root / names.ROCKSDB_STORE
     there = [is_database(place) for place in places]

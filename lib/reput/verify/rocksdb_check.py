@@ -116,11 +116,7 @@ class QueueDatabaseCheck:
         self._runs += result.runs
 
     def compare(self, breaks: Breaks) -> None:
-        """Compare all that was taken with the database.
-
-        Raises:
-            ReputError: something can't be read.
-        """
+        """Compare all that was taken with the database."""
         plan = self._plan
         if self._held is None:
             return

@@ -72,11 +72,7 @@ class EntriesTask:
     share: Share
 
     def __call__(self) -> EntriesChecked:
-        """Compare.
-
-        Raises:
-            ReputError: a run or the database can't be read.
-        """
+        """Compare."""
         share, done = self.share, EntriesChecked()
         missing: dict[bytes, bytes] = {}
         for path in self.runs:
@@ -136,11 +132,7 @@ class IndexDatabaseCheck:
         return self._plan.settings.root / names.ROCKSDB_STORE
 
     def __enter__(self) -> Self:
-        """Catch the database as it is now.
-
-        Raises:
-            ReputError: it can't be read.
-        """
+        """Catch the database as it is now."""
         if not self._plan.index_in_rocksdb:
             return self
         refuse_other_hosts(self._runner, self.directory)
@@ -157,11 +149,7 @@ class IndexDatabaseCheck:
         self._runs += result.key_runs
 
     def compare(self) -> None:
-        """Compare all that was taken with the database.
-
-        Raises:
-            ReputError: something can't be read.
-        """
+        """Compare all that was taken with the database."""
         if self.scratch is None:
             return
         samples: list[bytes] = []

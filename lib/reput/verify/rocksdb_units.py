@@ -156,11 +156,7 @@ class ShareTask:
     stop: bytes | None
 
     def __call__(self) -> ShareChecked:
-        """Compare.
-
-        Raises:
-            ReputError: a run or the database can't be read.
-        """
+        """Compare."""
         expected = None
         if self.share is not None:
             expected = placed(self.target, self.share, self.runs, self.breaks, from_zero=self.from_zero)

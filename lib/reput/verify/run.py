@@ -78,9 +78,6 @@ def verify(
             this host, without Spark.
         listener: gets bytes of log and messages that were looked at, and the bytes that there are in all.
         proven: what was proven before, and gets what was proven now.
-
-    Raises:
-        ReputError: refused or failed.
     """
     started = time.perf_counter()
     plan = prepare(options)
@@ -144,9 +141,6 @@ def check(
     """Verify what a plan names, with tasks run by ``runner``.
 
     The plan's settings are those of its files: :func:`of_other_settings` is for others.
-
-    Raises:
-        ReputError: something can't be read.
     """
     with QueueDatabaseCheck(plan, runner) as queues, IndexDatabaseCheck(plan, runner) as entries:
         return _Verification(plan, runner, listener, queues, entries, proven).run()

@@ -65,11 +65,7 @@ NOTHING = Found.of([], 0, 0)
 
 
 def done(runner: Runner, tasks: Sequence[Callable[[], _Result]]) -> list[_Result]:
-    """The results of some tasks, at once.
-
-    Raises:
-        ReputError: one failed.
-    """
+    """The results of some tasks, at once."""
     found: list[Any] = runner.map(_work, list(tasks)) if tasks else []
     results: list[Any] = []
     for one in found:
@@ -82,22 +78,14 @@ def done(runner: Runner, tasks: Sequence[Callable[[], _Result]]) -> list[_Result
 
 
 def in_waves(runner: Runner, tasks: Sequence[Callable[[], _Result]]) -> Generator[_Result]:
-    """The results of many tasks in order; see :func:`reput.replay.runner.in_waves`.
-
-    Raises:
-        ReputError: one failed.
-    """
+    """The results of many tasks in order; see :func:`reput.replay.runner.in_waves`."""
     return runners.in_waves(runner, lambda wave: done(runner, wave), tasks)
 
 
 def of_each(
     runner: Runner, look: Callable[[_Item], _Result], items: Sequence[_Item], at_once: int
 ) -> Iterator[_Result]:
-    """What a function makes of each item, in order; a task takes ``at_once`` of them.
-
-    Raises:
-        ReputError: one failed.
-    """
+    """What a function makes of each item, in order; a task takes ``at_once`` of them."""
     tasks = [partial(_each, look, items[at : at + at_once]) for at in range(0, len(items), at_once)]
     for found in in_waves(runner, tasks):
         yield from found
@@ -515,10 +503,6 @@ def compare_places(
 
 
 def sha256_of(part: Part) -> str:
-    """The SHA-256 of a part's bytes, in hexadecimal digits.
-
-    Raises:
-        StoreError: they can't be read.
-    """
+    """The SHA-256 of a part's bytes, in hexadecimal digits."""
     data = map_segment(part.path, part.segment_length)
     return hashlib.sha256(data[part.start - part.base : part.end - part.base].data).hexdigest()

@@ -1,4 +1,4 @@
-"""A tail's metrics for Prometheus. docs/watch.md has them in a table.
+"""A tail's metrics for Prometheus. docs/data/metrics.md has them in a table.
 
 The lag is measured at each scrape, from the log's own end, so that it grows while no batch comes.
 """

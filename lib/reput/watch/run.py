@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 
 from reput.format import names
 from reput.store import files
-from reput.watch.note import RunNote
-from reput.watch.table import TableWatch
+from reput.watch.table import RunNote, TableWatch
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -44,16 +43,13 @@ class Watch:
             settings: the store's.
             root: the output.
             state: what is committed.
-
-        Raises:
-            OutputError: the note can't be written.
         """
         conf = None if settings.broker_conf is None else str(settings.broker_conf)
         RunNote(os.getpid(), int(time.time() * 1000), conf, self.url).write(root)
         files.remove_tree(root / names.REPUT / names.TABLE)  # an earlier tail's
         self._root = root
         if self._endpoint is not None:
-            from reput.stream.progress import TriggerCollector
+            from reput.stream.tail_query import TriggerCollector
             from reput.watch.lag import LagProbe
             from reput.watch.metrics import Metrics
 
@@ -67,9 +63,6 @@ class Watch:
         Args:
             table: its directory.
             reached: returns the physical offset up to which it holds the log.
-
-        Raises:
-            OutputError: the note can't be written.
         """
         if self._root is None:
             raise ValueError("it has not begun")

@@ -20,8 +20,7 @@ from reput.remote.place import check_here
 from reput.replay.state import Opening, State
 from reput.store.lock import Holder, output_holder
 from reput.watch import table
-from reput.watch.note import RunNote
-from reput.watch.table import TableStatus
+from reput.watch.table import RunNote, TableStatus
 
 if TYPE_CHECKING:
     from reput.watch.lag import Lag

@@ -19,13 +19,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from reput.catalog import beside, compaction, rows, run, standing
+from reput.catalog import beside, rows, run, standing
 from reput.catalog.appending import Appending
-from reput.catalog.compaction import LARGE, MANY, MOST_LOG, MOST_ROWS, SMALL, due
 from reput.catalog.hold import remove_unnamed
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
-from reput.catalog.run import Catalog
+from reput.catalog.run import LARGE, MANY, MOST_LOG, MOST_ROWS, SMALL, Catalog, due
 from reput.catalog.standing import Standing, stand
 from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table, known_by
 from reput.cli.output import cataloged_apart
@@ -708,7 +707,7 @@ def test_files_are_passed_over_by_place_topic_and_time(held: _Held) -> None:
 
 
 def test_a_run_merges_small_files(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "MANY", 8)
+    monkeypatch.setattr(run, "MANY", 8)
     options = _options(held, max_bytes_per_trigger=20_000)
     done = run.catalog(options, _Here)  # type: ignore[arg-type]
     table = Table(held.path)
@@ -729,7 +728,7 @@ def test_a_run_merges_small_files(held: _Held, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_table_that_somebody_changed_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the column would be lost."""
-    monkeypatch.setattr(compaction, "MANY", 2)
+    monkeypatch.setattr(run, "MANY", 2)
     held.hold(0, 300, held.place(300))
     DeltaTable(str(held.path)).alter.add_columns([Field("mine", PrimitiveType("string"))])
     monkeypatch.setattr(Table, "columns", (*columns(bodies=False), "mine", DAY))
@@ -741,7 +740,7 @@ def test_rows_that_somebody_deletes_meanwhile_stay_deleted(
     held: _Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was merged before that isn't put in their place, and doesn't stay."""
-    monkeypatch.setattr(compaction, "MANY", 2)
+    monkeypatch.setattr(run, "MANY", 2)
     run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
 
     jobs: list[str] = []
@@ -792,7 +791,7 @@ def test_a_full_disk_leaves_the_table_as_it_is(held: _Held, monkeypatch: pytest.
 
 
 def test_a_file_that_is_damaged_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(compaction, "MANY", 2)
+    monkeypatch.setattr(run, "MANY", 2)
     run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
     table = Table(held.path)
     (held.path / table.files()[0].path).write_bytes(b"PAR1 and no more")

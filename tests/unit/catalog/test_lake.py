@@ -15,13 +15,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from reput.catalog import compaction, run
+from reput.catalog import run
 from reput.catalog.broker import Broker, broker_of
-from reput.catalog.compaction import outdated
 from reput.catalog.many import catalog_many
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import schema
-from reput.catalog.run import Catalog
+from reput.catalog.run import Catalog, outdated
 from reput.catalog.table import File, Table
 from reput.config.settings import StoreSettings
 from reput.errors import (
@@ -173,7 +172,7 @@ def test_names_that_paths_cannot_have_survive_all_that_is_done(
     assert of(table, name) == at[:15]
     again = cataloged(options(log, table, name))
     assert (again.added, again.messages, of(table, name)) == (15, 30, at)
-    monkeypatch.setattr(compaction, "MANY", 2)
+    monkeypatch.setattr(run, "MANY", 2)
     assert cataloged(options(log, table, name)).clustered == ()
     add(log, "Orders", 30, log.records[0].store_timestamp + 100, 1)
     merged = cataloged(options(log, table, name))
@@ -310,7 +309,7 @@ def test_others_commits_are_waited_out(tmp_path: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         _between(patch, more)
         cataloged(options(one, table, max_bytes_per_trigger=500, optimize=False))
-    monkeypatch.setattr(compaction, "MANY", 2)
+    monkeypatch.setattr(run, "MANY", 2)
     with monkeypatch.context() as patch:
         _between(patch, more)
         assert cataloged(options(one, table)).clustered
@@ -485,7 +484,9 @@ def test_a_log_that_went_back_before_what_retention_left(tmp_path: Path) -> None
     assert cataloged(options(log, table, retain_days=30)).messages == 10
     segment = log.root / "commitlog" / names.offset_name(0)
     segment.write_bytes(segment.read_bytes()[: places(log)[5]].ljust(4096, b"\0"))
-    with pytest.raises(LogWentBackError, match=r"before all that --retain has left of it, see docs/lake\.md"):
+    with pytest.raises(
+        LogWentBackError, match=r"before all that --retain has left of it, see docs/catalog\.md"
+    ):
         cataloged(options(log, table))
     DeltaTable(str(table)).delete("cluster = 'east' AND broker = 'broker-a'")
     done = cataloged(options(log, table))
@@ -512,7 +513,7 @@ def test_a_clock_that_is_ahead_empties_no_table(tmp_path: Path, monkeypatch: pyt
             return datetime.now(tz) + timedelta(days=365)
 
     with monkeypatch.context() as patch:
-        patch.setattr("reput.catalog.compaction.datetime", Ahead)
+        patch.setattr("reput.catalog.run.datetime", Ahead)
         assert cataloged(options(log, table, "broker-b", retain_days=5)).retired == 0
         assert cataloged(options(quiet, table, retain_days=15)).retired == 10
     assert of(table, "broker-b") == places(log)

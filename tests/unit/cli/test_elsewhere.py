@@ -14,7 +14,7 @@ from reput.cli.elsewhere import command, result
 from reput.errors import ReputError, StoreError
 from reput.job.many import Job
 from reput.job.options import RebuildOptions
-from reput.job.place import Place
+from reput.job.store_list import Place
 from reput.spark.command import Ended
 from reput.verify.plan import VerifyOptions
 

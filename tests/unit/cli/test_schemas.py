@@ -33,8 +33,8 @@ def test_every_command_has_one_and_its_page_names_it() -> None:
     names = {schema_of(command.split()) for command in ALL} | {"export-line", "digest-line"}
     names |= {"check-stores", "rebuild-stores", "stats-topics", "tail-status", "tail-stop"}
     assert names == {path.stem for path in SCHEMAS.glob("*.json")} - {"common"}
-    page = (SCHEMAS.parent / "json.md").read_text()
-    assert set(re.findall(r"\(schemas/([a-z-]+)\.json\)", page)) == names | {"common"}
+    page = (SCHEMAS.parent / "data" / "json.md").read_text()
+    assert set(re.findall(r"\(../schemas/([a-z-]+)\.json\)", page)) == names | {"common"}
 
 
 @pytest.mark.parametrize("path", sorted(SCHEMAS.glob("*.json")), ids=lambda path: path.stem)

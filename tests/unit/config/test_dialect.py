@@ -6,7 +6,6 @@ What each row expects was read in the Java classes named in reput.config.dialect
 from __future__ import annotations
 
 import pickle
-from pathlib import Path
 
 import pytest
 
@@ -227,22 +226,3 @@ def test_what_the_hash_slot_count_counts(release: str, counts: bool) -> None:
 def test_where_keys_have_one_p(release: str, maped: bool) -> None:
     """``MessageStoreConfig``."""
     assert dialect(release).maped_settings is maped
-
-
-# --- The page for operators ------------------------------------------------------------------------------
-
-PAGE = Path(__file__).parents[3] / "docs" / "dialects.md"
-
-
-def test_the_page_has_a_row_for_every_dialect() -> None:
-    rows = [line.split("|") for line in PAGE.read_text().splitlines() if line.startswith("| `")]
-    assert [row[1].strip(" `") for row in rows] == [row.name for row in DIALECTS]
-    for cells, row in zip(rows, DIALECTS, strict=True):
-        yes = {"yes": True, "no": False}
-        assert {row.versions[0], row.versions[-1]} <= set(cells[2].replace(",", " ").split())
-        assert yes[cells[4].strip()] == row.topic_length_v2
-        assert yes[cells[5].strip()] == row.inner_batch_properties
-        assert yes[cells[6].strip()] == row.index_tags
-        assert yes[cells[7].strip()] == row.append_prop_crc
-        assert int(cells[8]) == row.checkpoint_fields
-        assert int(cells[9]) == row.empty_index_count

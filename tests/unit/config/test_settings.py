@@ -698,7 +698,7 @@ def test_topics_that_are_written_twice_are_not_told(store: Path) -> None:
 
 def test_the_page_names_every_setting_that_is_read() -> None:
     lib = Path(__file__).parents[3] / "lib" / "reput" / "config" / "settings.py"
-    page = Path(__file__).parents[3] / "docs" / "settings.md"
+    page = Path(__file__).parents[3] / "docs" / "data" / "settings.md"
     keys = set(
         re.findall(r'conf\.(?:entry|text|switch|integer|optional_integer)\(\s*"(\w+)"', lib.read_text())
     )

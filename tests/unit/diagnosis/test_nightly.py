@@ -10,7 +10,7 @@ import pytest
 from reput.diagnosis.finding import COUNTS, Effect
 from reput.diagnosis.nightly import Again, check_again, row_of
 from reput.job.many import Job, Outcome
-from reput.job.place import Place
+from reput.job.store_list import Place
 from reput.replay.runner import InlineRunner
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.proofs import GONE, Proofs, Remembering

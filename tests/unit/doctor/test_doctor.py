@@ -14,8 +14,8 @@ import pytest
 from click.testing import Result
 from typer.testing import CliRunner
 
+from bench.sizing import MEASURED
 from reput.cli import app as cli
-from reput.cluster.plan import MEASURED
 from reput.config.settings import StoreSettings
 from reput.doctor import Check, Status, machine, machine_checks, spark_check, store_checks, worst
 from reput.doctor.machine import cache_check, encoding, java_check, maps, memory, open_files, python, scratch
@@ -131,12 +131,12 @@ def test_every_check_of_the_machine_comes_once() -> None:
 def test_what_memory_goes_by_is_that_of_the_plan_and_the_page() -> None:
     assert machine._MEMORY_FIXED == MEASURED.memory_fixed
     assert machine._MEMORY_PER_CORE == MEASURED.memory_per_core
-    page = (Path(__file__).parents[3] / "docs" / "benchmark.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[3] / "docs" / "data" / "benchmark.md").read_text(encoding="utf-8")
     warm = re.findall(r"^\| reput, warm +\| +[0-9.]+ \| +2 \|.* ([0-9.]+) MiB \|$", page, re.MULTILINE)
     assert len(warm) == 2
     assert 0 <= machine._MEMORY_NEEDED - max(map(float, warm)) * (1 << 20) < GIB / 8
     tails = re.findall(r"^\|.* ms \| [0-9,]+ \| [0-9. ]*\| ([0-9.]+) GiB \|$", page, re.MULTILINE)
-    assert len(tails) == 5, "rows of tails in docs/benchmark.md"
+    assert len(tails) == 5, "rows of tails in docs/data/benchmark.md"
     assert machine._MEMORY_TAIL == int(max(map(float, tails)) * GIB)
 
 

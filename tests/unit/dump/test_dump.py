@@ -35,8 +35,8 @@ from reput.statistics.count import groups_of, total_of
 from reput.statistics.report import By
 from reput.statistics.tally import Tally
 from reput.words import snake_case
+from tests.levels import examples
 from tests.property.logs import lay_out, lay_out_entries, segments
-from tests.quick import examples
 from tests.slow_dump import segment_events
 
 SETTINGS = StoreSettings.load(Path("store"), None, None)

@@ -32,7 +32,7 @@ from reput.statistics.tally import Tally
 from reput.words import snake_case
 from tests import encoders
 from tests.golden.store import FILTERED, NAMES, unpack
-from tests.quick import examples
+from tests.levels import examples
 from tests.slow_dump import batch_units, index_entries, queue_units, segment_events
 from tests.unit.source.test_messages import expected as slow_row
 

@@ -1,4 +1,4 @@
-"""Frames, charts, damage and the writer of reput.explore, as far as they need no Spark."""
+"""Frames, charts, damage and the writer of explore, as far as they need no Spark."""
 
 from __future__ import annotations
 
@@ -16,10 +16,7 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.text import Text
 from matplotlib.typing import ColorType
 
-from reput.broker.snapshot import take
-from reput.config.topics import write_queues
-from reput.errors import OutputError, ReputError, SettingsError, StoreError
-from reput.explore import (
+from explore import (
     Store,
     Workspace,
     charts,
@@ -31,10 +28,13 @@ from reput.explore import (
     reach,
     traffic,
 )
-from reput.explore.charts import Chart
-from reput.explore.commands import Terminal
-from reput.explore.replay import Phase, Recording, Replay
-from reput.explore.tailing import stages
+from explore.charts import Chart
+from explore.commands import Terminal
+from explore.replay import Phase, Recording, Replay
+from explore.tailing import stages
+from reput.broker.snapshot import take
+from reput.config.topics import write_queues
+from reput.errors import OutputError, ReputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.lag import lag
 from reput.recovery.plan import plan

@@ -9,12 +9,12 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
+from explore import Workspace, charts, dead_letters, fleet, fleet_charts, replicas
+from explore.commands import Terminal
+from explore.fleet import Fleet, Member, open_fleet
+from explore.replicas import Beside
 from reput import demo
 from reput.errors import StoreError
-from reput.explore import Workspace, charts, dead_letters, fleet, fleet_charts, replicas
-from reput.explore.commands import Terminal
-from reput.explore.fleet import Fleet, Member, open_fleet
-from reput.explore.replicas import Beside
 from tests.golden.store import MANIFEST, describe
 
 LAST = pd.Timestamp("2026-11-23T18:36:16.154Z")

@@ -21,7 +21,7 @@ from reput.export.run import LINES, STORE, Exported, ExportOptions, export
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
 from reput.query.message import Message
-from reput.replay.stranded import KINDS
+from reput.replay.placing import KINDS
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
 from tests.rebuilds import broker_conf, golden, tree

@@ -18,9 +18,10 @@ from deltalake import DeltaTable
 from reput.errors import OutputError, ReputError, SettingsError, StoreInUseError
 from reput.job import history as histories
 from reput.job.history import History, Row
-from reput.job.place import Place
+from reput.job.store_list import Place
 from reput.newer_python import UTC
 from reput.verify.proofs import Proofs
+from tests.levels import PROOF
 from tests.memory import scratch
 from tests.rebuilds import environment
 
@@ -133,7 +134,11 @@ def in_memory() -> Iterator[Path]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("nights", "stride"), [(0, 5), (2, 1)], ids=["the first run", "a later run"])
+@pytest.mark.parametrize(
+    ("nights", "stride"),
+    [(0, 5), (2, 1 if PROOF else 6)],
+    ids=["the first run", "a later run"],
+)
 def test_killed_at_any_step(in_memory: Path, nights: int, stride: int) -> None:
     """Each kill is followed by the same command: a row per store and run, and no more, in the end."""
     step = continued = 0

@@ -16,12 +16,11 @@ from reput.format.rocksdbqueue import OFFSETS, QueueEnd
 from reput.job import run as job
 from reput.job.migrate import Migrated, migrate, plan_migration
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import discard_if_swapped, staging_of
+from reput.job.output_directory import discard_if_swapped, staging_of, undo
 from reput.job.plan import Plan, intended
-from reput.job.undoing import undo
 from reput.output.batch_tasks import BatchTasks
 from reput.output.rocksdb import databases
-from reput.output.rollback import roll_back
+from reput.output.step_back import roll_back
 from reput.output.writer import BatchWriter
 from reput.rocksdb import is_database, opened
 from reput.store import files

@@ -9,8 +9,7 @@ import pytest
 from reput.errors import SettingsError
 from reput.job.many import plan_checks, plan_rebuilds
 from reput.job.options import RebuildOptions
-from reput.job.place import Place
-from reput.job.store_list import StoreEntry, listed, read_stores
+from reput.job.store_list import Place, StoreEntry, listed, read_stores
 from reput.verify.plan import VerifyOptions
 
 WHOLE = """

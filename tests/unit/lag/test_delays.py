@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reput import demo
-from reput.config.fastjson import parse
+from reput.config.kept import parse
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SettingsError
 from reput.lag import Flag, QueueLag, lag

@@ -19,13 +19,13 @@ from reput.errors import LogWentBackError
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
 from reput.log import walk, walk_kernel
+from reput.log.end import is_written_out
 from reput.log.live import LiveLog
 from reput.log.live_end import LiveEnd
 from reput.log.segments import discover
-from reput.log.written import is_written_out
 from tests.broker_memory import BrokerMemory
+from tests.levels import examples
 from tests.property.logs import segments, with_property_crc
-from tests.quick import examples
 from tests.stores import LogWriter
 
 NOW = 1_700_000_000_000

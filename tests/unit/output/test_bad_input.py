@@ -24,9 +24,9 @@ from reput.recovery.mend_log import stand_ins
 from reput.replay import placing
 from reput.replay.state import FILLED, HIDDEN, KEPT, Salvaged, State
 from reput.scan import output
+from reput.scan.output import Status
 from reput.scan.part import PartOutcome, scan_part
 from reput.scan.rules import Part
-from reput.scan.status import Status
 from reput.store import space
 from tests import slow_rebuild
 from tests.local import Store, index_of, kinds, queues, rebuild_locally, target_of, tree, units, write_store

@@ -21,9 +21,9 @@ from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.output import writer
 from reput.output.index import index_task
 from reput.output.index.batch_index import BatchIndex
-from reput.output.index.index_builder import IndexBuilder
+from reput.output.index.index_task import IndexBuilder
 from reput.output.index.live_index import LiveIndex
-from reput.output.rollback import roll_back
+from reput.output.step_back import roll_back
 from reput.replay.key_spill import Spill
 from reput.replay.state import State
 from reput.replay.target import Target
@@ -32,6 +32,7 @@ from reput.store.system import System
 from tests import slow_rebuild
 from tests.crash import Dying, LosingPower, died
 from tests.laid_out import Spec, lay_out, store_of
+from tests.levels import examples
 from tests.local import (
     NoLedger,
     Runner,
@@ -46,7 +47,6 @@ from tests.local import (
 )
 from tests.memory import scratch
 from tests.property.test_build import key_rows
-from tests.quick import examples
 
 #: A message: how many ms after the one before it, and its key hashes.
 Message = tuple[int, list[int]]

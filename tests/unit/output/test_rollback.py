@@ -21,7 +21,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.job.output_directory import output_root
 from reput.output import scan_task
 from reput.output.journal import journal, journal_records
-from reput.output.rollback import roll_back
+from reput.output.step_back import roll_back
 from reput.replay.state import State
 from reput.store import file_system, files
 from reput.store.file_system import FileSystem

@@ -27,8 +27,8 @@ from reput.query import log as query_log
 from reput.query.message import Message
 from reput.query.queue import QueueExt
 from tests.golden.store import GoldenStore
+from tests.levels import examples
 from tests.local import open_store, rebuild_locally, write_store
-from tests.quick import examples
 from tests.rebuilds import broker_conf, golden
 
 ID = "7F00000100002A9F0000000000020B9C"

@@ -18,14 +18,14 @@ from random import Random
 import numpy as np
 import pytest
 
-from reput.broker import ahead, kernels
+from reput.broker import kernels, walk
 from reput.broker import queue as queue_module
 from reput.broker.files import StoreFile, listed
 from reput.broker.index import IndexModel
 from reput.broker.problem import StartFailsError
 from reput.broker.queue import QueueModel
-from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot, take
+from reput.broker.walk import Kind, judge
 from reput.config.dialect import DIALECTS, dialect
 from reput.config.settings import StoreSettings
 from reput.demo import VERSION, DemoStore
@@ -772,10 +772,10 @@ def test_pieces_scanned_ahead_change_nothing(
 ) -> None:
     alone = planned(stores[name], harm, tmp_path)
     taken = []
-    at = ahead.Ahead.at
-    monkeypatch.setattr(ahead.Ahead, "at", lambda *where: taken.append(at(*where)) or taken[-1])
+    at = walk.Ahead.at
+    monkeypatch.setattr(walk.Ahead, "at", lambda *where: taken.append(at(*where)) or taken[-1])
     for size in (1500, 4096, 20_000):
-        monkeypatch.setattr(ahead, "PIECE", size)
+        monkeypatch.setattr(walk, "PIECE", size)
         assert told(plan(alone.snapshot)) == told(alone)
     assert any(piece is not None and piece.found for piece in taken)
 

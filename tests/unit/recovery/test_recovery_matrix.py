@@ -1,4 +1,4 @@
-"""docs/recovery-matrix.md against the code: a damage without a row, or a cell that nobody explains, fails."""
+"""docs/data/recovery-matrix.md against the code: a damage without a row, or an unexplained cell, fails."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.compat.rocksdb_damage import switched_to_rocksdb
 from tests.compat.rocksdb_matrix import BEGIN as ROCKSDB_BEGIN
 from tests.compat.rocksdb_matrix import END as ROCKSDB_END
 
-DOCUMENT = Path(__file__).parents[3] / "docs" / "recovery-matrix.md"
+DOCUMENT = Path(__file__).parents[3] / "docs" / "data" / "recovery-matrix.md"
 
 
 def rows(begin: str = BEGIN, end: str = END) -> list[list[str]]:

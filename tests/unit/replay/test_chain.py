@@ -12,9 +12,9 @@ from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.replay.chain import Chain, ScannedPart, Verdict
 from reput.scan import output
+from reput.scan.output import Status
 from reput.scan.part import PartOutcome, scan_part
 from reput.scan.rules import Part, Rules
-from reput.scan.status import Status
 from reput.scan.table import QueueTable
 from tests.local import kinds
 from tests.property.logs import lay_out

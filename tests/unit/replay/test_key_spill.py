@@ -16,8 +16,8 @@ from reput.output.index.index_task import IndexTask, message_of_key
 from reput.replay.key_spill import Spill, SpillWriter
 from reput.scan import output
 from tests import slow_rebuild
+from tests.levels import examples
 from tests.memory import scratch
-from tests.quick import examples
 
 Row = tuple[int, int, list[int]]
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from reput.replay.stranded import KINDS, WITHOUT_PLACE, save_steps
+from reput.replay.placing import KINDS, WITHOUT_PLACE, save_steps
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,6 @@ LIB = Path(language.__file__).parents[1]
 SOURCES = {
     "report/charts.py": (),
     "report/gather.py": (),
-    "report/log_map.py": (),
     "report/page.py": ("_remarks", "_sentences", "_tiles"),
     "report/queues.py": (),
     "broker/config_files.py": (),
@@ -54,7 +53,6 @@ SOURCES = {
     "scan/extent.py": (),
     "replay/altered.py": ("_candidate", "_unit_there", "_finding"),
     "replay/placing.py": (),
-    "replay/stranded.py": ("CREATED_AGAIN", "save_steps"),
     "store/lock.py": ("_process", "_lock_holder"),
     "verify/batch_units.py": (),
     "verify/checkpoint.py": (),

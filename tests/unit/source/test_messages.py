@@ -27,8 +27,8 @@ from reput.scan.table import QueueTable
 from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
 from tests.golden.store import unpack
+from tests.levels import examples
 from tests.property.logs import lay_out, segments
-from tests.quick import examples
 
 SETTINGS = StoreSettings.load(Path("store"), None, None)
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)

@@ -14,7 +14,7 @@ from reput.errors import SettingsError
 from reput.format import names
 from reput.replay.runner import InlineRunner
 from reput.source import CommitLogDataSource, where
-from reput.source.read_statistics import ReadStatistics, total
+from reput.source.ranges import ReadStatistics, total
 from reput.verify import proofs
 from reput.verify.plan import prepare
 from reput.verify.proofs import Remembering

@@ -11,9 +11,8 @@ import pytest
 
 from reput.errors import OutputError, ReputError, SegmentGoneError, StoreError
 from reput.format import names
-from reput.spark import shared_output as module
-from reput.spark.hosts import Answer, Elsewhere
-from reput.spark.shared_output import SharedOutput, shared_output
+from reput.spark import runner as module
+from reput.spark.runner import Answer, Elsewhere, SharedOutput, shared_output
 
 HOST = socket.gethostname()
 

@@ -11,8 +11,7 @@ import pytest
 from reput.dump import checkpoint
 from reput.dump.reading import read_bytes
 from reput.errors import SegmentGoneError, StoreError
-from reput.source.ranges import opened
-from reput.source.read_statistics import ReadStatistics
+from reput.source.ranges import ReadStatistics, opened
 from reput.store.reading import unreadable
 
 

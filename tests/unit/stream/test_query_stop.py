@@ -24,10 +24,9 @@ from reput.format.commitlog import Record
 from reput.output.writer import PART_COLUMNS
 from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock
-from reput.stream import query_stop, rebuild_query, tail_query
-from reput.stream.query_stop import in_few_words
+from reput.stream import rebuild_query, tail_query
 from reput.stream.rebuild_query import run_available
-from reput.stream.tail_query import TailQuery
+from reput.stream.tail_query import TailQuery, in_few_words
 from tests.local import open_store
 from tests.stores import LogWriter
 
@@ -94,7 +93,7 @@ def _interrupted(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
         query.begun.wait()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(query_stop, "_await", interrupt)
+    monkeypatch.setattr(tail_query, "_await", interrupt)
 
 
 @pytest.mark.usefixtures("_interrupted")
@@ -187,7 +186,7 @@ class GoneQuery(Query):
 
 @pytest.fixture
 def query_gone(query: Query, monkeypatch: pytest.MonkeyPatch) -> GoneQuery:
-    monkeypatch.setattr(query_stop, "_await", refused)
+    monkeypatch.setattr(tail_query, "_await", refused)
     return GoneQuery()
 
 

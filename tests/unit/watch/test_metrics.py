@@ -31,12 +31,12 @@ from reput.format import names
 from reput.format.commitlog import Record
 from reput.output.journal.journal import read_state
 from reput.replay.state import QueueState, State
-from reput.stream.progress import TriggerCollector
+from reput.stream.tail_query import TriggerCollector
 from reput.watch.endpoint import MOST_CONNECTIONS
 from reput.watch.lag import LagProbe
 from reput.watch.metrics import Metrics, TableMetrics, served
-from reput.watch.note import RunNote, TableNote
 from reput.watch.run import watching
+from reput.watch.table import RunNote, TableNote
 from tests.local import open_store, rebuild_locally
 from tests.stores import LogWriter
 
@@ -268,7 +268,7 @@ def known(log: LogWriter) -> dict[str, str]:
 
 
 def test_the_page_lists_every_metric(known: dict[str, str]) -> None:
-    page = (ROOT / "docs" / "watch.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "data" / "metrics.md").read_text(encoding="utf-8")
     rows = re.findall(r"^\| `(reput_\w+)(?:\{[\w,]+\})?` *\| (\w+) ", page, re.MULTILINE)
     short = re.compile("_(bucket|count|sum)$")
     kinds = {short.sub("", name): "gauge" if kind == "info" else kind for name, kind in known.items()}

@@ -16,7 +16,7 @@ from reput.config.log_places import absolute
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
 from reput.next_command import next_command
-from reput.store.nearest import nearest_of
+from reput.store.listing import nearest_of
 
 EXAMPLES = """**Examples**
 

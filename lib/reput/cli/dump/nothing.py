@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reput.cli.dump.text import word
 from reput.cli.times import moment
-from reput.store.nearest import nearest_of
+from reput.store.listing import nearest_of
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -40,11 +40,7 @@ class Nothing:
 
 
 def in_log(place: LogPlace, wanted: Wanted, start: int, end: int | None) -> Nothing:
-    """Of the records that begin in [start, end) and are wanted there is none.
-
-    Raises:
-        SegmentGoneError, StoreError: a segment can't be read.
-    """
+    """Of the records that begin in [start, end) and are wanted there is none."""
     from reput.dump.extent import of_log
 
     what = "log" if place.can_grow else "segment"
@@ -81,11 +77,7 @@ def in_log(place: LogPlace, wanted: Wanted, start: int, end: int | None) -> Noth
 
 
 def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
-    """Of the units of [start, end) there is none in any of these queues, of which there is one at least.
-
-    Raises:
-        SegmentGoneError, StoreError: a file can't be read.
-    """
+    """Of the units of [start, end) there is none in any of these queues, of which there is one at least."""
     from reput.dump.consumequeue import extent
 
     found = [one for one in map(extent, queues) if one is not None]
@@ -114,11 +106,7 @@ def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
 
 
 def in_index(files: list[IndexPlace], database: Path | None, since: int | None, until: int | None) -> Nothing:
-    """Of the entries of [since, until) there is none.
-
-    Raises:
-        SegmentGoneError, StoreError: a file can't be read.
-    """
+    """Of the entries of [since, until) there is none."""
     from reput.dump import rocksdbindex
     from reput.dump.extent import of_index
 

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from reput.cli.arguments import size
-from reput.cli.completing import queues, topics
+from reput.cli.arguments import queues, size, topics
 from reput.cli.times import time_of
 from reput.errors import SettingsError
 

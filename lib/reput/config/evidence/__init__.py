@@ -4,8 +4,7 @@ Only what lies in the store counts: lengths of files, headers, a bounded sample 
 records that they lead to. Nothing here raises: what can't be read is no evidence, and is said.
 """
 
-from reput.config.evidence.basis import Asked, Basis, Contradiction, Weighing, Writes
-from reput.config.evidence.look import Evidence, look
+from reput.config.evidence.basis import Asked, Basis, Contradiction, Evidence, Weighing, Writes, look
 from reput.config.evidence.release import Mark, Release
 from reput.config.evidence.sizes import Sizes
 

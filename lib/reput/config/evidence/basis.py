@@ -7,16 +7,82 @@ place is refused, and so is one beside it that was given nothing by hand.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from enum import Enum
 from pathlib import Path
 
 from reput.config.broker_conf import BrokerConf
 from reput.config.dialect import Dialect, in_full, is_newer
-from reput.config.evidence.look import Evidence
-from reput.config.evidence.sizes import Sizes
+from reput.config.evidence.index import index_files
+from reput.config.evidence.log import LogRecords
+from reput.config.evidence.release import Release, release
+from reput.config.evidence.sizes import Sizes, queue_files
+from reput.config.evidence.units import Switches, switches
 from reput.errors import SettingsError
-from reput.format import names
+from reput.format import batchconsumequeue, consumequeue, names
+
+
+@dataclass(frozen=True, slots=True)
+class Evidence:
+    """What a store shows.
+
+    Attributes:
+        queues, batch_queues, queue_ext, index: by the lengths of these files.
+        release: by what only some releases write.
+        switches: by the newest units of some queues.
+        unread: what couldn't be read, and so says nothing.
+    """
+
+    queues: Sizes
+    batch_queues: Sizes
+    queue_ext: Sizes
+    index: Sizes
+    release: Release
+    switches: Switches
+    unread: tuple[str, ...]
+
+    def sizes(self) -> Iterator[Sizes]:
+        """All kinds of files."""
+        yield from (self.queues, self.index, self.batch_queues, self.queue_ext)
+
+
+def look(root: Path, commit_log_dirs: Iterable[Path], *, is_maped: bool = False) -> Evidence:
+    """Look at a store: names, lengths, headers, a few index entries and the records that they lead to.
+
+    Args:
+        root: the store.
+        commit_log_dirs: where its segments are.
+        is_maped: broker.conf has a key as releases up to 4.5.1 spell it.
+    """
+    unread: list[str] = []
+    found = []
+    for directory, what, setting, unit in (
+        (names.CONSUME_QUEUE, "queue file", "mappedFileSizeConsumeQueue", consumequeue.UNIT_LENGTH),
+        (
+            names.BATCH_CONSUME_QUEUE,
+            "batch queue file",
+            "mapperFileSizeBatchConsumeQueue",
+            batchconsumequeue.UNIT_LENGTH,
+        ),
+        (names.CONSUME_QUEUE_EXT, "consumequeue_ext file", "mappedFileSizeConsumeQueueExt", 1),
+    ):
+        sizes, problem = queue_files(root, directory, what, setting, unit)
+        found.append(sizes)
+        unread += [] if problem is None else [problem]
+    log = LogRecords(commit_log_dirs)
+    index = index_files(root, log)
+    shown, not_read = release(root, index, log, is_maped=is_maped)
+    return Evidence(
+        queues=found[0],
+        batch_queues=found[1],
+        queue_ext=found[2],
+        index=index.sizes,
+        release=shown,
+        switches=switches(root, log),
+        unread=tuple(dict.fromkeys((*unread, *index.unread, *not_read))),
+    )
+
 
 #: How a default is called where nothing else is known.
 DEFAULT = "RocketMQ's default"

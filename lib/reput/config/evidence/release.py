@@ -18,7 +18,7 @@ from typing import TypeVar
 from reput.config.dialect import DIALECTS, Dialect
 from reput.config.evidence.index import IndexEvidence
 from reput.config.evidence.log import LogRecords
-from reput.config.fastjson import parse
+from reput.config.kept import parse
 from reput.format import names
 from reput.format.checkpoint import LENGTH
 from reput.store.reading import reading

@@ -43,9 +43,6 @@ class BatchIndex(ABC):
             spill: the keys, None where the part has none.
             first_timestamp: storeTimestamp of the part's first message, ms; the first part's may name a file.
                 Parts without messages are not offered.
-
-        Raises:
-            ReputError: what was taken earlier couldn't be written.
         """
         if self._first_timestamp is None:
             self._first_timestamp = first_timestamp
@@ -59,9 +56,6 @@ class BatchIndex(ABC):
 
         Args:
             last_position: physical offset of the last message dispatched so far, -1 if there was none.
-
-        Raises:
-            ReputError: it couldn't be written.
         """
         self._put_waiting()
         header = self.header
@@ -74,11 +68,7 @@ class BatchIndex(ABC):
 
     @abstractmethod
     def _put_waiting(self) -> None:
-        """Write the keys that wait.
-
-        Raises:
-            ReputError: they couldn't be written.
-        """
+        """Write the keys that wait."""
 
     @abstractmethod
     def give_up(self) -> None:

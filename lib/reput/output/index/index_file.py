@@ -52,11 +52,7 @@ def check_there(path: Path, header: IndexHeader) -> None:
 
 
 def create_empty(target: Target, name: str, header: IndexHeader) -> None:
-    """Make a file without entries, or start one of that name again; flushed if tasks of the target flush.
-
-    Raises:
-        OutputError: it can't be made.
-    """
+    """Make a file without entries, or start one of that name again; flushed if tasks of the target flush."""
     path = target.root / names.INDEX / name
     with opened(path, file_length(target.settings), target.owner) as fd:
         files.pwrite_all(fd, empty_header(target.settings, header).encode(), 0)

@@ -5,7 +5,7 @@ once and flushes them, then shows them to readers: the header, then the slots th
 reader may come at any moment; in this order no slot points past the entries that the header counts.
 
 Slots and header of the last file aren't flushed while the tail runs. They follow from the entries and the
-journal, and :mod:`reput.output.rollback` computes them again if the scratch directory is there, as it is
+journal, and :mod:`reput.output.step_back` computes them again if the scratch directory is there, as it is
 while a tail runs. A full file is flushed whole before the journal can name another one: docs/adr/0018.
 """
 
@@ -33,7 +33,7 @@ from reput.store import files
 class LiveIndex:
     """Keeps the last index file open between the batches of a tail.
 
-    Batches may be built by tasks in between (:class:`reput.output.index.index_builder.IndexBuilder`), if
+    Batches may be built by tasks in between (:class:`reput.output.index.index_task.IndexBuilder`), if
     :meth:`release` is called before. Not for use by several threads.
 
     Args:

@@ -97,11 +97,7 @@ class Journal:
 
     @classmethod
     def create(cls, path: Path, opening: Opening, owner: Owner | None) -> Journal:
-        """Create a journal.
-
-        Raises:
-            OutputError: it can't be written.
-        """
+        """Create a journal."""
         data = journal_records.opening(opening, None)
         files.write_atomically(path, data, owner)
         return cls(path, data)

@@ -133,11 +133,7 @@ class Table:
 
     @classmethod
     def create(cls, path: Path, application: str, schema: pa.Schema) -> Table:
-        """Create a table in an empty place; it becomes visible with its first commit.
-
-        Raises:
-            OutputError: it can't be written.
-        """
+        """Create a table in an empty place; it becomes visible with its first commit."""
         table = cls(path, application)
         files.make_dirs(path / LOG)
         table._metadata = {
@@ -194,9 +190,6 @@ class Table:
         Args:
             rows: at least one.
             first, last, level: see :class:`DataFile`.
-
-        Raises:
-            OutputError: it can't be written.
         """
         with self._written(rows, first, last, level) as (file, fd):
             files.flush_together(lambda flush: flush(), [lambda: files.fsync_file(fd), self._flush_names])
@@ -317,11 +310,7 @@ class Table:
             self.files[new.name] = new
 
     def checkpoint(self) -> None:
-        """Write a checkpoint, so that no reader needs the commits before it.
-
-        Raises:
-            OutputError: it can't be written.
-        """
+        """Write a checkpoint, so that no reader needs the commits before it."""
         with self._lock:
             version, transaction = self.version, self.transaction
             live, removed = list(self.files.values()), list(self._removed.items())
@@ -344,11 +333,7 @@ class Table:
         self.checkpointed = version
 
     def clean_up(self) -> None:
-        """Remove what has been replaced for longer than :data:`RETENTION_SECONDS`; after the first commit.
-
-        Raises:
-            OutputError: something can't be removed.
-        """
+        """Remove what has been replaced for longer than :data:`RETENTION_SECONDS`; after the first commit."""
         before = _now() - RETENTION_SECONDS * 1000
         with self._lock:
             expired = [name for name, (when, _size) in self._removed.items() if when < before]

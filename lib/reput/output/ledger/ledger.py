@@ -72,9 +72,6 @@ class Ledger:
         A ledger that disagrees with the journal is recreated; this is checked the first time, after the
         journal has stepped back, and when another process wrote to it. Batches that the journal no longer
         keeps one by one are then summed up.
-
-        Raises:
-            OutputError: the ledger can't be written.
         """
         with self._reporting():
             try:

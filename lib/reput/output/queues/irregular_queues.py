@@ -72,9 +72,6 @@ def drop_rest(target: Target, queue: tuple[str, int], before: QueueState | None,
     """Remove what is left of a queue's old incarnation, once the new one is committed.
 
     When this is interrupted, the scratch directory is still there, and the next start does it.
-
-    Raises:
-        OutputError: a file can't be changed.
     """
     if before is None:
         return
@@ -94,9 +91,6 @@ def clear_series(directory: Path, file_size: int, at: int) -> None:
     """Make a queue's files as if nothing had been written from a byte offset on.
 
     A directory without files is then removed, and with the last queue the topic's directory.
-
-    Raises:
-        OutputError: a file can't be changed.
     """
     for start, path in series(directory):
         if start >= at:

@@ -59,11 +59,7 @@ class SeriesFiles:
         self._cache.close()
 
     def put_bytes(self, topic: str, queue_id: int, at: int, data: memoryview | bytes) -> None:
-        """Write from a byte offset of the series on.
-
-        Raises:
-            OutputError: no space, no permission.
-        """
+        """Write from a byte offset of the series on."""
         data = memoryview(data)
         done = 0
         while done < len(data):
@@ -96,11 +92,7 @@ class QueueFiles(SeriesFiles):
         return self
 
     def put(self, topic: str, queue_id: int, queue_offset: int, data: memoryview | bytes) -> None:
-        """Write consecutive units from ``queue_offset`` on.
-
-        Raises:
-            OutputError: no space, no permission.
-        """
+        """Write consecutive units from ``queue_offset`` on."""
         self.put_bytes(topic, queue_id, queue_offset * UNIT_LENGTH, data)
 
     def put_pre_blank(self, topic: str, queue_id: int, queue_offset: int) -> None:

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.output.attempt import attempt_directory
 from reput.output.queues.queue_files import QueueFiles
+from reput.output.scan_task import attempt_directory
 from reput.replay.queue_spill import QueueSpillReader
 from reput.store import file_system, files
 from reput.store.file_system import FileSystem
@@ -91,11 +91,7 @@ class FileParts:
         )
 
     def units(self, spills: QueueSpillReader) -> Iterator[list[tuple[int, bytes]]]:
-        """Of each file its units, as (byte offset in the file, bytes); what follows one another is joined.
-
-        Raises:
-            OutputError: units can't be read back.
-        """
+        """Of each file its units, as (byte offset in the file, bytes); what follows one another is joined."""
         columns = (self.path, self.at, self.length, self.crc, self.skip, self.take, self.place)
         rows = zip(*(column.tolist() for column in columns), strict=True)
         for count in np.diff(self.pieces).tolist():
@@ -182,11 +178,7 @@ def shares(parts: FileParts, count: int) -> list[FileParts]:
 
 
 def write_here(target: Target, parts: FileParts) -> None:
-    """Write into files where they are; what a task does, or the driver. Only ``flush_in_tasks`` flushes them.
-
-    Raises:
-        OutputError: units can't be read back, or a file can't be written.
-    """
+    """Write into files where they are: in a task, or the driver. Only ``flush_in_tasks`` flushes them."""
     file_size = target.settings.consume_queue_file_size
     with QueueSpillReader() as spills:
         if not target.flush_in_tasks:
@@ -231,9 +223,6 @@ def write_apart(target: Target, parts: FileParts) -> Path:
 
     Returns:
         The directory that holds them, the n-th part's under the name n. On return they are on disk.
-
-    Raises:
-        OutputError: units can't be read back, or a file can't be written.
     """
     directory = attempt_directory(target.scratch)
     file_size = target.settings.consume_queue_file_size

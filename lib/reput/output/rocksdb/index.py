@@ -10,10 +10,10 @@ from itertools import zip_longest
 from pathlib import Path
 
 from reput.format import names, rocksdbindex
-from reput.output.attempt import attempt_directory
 from reput.output.journal.journal import Journal
 from reput.output.rocksdb.manifest import committed
 from reput.output.rocksdb.naming import Tasks, is_whole, name_files
+from reput.output.scan_task import attempt_directory
 from reput.replay.key_runs import SAMPLED, KeyRun
 from reput.replay.target import Target
 from reput.rocksdb.writing import assemble, write_sorted
@@ -88,11 +88,7 @@ def shares_of(samples: Sequence[bytes], slots: int) -> list[Share]:
 
 
 def write(_target: Target, share: Share, runs: Sequence[str], scratch: Path) -> Path | None:
-    """Write one share into a new file below ``scratch``; None where it has no key.
-
-    Raises:
-        OutputError: a run can't be read, or the file can't be written.
-    """
+    """Write one share into a new file below ``scratch``; None where it has no key."""
     entries: dict[bytes, bytes] = {}
     for path in runs:
         with KeyRun(path) as run:

@@ -44,9 +44,6 @@ def keep_runs(target: Target, start: int, scan: BatchScan, breaks: Breaks) -> No
 
     Args:
         start: physical offset at which the batch begins.
-
-    Raises:
-        OutputError: it can't be written.
     """
     found = {
         "end": scan.end,
@@ -106,9 +103,6 @@ def tidy_runs(target: Target, start: int, cursor: int) -> None:
 
     Args:
         start, cursor: as of :func:`committed`.
-
-    Raises:
-        OutputError: it can't be done.
     """
     files.make_dirs(target.runs, target.owner)
     found = committed(target, start, cursor)

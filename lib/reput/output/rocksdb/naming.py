@@ -30,11 +30,7 @@ def is_whole(directory: Path) -> bool:
 
 
 def name_files(made: Path, directory: Path, target: Target) -> None:
-    """Move a database's files into their directory, in which queues' files may lie; CURRENT is the last.
-
-    Raises:
-        OutputError: one can't be moved.
-    """
+    """Move a database's files into their directory, in which queues' files may lie; CURRENT is the last."""
     files.make_dirs(directory, target.owner)
     for name in names_in(directory):
         if not (directory / name).is_dir():

@@ -12,15 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build import rocksdb_units
-from reput.build.placement import Breaks, Oddity
-from reput.build.rocksdb_placement import keep
+from reput.build.placement import Breaks, Oddity, keep
 from reput.build.rocksdb_units import UnitRows
 from reput.errors import Finding
 from reput.format.rocksdbqueue import Unit, parse_unit_key
-from reput.output.attempt import attempt_directory
-from reput.replay.placing import MOST_HIDDEN
+from reput.output.scan_task import attempt_directory
+from reput.replay.placing import CREATED_AGAIN, MOST_HIDDEN, QUEUE_RESTARTED
 from reput.replay.state import FILLED, HIDDEN, Salvaged
-from reput.replay.stranded import CREATED_AGAIN, QUEUE_RESTARTED
 from reput.replay.target import Target
 from reput.replay.unit_runs import ROW, Rows, RunReader
 from reput.rocksdb.writing import write_sorted
@@ -98,9 +96,6 @@ def write(
         runs: in log order.
         breaks: where the log isn't whole.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
-
-    Raises:
-        OutputError: a run can't be read, or the file can't be written.
     """
     found = placed(target, share, runs, breaks, from_zero=from_zero)
     if found is None:
@@ -117,9 +112,6 @@ def placed(
 
     Args:
         runs, breaks, from_zero: as in :func:`write`.
-
-    Raises:
-        OutputError: a run can't be read.
     """
     prefixes, rank, rows = _gathered(runs, share)
     if not len(rows):

@@ -108,11 +108,7 @@ class Totals(NamedTuple):
 
 
 def totals_of(runs: Sequence[str], breaks: Breaks) -> Totals:
-    """What runs, in log order, have of each queue.
-
-    Raises:
-        OutputError: a run can't be read.
-    """
+    """What runs, in log order, have of each queue."""
     numbers: dict[bytes, int] = {}
     known = np.empty(0, _KNOWN)
     for path in runs:

@@ -1,1 +1,0 @@
-"""What a cluster needs (``python -m reput.cluster.plan``)."""

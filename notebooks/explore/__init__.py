@@ -1,0 +1,14 @@
+"""The building blocks of the notebooks in ``notebooks/``: stores to look at, data frames, charts.
+
+Frames come from :mod:`~explore.tables` (a store's files, for SQL), :mod:`~explore.traffic` (the
+log through Spark), :mod:`~explore.lags` (what consumers committed), :mod:`~explore.reach` (an
+incident), :mod:`~explore.latency` (a tail), and :mod:`~explore.fleet`,
+:mod:`~explore.replicas` and :mod:`~explore.dead_letters` (several stores).
+:mod:`~explore.charts` draws them; it alone needs matplotlib: ``reput[spark,notebook]``.
+"""
+
+from __future__ import annotations
+
+from explore.workspace import Store, Workspace
+
+__all__ = ["Store", "Workspace"]
