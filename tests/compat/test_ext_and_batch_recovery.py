@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from reput.broker.predict import predict
-from reput.broker.snapshot import take
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage, write
 from tests.compat.java_store import JavaStore
 from tests.compat.message import Message
-from tests.compat.starts import Bench, Case, batched, differences, expected
+from tests.compat.starts import Bench, Case, otherwise, prepared, started
 from tests.levels import tried
 
 pytestmark = pytest.mark.compat
@@ -95,8 +94,8 @@ def test_a_start_with_consumequeue_ext_is_predicted(version: str, tmp_path: Path
     other = {"enableConsumeQueueExt": True, "mappedFileSizeConsumeQueueExt": EXT_FILE}
     bench = Bench(version, tmp_path, other=other)
     try:
-        tried = [_tried(bench, harm, crash) for harm in EXT_DAMAGES for crash in (None, "killed")]
-        stopped = [_tried(bench, harm, None) for harm in EXT_STOPS]
+        tried = _tried(bench, EXT_DAMAGES, (None, "killed"))
+        stopped = _tried(bench, EXT_STOPS, (None,))
         assert all(case.predicted.ext for case in tried)
         assert not any(case.predicted.starts for case in stopped)
         _compare(bench, tried + stopped)
@@ -175,26 +174,18 @@ def test_a_start_with_batch_queues_is_predicted(version: str, tmp_path: Path) ->
     other = {"mapperFileSizeBatchConsumeQueue": BATCH_FILE}
     bench = Bench(version, tmp_path, other=other, filled=fill_batches, topics=TOPICS)
     try:
-        tried = [_tried(bench, harm, crash) for harm in BATCH_DAMAGES for crash in (None, "killed")]
+        tried = _tried(bench, BATCH_DAMAGES, (None, "killed"))
         assert all(("Batches", 0) in case.predicted.queues for case in tried if "gone" not in case.name)
         _compare(bench, tried)
     finally:
         bench.close()
 
 
-def _tried(bench: Bench, harm: Damage, crash: str | None) -> Case:
-    name = f"{harm.__name__}-{crash or 'stopped'}"
-    copy = bench.copy(name, crash=crash)
-    harm(copy)
-    return Case(name, copy.root, expected(predict(take(bench.settings(copy.root)))))
+def _tried(bench: Bench, harms: Sequence[Damage], crashes: Sequence[str | None]) -> list[Case]:
+    named = [(f"{harm.__name__}-{crash or 'stopped'}", harm, crash) for harm in harms for crash in crashes]
+    return prepared(bench, named)
 
 
 def _compare(bench: Bench, tried: list[Case]) -> None:
-    for some in batched(tried):
-        bench.open_all(some)
-    wrong = {}
-    for case in tried:
-        found = differences(case.predicted, case.seen)
-        if found:
-            wrong[case.name] = [*found, case.error[:1000]]
+    wrong = otherwise(started(bench, tried))
     assert not wrong, "\n".join(f"{name}\n    " + "\n    ".join(found) for name, found in wrong.items())

@@ -26,7 +26,7 @@ MECHANISMS = (
 @pytest.mark.parametrize("version", recorded.VERSIONS)
 def test_what_starts_made_is_predicted(version: str, tmp_path: Path) -> None:
     made, wrong = recorded.replayed(version, tmp_path)
-    assert not wrong, said(len(made), wrong)
+    assert not wrong, said(made, wrong)
 
 
 @pytest.mark.parametrize("version", ["4.3.1", "5.5.0"])

@@ -10,7 +10,7 @@ from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from tests.compat import starts
-from tests.compat.starts import Bench, batched, differences, expected
+from tests.compat.starts import Bench, differences, expected
 from tests.fixed_point.cases import Case
 
 
@@ -39,8 +39,7 @@ def start(kept: Iterable[tuple[Case, Path, Path]], place: Path) -> list[Started]
         (place / f"bench-{version}").mkdir()
         bench = Bench(version, place / f"bench-{version}", filled=lambda _store: None)
         try:
-            for batch in batched([one for _, one in some]):
-                bench.open_all(batch)
+            starts.started(bench, [one for _, one in some])
             for case, one in some:
                 wrong = differences(one.predicted, one.seen)
                 result.append(Started(case, [*wrong, one.error[:500]] if wrong else []))
