@@ -33,17 +33,12 @@ MOST_FINDINGS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What a check goes on from.
+    """What a check goes on from."""
 
-    Attributes:
-        before: what was proven; None for the first one.
-        everything: nothing: all is compared again, and what was told of changed segments is forgotten.
-        digests: what the bytes say; those of all files are read.
-    """
-
-    before: Proofs | None = None
+    before: Proofs | None = None  # what was proven; None for the first one
+    #: nothing: all is compared again, and what was told of changed segments is forgotten
     everything: bool = False
-    digests: bool = False
+    digests: bool = False  # what the bytes say; those of all files are read
 
     @property
     def known_files(self) -> dict[str, KnownFile]:
@@ -55,17 +50,11 @@ class Again:
 
 @dataclass(slots=True)
 class Checked:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        diagnosis: the store's.
-        lag: messages that consumer groups still have to read; None where that can't be told.
-        proofs: for the next run.
-    """
-
-    diagnosis: Diagnosis
-    lag: int | None
-    proofs: Proofs
+    diagnosis: Diagnosis  # the store's
+    lag: int | None  # messages that consumer groups still have to read; None where that can't be told
+    proofs: Proofs  # for the next run
 
     @property
     def exit_code(self) -> int:

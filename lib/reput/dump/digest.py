@@ -40,19 +40,13 @@ Listener = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A range and its digest.
+    """A range and its digest."""
 
-    Attributes:
-        topic, queue_id: of a queue; None for the log.
-        start, end: half open: physical offsets of the log, queueOffsets of a queue.
-        sha256: of its bytes, in hexadecimal digits.
-    """
-
-    topic: str | None
+    topic: str | None  # topic, queue_id: of a queue; None for the log
     queue_id: int | None
-    start: int
+    start: int  # start, end: half open: physical offsets of the log, queueOffsets of a queue
     end: int
-    sha256: str
+    sha256: str  # of its bytes, in hexadecimal digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +86,15 @@ class Differs(Fact):
 
 @dataclass(slots=True)
 class Written:
-    """A file of digests that was written.
+    """A file of digests that was written."""
 
-    Attributes:
-        settings: the store's.
-        file: the file.
-        start, end: of the log, physical offsets.
-        ranges, queues: how many.
-        not_read: queues that can't be read, or have a gap, in words.
-    """
-
-    settings: StoreSettings
-    file: Path
-    start: int
+    settings: StoreSettings  # the store's
+    file: Path  # the file
+    start: int  # start, end: of the log, physical offsets
     end: int
-    ranges: int = 0
+    ranges: int = 0  # ranges, queues: how many
     queues: int = 0
-    not_read: list[str] = field(default_factory=list)
+    not_read: list[str] = field(default_factory=list)  # queues that can't be read, or have a gap, in words
 
     @property
     def exit_code(self) -> int:
@@ -131,23 +117,14 @@ class Written:
 
 @dataclass(slots=True)
 class Compared:
-    """What came of a comparison with a file of digests.
+    """What came of a comparison with a file of digests."""
 
-    Attributes:
-        settings: the store's.
-        file: the file.
-        other: the store that it is of, as it was named there.
-        same: ranges that are the same.
-        differs: what isn't.
-        not_read: ranges that only one of the two has, in words.
-    """
-
-    settings: StoreSettings
-    file: Path
-    other: str
-    same: int = 0
-    differs: list[Differs] = field(default_factory=list)
-    not_read: list[str] = field(default_factory=list)
+    settings: StoreSettings  # the store's
+    file: Path  # the file
+    other: str  # the store that it is of, as it was named there
+    same: int = 0  # ranges that are the same
+    differs: list[Differs] = field(default_factory=list)  # what isn't
+    not_read: list[str] = field(default_factory=list)  # ranges that only one of the two has, in words
 
     @property
     def exit_code(self) -> int:

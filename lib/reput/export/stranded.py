@@ -47,12 +47,12 @@ class Stranded:
         settings: of a whole store.
         kind: the finding's name.
 
-    Attributes:
-        uncertain: in words, whether messages among them were cut off on purpose.
-
     Raises:
         SettingsError: no finding with messages has this name; says why.
         ReputError: what a start cuts off can't be told.
+
+    Attributes:
+        uncertain: in words, whether messages among them were cut off on purpose.
     """
 
     def __init__(self, settings: StoreSettings, kind: str) -> None:

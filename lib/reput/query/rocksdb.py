@@ -147,12 +147,12 @@ class RocksQueues:
 class RocksQueueView:
     """A queue as a broker answers from these keys; the counterpart of :class:`reput.query.queue.QueueView`.
 
+    Raises:
+        StoreError: the database can't be read, or holds what no broker writes.
+
     Attributes:
         min_offset: queue offset of the first message that is still in the log.
         max_offset: queue offset of the next message.
-
-    Raises:
-        StoreError: the database can't be read, or holds what no broker writes.
     """
 
     unit_length = UNIT_LENGTH  # RocksDBConsumeQueue.getUnitSize: that of files

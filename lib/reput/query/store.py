@@ -41,16 +41,11 @@ ALWAYS = (0, (1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True)
 class ById:
-    """The message of an id.
+    """The message of an id."""
 
-    Attributes:
-        message: None if missing.
-        by_key: the id is the client's, and the message was found by the index.
-        host_fits: the message was stored by the broker that the id names; a broker doesn't check this.
-    """
-
-    message: Message | None
-    by_key: bool = False
+    message: Message | None  # None if missing
+    by_key: bool = False  # the id is the client's, and the message was found by the index
+    #: the message was stored by the broker that the id names; a broker doesn't check this
     host_fits: bool = True
 
 

@@ -42,20 +42,13 @@ _MOST_UNITS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Loss(Fact):
-    """Something that the restart takes away, or leaves broken; docs/findings.md lists the kinds.
+    """Something that the restart takes away, or leaves broken; docs/findings.md lists the kinds."""
 
-    Attributes:
-        offset, end: physical offsets in the log, or queueOffsets for a queue; half open.
-        count: messages, units or keys concerned.
-        text: the same for people.
-        queue: topic and queue id, where ``offset`` and ``end`` are queueOffsets.
-    """
-
-    offset: int
+    offset: int  # offset, end: physical offsets in the log, or queueOffsets for a queue; half open
     end: int
-    count: int
-    text: str
-    queue: tuple[str, int] | None = None
+    count: int  # messages, units or keys concerned
+    text: str  # the same for people
+    queue: tuple[str, int] | None = None  # topic and queue id, where ``offset`` and ``end`` are queueOffsets
 
     @property
     def said(self) -> str:

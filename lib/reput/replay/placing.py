@@ -88,40 +88,25 @@ _FILL_AT_ONCE = 1 << 16  # units
 
 @dataclass(frozen=True, slots=True)
 class QueueOutcome:
-    """The result of placing one irregular queue.
+    """The result of placing one irregular queue."""
 
-    Attributes:
-        topic, queue_id: the queue.
-        state: as of the end of the batch; None when it has no units at all.
-        restarted: it was created again in this batch.
-        findings: what was odd.
-        salvaged: holes that were filled, and messages that the queue can't show.
-        gaps: queueOffsets that it misses without damage.
-    """
-
-    topic: str
+    topic: str  # topic, queue_id: the queue
     queue_id: int
-    state: QueueState | None
-    restarted: bool
-    findings: list[Finding]
+    state: QueueState | None  # as of the end of the batch; None when it has no units at all
+    restarted: bool  # it was created again in this batch
+    findings: list[Finding]  # what was odd
+    #: holes that were filled, and messages that the queue can't show
     salvaged: list[Salvaged] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)  # queueOffsets that it misses without damage
 
 
 class Placed(NamedTuple):
-    """Where a queue's units go.
+    """Where a queue's units go."""
 
-    Attributes:
-        rows: those that are placed, with one before them where the committed state requires it.
-        placement: their places.
-        state: the queue afterwards.
-        hidden: unproven ones, which are dropped in favour of proven ones.
-    """
-
-    rows: QueueRows
-    placement: Placement
-    state: QueueState | None
-    hidden: QueueRows
+    rows: QueueRows  # those that are placed, with one before them where the committed state requires it
+    placement: Placement  # their places
+    state: QueueState | None  # the queue afterwards
+    hidden: QueueRows  # unproven ones, which are dropped in favour of proven ones
 
 
 def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *, from_zero: bool) -> Placed:

@@ -42,17 +42,13 @@ _NOTHING, _END_OF_WRITTEN, _TRACE, _WHOLE = range(4)
 
 
 class Resumed(NamedTuple):
-    """Where the log continues behind damage. Positions are relative to the segment.
+    """Where the log continues behind damage. Positions are relative to the segment."""
 
-    Attributes:
-        position: of a whole frame or of a closing record; -1 if missing.
-        unproven: records that begin in [position, unproven) may be part of a damaged record's body; equal to
-            ``position`` where a witness led there.
-        contested: (start, end) of bytes that are records by one witness and a body by another; usually None.
-    """
-
-    position: int
+    position: int  # of a whole frame or of a closing record; -1 if missing
+    #: records that begin in [position, unproven) may be part of a damaged record's body; equal to
+    #: ``position`` where a witness led there
     unproven: int = -1
+    #: (start, end) of bytes that are records by one witness and a body by another; usually None
     contested: tuple[int, int] | None = None
 
 

@@ -42,16 +42,11 @@ _MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Some int64 values.
+    """Some int64 values."""
 
-    Attributes:
-        low, high: the least and the most of them, both inclusive.
-        among: only these, in order; None for all between.
-    """
-
-    low: int = _LEAST
+    low: int = _LEAST  # low, high: the least and the most of them, both inclusive
     high: int = _MOST
-    among: tuple[int, ...] | None = None
+    among: tuple[int, ...] | None = None  # only these, in order; None for all between
 
     @classmethod
     def of(cls, values: Iterable[int]) -> Range:
@@ -95,18 +90,12 @@ ALL = Range()
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The rows that a query wants: those that fit every range and every set of texts.
+    """The rows that a query wants: those that fit every range and every set of texts."""
 
-    Attributes:
-        ranges: by column, of numbers and of times in ms.
-        texts: by column.
-        present: columns that must not be null.
-        queues: the queueOffsets of each queue, by topic and queueId; None for all queues.
-    """
-
-    ranges: Mapping[str, Range] = field(default_factory=dict)
-    texts: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    present: frozenset[str] = frozenset()
+    ranges: Mapping[str, Range] = field(default_factory=dict)  # by column, of numbers and of times in ms
+    texts: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by column
+    present: frozenset[str] = frozenset()  # columns that must not be null
+    #: the queueOffsets of each queue, by topic and queueId; None for all queues
     queues: Mapping[tuple[str, int], Range] | None = None
 
     def range_of(self, column: str) -> Range:

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -217,7 +217,7 @@ def _with_bounds(
         yield None, first, stop
         return
     here = first
-    for block, following in pairwise([*expected.blocks(_AT_ONCE), None]):
+    for block, following in pairwise(chain(expected.blocks(_AT_ONCE), [None])):
         end = stop if following is None else _cells(following[:1, :-UNIT_LENGTH])[0]
         yield block, here, end
         here = end or b""
@@ -257,10 +257,10 @@ class _Comparison:
         found: Blocks = database.blocks(UNITS, first, stop, most=_AT_ONCE + 1)
         expected: dict[bytes, bytes] = {}
         if block is not None:
-            head = next(found, ((), ()))
+            head: tuple[Sequence[bytes], Sequence[bytes]] = next(found, ((), ()))
             if _is_same(block, *head) and next(found, None) is None:
                 return
-            found = _put_back(head, found)
+            found = chain([head], found)
             expected = dict(
                 zip(_cells(block[:, :-UNIT_LENGTH]), _cells(block[:, -UNIT_LENGTH:]), strict=True)
             )
@@ -326,11 +326,6 @@ class _Comparison:
                 self.done.beyond += 1
                 return
         add_ranges(queue.ranges, [StoredRange(WRONG, _field(right, unit), *_at(key), right, unit or value)])
-
-
-def _put_back(head: tuple[Sequence[bytes], Sequence[bytes]], rest: Blocks) -> Blocks:
-    yield head
-    yield from rest
 
 
 def _at(key: UnitKey) -> tuple[int, int, int]:
