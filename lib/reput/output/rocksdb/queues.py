@@ -85,19 +85,12 @@ def make(
 
 
 class Totals(NamedTuple):
-    """What runs have of queues: of a million, columns take a third of what objects do.
+    """What runs have of queues: of a million, columns take a third of what objects do."""
 
-    Attributes:
-        prefixes: of the queues' keys, ascending.
-        first: int64[queues], queueOffset of the first unit, in log order.
-        units: int64[queues], how many.
-        is_regular: bool[queues], whether all are consecutive.
-    """
-
-    prefixes: list[bytes]
-    first: NDArray[np.int64]
-    units: NDArray[np.int64]
-    is_regular: NDArray[np.bool_]
+    prefixes: list[bytes]  # of the queues' keys, ascending
+    first: NDArray[np.int64]  # int64[queues], queueOffset of the first unit, in log order
+    units: NDArray[np.int64]  # int64[queues], how many
+    is_regular: NDArray[np.bool_]  # bool[queues], whether all are consecutive
 
     def between(self, low: bytes, high: bytes | None) -> Totals:
         """Those whose prefixes are from ``low`` on and before ``high``; None for the end."""
