@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reput.errors import Fact
+from reput.format.names import Queue
 from reput.newer_python import StrEnum
 from reput.verify.report import Difference
 
@@ -81,7 +82,7 @@ class Finding(Difference):
     offset: int | None = None  # byte offset in the file; None where it isn't about one
 
     @property
-    def queue(self) -> tuple[str, int] | None:
+    def queue(self) -> Queue | None:
         """The queue, where it is about one."""
         return None if self.topic is None or self.queue_id is None else (self.topic, self.queue_id)
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reput.config.settings import StoreSettings
 from reput.diagnosis.finding import COUNTS, Effect
 from reput.errors import ReputError
+from reput.format.names import Queue
 from reput.job.many import Outcome
 from reput.newer_python import UTC
 from reput.remote import remote_store, tally, with_urls
@@ -90,7 +91,7 @@ def check_again(
 
 
 def _lag(
-    options: VerifyOptions, settings: StoreSettings | None, ends: Mapping[tuple[str, int], tuple[int, int]]
+    options: VerifyOptions, settings: StoreSettings | None, ends: Mapping[Queue, tuple[int, int]]
 ) -> int | None:
     """Messages that consumer groups still have to read; None without committed offsets, or a queue."""
     from reput.lag.report import total_lag

@@ -22,6 +22,7 @@ from reput.dump.places import LogPlace, log_place
 from reput.errors import Fact, RemoteStoreError, ReputError, SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.names import Queue
 from reput.log.segments import open_segment
 from reput.query.queue import QueueView
 from reput.query.rocksdb import RocksQueueView, is_read_from, queues_in_rocksdb
@@ -180,7 +181,7 @@ class _Bytes:
         self.settings = self.place.settings
         extent = of_log(self.place)
         self.start, self.end = extent.start, extent.end
-        self._queues: dict[tuple[str, int], QueueView | RocksQueueView] = {}
+        self._queues: dict[Queue, QueueView | RocksQueueView] = {}
         self._in_rocksdb = queues_in_rocksdb(self.settings)
         self._batch = self.settings.batch_topics()
 
@@ -208,7 +209,7 @@ class _Bytes:
             start = high
         return found.hexdigest() if start == end else None
 
-    def queues(self) -> list[tuple[str, int]]:
+    def queues(self) -> list[Queue]:
         """Plain queues, by topic and id."""
         found = set(take(self.settings).queues)
         if self._in_rocksdb is not None:
@@ -382,7 +383,7 @@ def _line(one: Digest) -> str:
     return json.dumps({"schema_version": SCHEMA_VERSION, "type": sort, **facts})
 
 
-def _read(file: Path) -> tuple[str, set[tuple[str, int]], list[Digest]]:
+def _read(file: Path) -> tuple[str, set[Queue], list[Digest]]:
     """The store's name, its queues, and the digests."""
     try:
         text = file.read_text(encoding="utf-8")
@@ -396,7 +397,7 @@ def _read(file: Path) -> tuple[str, set[tuple[str, int]], list[Digest]]:
             ) from error
         raise _no_digests(file, 0, "bytes that aren't UTF-8") from error
     store: str | None = None
-    queues: set[tuple[str, int]] = set()
+    queues: set[Queue] = set()
     found: list[Digest] = []
     for number, line in enumerate(text.splitlines(), 1):
         try:

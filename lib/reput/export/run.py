@@ -26,6 +26,7 @@ from reput.export.records import deliver_time, line_of
 from reput.export.stranded import Stranded, check_kind
 from reput.format import commitlog, javastring, names, properties
 from reput.format.commitlog import Record
+from reput.format.names import QueueBytes
 from reput.newer_python import Self
 from reput.next_command import next_command
 from reput.query.message import Message
@@ -65,7 +66,7 @@ class SmallStore:
         self._fd: int | None = None
         self._waiting = bytearray()
         self._end = 0
-        self._next: dict[tuple[bytes, int], int] = {}
+        self._next: dict[QueueBytes, int] = {}
 
     def __enter__(self) -> Self:
         self._staging = self._beside.__enter__()
@@ -155,7 +156,7 @@ class SmallStore:
         raw = _with(record.properties, changed) if changed else record.properties
         return replace(record, queue_offset=offset, properties=raw)
 
-    def _taken(self, queue: tuple[bytes, int], count: int) -> int:
+    def _taken(self, queue: QueueBytes, count: int) -> int:
         offset = self._next.get(queue, 0)
         self._next[queue] = offset + count
         return offset

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
 from reput.errors import SettingsError, StoreError
+from reput.format.names import Queue
 from reput.lag.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
 from reput.lag.delays import DelayLag, delay_lags
 from reput.newer_python import StrEnum
@@ -244,7 +245,7 @@ def lag(
     )
 
 
-def total_lag(settings: StoreSettings, ends: Mapping[tuple[str, int], tuple[int, int]]) -> int:
+def total_lag(settings: StoreSettings, ends: Mapping[Queue, tuple[int, int]]) -> int:
     """The sum over :attr:`LagReport.rows`, for which no time is looked up.
 
     Args:

@@ -15,6 +15,7 @@ from typing import Any
 
 from reput.build.placement import Breaks
 from reput.errors import OutputError, ReputError
+from reput.format.names import Queue
 from reput.output import scan_task
 from reput.output.index import index_task
 from reput.output.queues import appended_queues, irregular_queues, whole_files
@@ -133,10 +134,10 @@ _SHARES_A_SLOT = 2
 class StateFloors:
     """The floors of a state, without copying all queues."""
 
-    def __init__(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+    def __init__(self, queues: Mapping[Queue, QueueState]) -> None:
         self._queues = queues
 
-    def get(self, queue: tuple[str, int], default: int, /) -> int:
+    def get(self, queue: Queue, default: int, /) -> int:
         """A queue's committed next queueOffset, or the default."""
         state = self._queues.get(queue)
         return default if state is None else state.next
@@ -176,7 +177,7 @@ class BatchTasks:
     def place_again(
         self,
         parts: list[Part],
-        committed: dict[tuple[str, int], QueueState | None],
+        committed: dict[Queue, QueueState | None],
         breaks: Breaks,
         altered: Altered,
         *,

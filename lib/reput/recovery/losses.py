@@ -48,7 +48,7 @@ class Loss(Fact):
     end: int
     count: int  # messages, units or keys concerned
     text: str  # the same for people
-    queue: tuple[str, int] | None = None  # topic and queue id, where ``offset`` and ``end`` are queueOffsets
+    queue: Queue | None = None  # topic and queue id, where ``offset`` and ``end`` are queueOffsets
 
     @property
     def said(self) -> str:
@@ -406,7 +406,7 @@ def _unreached_text(one: Unreached) -> str:
 
 
 def _loss(
-    prediction: Prediction, queue: tuple[str, int], kind: str, places: tuple[int, int], count: int, text: str
+    prediction: Prediction, queue: Queue, kind: str, places: tuple[int, int], count: int, text: str
 ) -> Loss:
     """What a queue loses, by the queueOffsets of its first place and after its last one."""
     is_batch = queue in prediction.batch_queues

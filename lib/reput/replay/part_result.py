@@ -175,11 +175,9 @@ class QueueRows(NamedTuple):
         return QueueRows(*(column[rows] for column in self))  # type: ignore[arg-type]
 
 
-def collect(
-    target: Target, parts: list[Part], wanted: set[tuple[str, int]]
-) -> dict[tuple[str, int], QueueRows]:
+def collect(target: Target, parts: list[Part], wanted: set[Queue]) -> dict[Queue, QueueRows]:
     """The units of some queues over several parts, in log order; nothing is written."""
-    pieces: dict[tuple[str, int], list[QueueRows]] = {queue: [] for queue in wanted}
+    pieces: dict[Queue, list[QueueRows]] = {queue: [] for queue in wanted}
     scan_rules = target.rules()._replace(index_keys=False, index_tags=False)
     passed_over = target.settings.passed_over
     for part in parts:

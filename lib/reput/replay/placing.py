@@ -21,6 +21,7 @@ from reput.build.placement import (
 from reput.errors import Finding
 from reput.format.consumequeue import unit
 from reput.format.dtypes import UNIT_DTYPE
+from reput.format.names import Queue
 from reput.replay.part_result import QueueRows
 from reput.replay.state import FILLED, HIDDEN, LoneZero, QueueState, Salvaged
 from reput.scan.rules import Part
@@ -185,14 +186,12 @@ def proven_first(
     return left, rows.only(hidden), committed
 
 
-def findings_of(
-    parts: list[Part], queue: tuple[str, int], rows: QueueRows, placement: Placement
-) -> list[Finding]:
+def findings_of(parts: list[Part], queue: Queue, rows: QueueRows, placement: Placement) -> list[Finding]:
     """What was odd about a queue."""
     return [_finding(parts, *queue, rows, oddity) for oddity in _grouped(placement.oddities)]
 
 
-def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) -> Iterator[Finding]:
+def unproven_of(parts: list[Part], queue: Queue, hidden: QueueRows) -> Iterator[Finding]:
     """One finding for a queue's unproven messages that were dropped in favour of proven ones."""
     if len(hidden.offset):
         first, last = int(hidden.position[0]), int(hidden.position[-1] + hidden.size[-1])
@@ -211,7 +210,7 @@ def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) ->
         )
 
 
-def salvaged_of(queue: tuple[str, int], rows: QueueRows, placement: Placement) -> Iterator[Salvaged]:
+def salvaged_of(queue: Queue, rows: QueueRows, placement: Placement) -> Iterator[Salvaged]:
     """The holes of a queue that were filled, and the messages that it can't show."""
     topic, queue_id = queue
     left = MOST_HIDDEN
@@ -242,7 +241,7 @@ def salvaged_of(queue: tuple[str, int], rows: QueueRows, placement: Placement) -
         )
 
 
-def hidden_of(queue: tuple[str, int], rows: QueueRows) -> Iterator[Salvaged]:
+def hidden_of(queue: Queue, rows: QueueRows) -> Iterator[Salvaged]:
     """Unproven messages that were dropped for proven ones, the first :data:`MOST_HIDDEN` one by one."""
     for row in range(min(len(rows.offset), MOST_HIDDEN)):
         begin = int(rows.position[row])

@@ -10,7 +10,7 @@ from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
-from reput.format.names import parse_queue
+from reput.format.names import Queue, parse_queue
 from reput.replay.state import QueueState
 
 # Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
@@ -80,7 +80,7 @@ class Selection:
         """Whether a topic's queues are batch queues."""
         return topic in self.batch
 
-    def remember(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+    def remember(self, queues: Mapping[Queue, QueueState]) -> None:
         """What was written of a topic stays of its type."""
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
@@ -146,6 +146,6 @@ class LiveSelection(Selection):
             self._batch[topic] = found
         return found
 
-    def remember(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+    def remember(self, queues: Mapping[Queue, QueueState]) -> None:
         """What was written of a topic stays of its type."""
         self._batch.update({topic: state.is_batch for (topic, _), state in queues.items()})

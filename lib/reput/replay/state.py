@@ -16,6 +16,7 @@ from operator import itemgetter
 from reput.errors import Finding
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
 
 #: When a state has more findings than this, the older half of them becomes one for each kind.
 MAX_FINDINGS = 4096
@@ -127,7 +128,7 @@ class Batch:
     last_timestamp: int  # its storeTimestamp, ms
     last_unit_timestamp: int  # storeTimestamp of the last message with a unit so far, ms
     #: the queues that changed, by (topic, queue id)
-    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
+    queues: dict[Queue, QueueState] = field(default_factory=dict)
     #: the index files that changed: (name, header)
     index: list[tuple[str, IndexHeader]] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)  # what was skipped
@@ -157,7 +158,7 @@ class State:
     last_timestamp: int = 0
     last_unit_timestamp: int = 0
     last_unit_position: int = -1
-    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)  # every queue
+    queues: dict[Queue, QueueState] = field(default_factory=dict)  # every queue
     #: every index file in order: (name, header), without those that retention removed
     index: list[tuple[str, IndexHeader]] = field(default_factory=list)
     #: at most :data:`MAX_FINDINGS`; older ones are summed up, one a kind with their count

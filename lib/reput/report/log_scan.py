@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.errors import Finding
+from reput.format.names import Queue
 from reput.log.parts import part_of
 from reput.log.segments import CommitLog, map_segment
 from reput.replay.chain import Chain, ScannedPart
@@ -52,7 +53,7 @@ class LogScan:
     findings: list[Finding] = field(default_factory=list)  # what is wrong in it
     #: by the physical offset of their first byte
     segments: dict[int, SegmentFacts] = field(default_factory=dict)
-    queues: dict[tuple[str, int], InLog] = field(default_factory=dict)  # by topic and queue id
+    queues: dict[Queue, InLog] = field(default_factory=dict)  # by topic and queue id
 
     @property
     def last_time(self) -> int:
@@ -143,7 +144,7 @@ def _count(
     return messages, size, first, last
 
 
-def _queues(table: QueueTable) -> dict[tuple[str, int], InLog]:
+def _queues(table: QueueTable) -> dict[Queue, InLog]:
     names = [name.decode("utf-8", "replace") for name in table.topic_names]
     found = {}
     columns = table.queues

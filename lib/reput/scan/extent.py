@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.format import commitlog, dledger
+from reput.format.names import QueueBytes
 from reput.scan import kernel
 from reput.scan.output import Status, Stop
 
@@ -380,7 +381,7 @@ class Extents:
                 return True
         return False
 
-    def _queue_offsets(self, start: int, end: int) -> Iterator[tuple[tuple[bytes, int], int]]:
+    def _queue_offsets(self, start: int, end: int) -> Iterator[tuple[QueueBytes, int]]:
         """(topic, queueId) and queueOffset of the records of a chain that begin in [start, end)."""
         for _ in range(_MOST_COMPARED):
             if start >= end or self._chain(start, start + 1).status is not Status.END:

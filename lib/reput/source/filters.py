@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.format.names import Queue
 from reput.newer_python import UTC
 from reput.source import stores
 from reput.spark.stack import (
@@ -96,7 +97,7 @@ class Wanted:
     texts: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by column
     present: frozenset[str] = frozenset()  # columns that must not be null
     #: the queueOffsets of each queue, by topic and queueId; None for all queues
-    queues: Mapping[tuple[str, int], Range] | None = None
+    queues: Mapping[Queue, Range] | None = None
 
     def range_of(self, column: str) -> Range:
         """The values of a number or time that are wanted."""
@@ -106,7 +107,7 @@ class Wanted:
         """Whether rows with this text in the column may be wanted."""
         return column not in self.texts or text in self.texts[column]
 
-    def in_queues(self, queues: Mapping[tuple[str, int], tuple[int, int]] | None) -> Wanted:
+    def in_queues(self, queues: Mapping[Queue, tuple[int, int]] | None) -> Wanted:
         """This, and of these queues alone, the queueOffsets [start, end) of each; None for all."""
         if queues is None:
             return self

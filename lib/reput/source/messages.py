@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import javastring
+from reput.format.names import Queue
 from reput.log.segments import open_segment
 from reput.scan.frames import (
     BYTES,
@@ -198,7 +199,7 @@ def _kept(block: _Block, wanted: Wanted) -> NDArray[np.int64] | None:
 
 
 def _in_queues(
-    block: _Block, queues: Mapping[tuple[str, int], Range], topics: list[str], codes: NDArray[np.int32]
+    block: _Block, queues: Mapping[Queue, Range], topics: list[str], codes: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Which messages have one of the wanted queueOffsets of their queue: bool[rows]."""
     queue_id, queue_offset = block.column("queue_id"), block.column("queue_offset")
