@@ -65,7 +65,7 @@ proof: $(VENV)/dev ## run all that a release is proven by, and go on where it en
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.proof $(ARGS)
 
 .PHONY: stacks
-stacks: $(VENV)/dev ## run the tests that use Spark with Spark 4.0 and 4.1, and write docs/data/stacks.md (ARGS='4.0 --only demo': print it)
+stacks: $(VENV)/dev ## run the tests that use Spark with Spark 4.0, 4.1 and 4.2, and write docs/data/stacks.md (ARGS='4.0 --only demo': print it)
 	$(VENV)/bin/python -m tests.stacks $(or $(ARGS),--write)
 
 .PHONY: lint

@@ -76,12 +76,15 @@ class Stack:
         return ROOT / "requirements" / "stacks" / f"spark-{self.spark}.txt"
 
 
-STACKS = (Stack("4.0", "3.10"), Stack("4.1", "3.12"))
 _OURS = f"{sys.version_info[0]}.{sys.version_info[1]}"
+#: The last one is this environment's.
+STACKS = (Stack("4.0", "3.10"), Stack("4.1", "3.12"), Stack("4.2", _OURS))
 
 
 def environment(stack: Stack) -> Path | None:
     """The interpreter of a stack's environment, made where it is missing; None without such a Python."""
+    if stack == STACKS[-1]:
+        return Path(sys.executable)
     place = PLACE / stack.name
     done = place / "done"
     lock = stack.lock.read_text(encoding="utf-8")
@@ -103,9 +106,10 @@ def environment(stack: Stack) -> Path | None:
     return place / "bin" / "python"
 
 
-def outcome(python: Path, tests: Sequence[str]) -> str:
-    """What a run of tests comes to: ``12 passed``, ``11 of 12``."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join((str(ROOT / "lib"), str(ROOT)))}
+def outcome(python: Path, tests: Sequence[str], level: str) -> str:
+    """What a run of tests, of a level (tests/levels.py), comes to: ``12 passed``, ``11 of 12``."""
+    places = os.pathsep.join((str(ROOT / "lib"), str(ROOT)))
+    environment = {**os.environ, "PYTHONPATH": places, "REPUT_TESTS": level}
     command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *tests]
     done = subprocess.run(
         command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False, timeout=_TIMEOUT
@@ -126,7 +130,7 @@ def oldest() -> int:
     python = environment(stack)
     assert python is not None
     made = time.monotonic()
-    said = outcome(python, [test for tests in OLDEST.values() for test in tests])
+    said = outcome(python, [test for tests in OLDEST.values() for test in tests], "gate")
     spent = f"{made - began:.0f} s for its environment, {time.monotonic() - made:.0f} s for the tests"
     print(f"Spark {stack.spark}, Python {stack.python}: {said} ({', '.join(OLDEST)}; {spent})")
     return int(" of " in said)
@@ -140,7 +144,7 @@ def _cells(line: str) -> list[str]:
 def main(words: Sequence[str] | None = None) -> int:
     """Run; returns 1 if anything failed."""
     parser = argparse.ArgumentParser(prog="python -m tests.stacks", description=__doc__)
-    parser.add_argument("stacks", nargs="*", help="4.0 or 4.1 alone (default: both), or oldest")
+    parser.add_argument("stacks", nargs="*", help="4.0, 4.1 or 4.2 alone (default: all), or oldest")
     parser.add_argument("--only", choices=RUNS, action="append", help="this alone")
     parser.add_argument("--write", action="store_true", help="write the table into docs/data/stacks.md")
     options = parser.parse_args(words)
@@ -161,7 +165,7 @@ def main(words: Sequence[str] | None = None) -> int:
         spark = subprocess.run(version, capture_output=True, text=True, check=True).stdout.strip()
         kept = known.get((spark, stack.python), [""] * (len(RUNS) + 2))[2:]
         cells = [
-            outcome(python, tests) if not options.only or name in options.only else cell
+            outcome(python, tests, "proof") if not options.only or name in options.only else cell
             for (name, tests), cell in zip(RUNS.items(), kept, strict=True)
         ]
         rows.append([spark, stack.python, *cells])

@@ -18,7 +18,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from explore.workspace import Store
-from reput.broker.walk import Kind, judge
+from reput.broker.record import Kind, judge
 from reput.errors import StoreError
 from reput.format import commitlog, names, properties
 from reput.log.segments import discover, map_segment
