@@ -52,19 +52,12 @@ _AREAS = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The first line of a diagnosis.
+    """The first line of a diagnosis."""
 
-    Attributes:
-        sort: for programs.
-        store: its directory or URL.
-        words: what to do about it, in a few words.
-        said: why.
-    """
-
-    sort: Sort
-    store: str
-    words: str
-    said: str
+    sort: Sort  # for programs
+    store: str  # its directory or URL
+    words: str  # what to do about it, in a few words
+    said: str  # why
 
     @property
     def text(self) -> str:

@@ -194,15 +194,10 @@ def _is_presence(condition: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BitMaps:
-    """Bit maps of N messages.
+    """Bit maps of N messages."""
 
-    Attributes:
-        bits: uint8[N, size].
-        stored: bool[N]: the message has one. Without, its unit ends after its 20 fixed bytes.
-    """
-
-    bits: NDArray[np.uint8]
-    stored: NDArray[np.bool_]
+    bits: NDArray[np.uint8]  # uint8[N, size]
+    stored: NDArray[np.bool_]  # bool[N]: the message has one. Without, its unit ends after its 20 fixed bytes
 
 
 class TopicFilters:

@@ -23,15 +23,10 @@ _LONG_BITS = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """How many bits a bit map has, and how many of them a consumer sets.
+    """How many bits a bit map has, and how many of them a consumer sets."""
 
-    Attributes:
-        bits: ``m``, a multiple of 8; a broker also sets ``bitMapLengthConsumeQueueExt`` to it.
-        hashes: ``k``.
-    """
-
-    bits: int
-    hashes: int
+    bits: int  # ``m``, a multiple of 8; a broker also sets ``bitMapLengthConsumeQueueExt`` to it
+    hashes: int  # ``k``
 
     @classmethod
     def create(cls, settings: FilterSettings) -> Self:

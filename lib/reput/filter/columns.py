@@ -26,15 +26,10 @@ _SHIFT = np.uint64(29)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One property of N messages.
+    """One property of N messages."""
 
-    Attributes:
-        codes: int32[N]: index into ``values``; -1 where the message lacks the property.
-        values: distinct values, as bytes of the record.
-    """
-
-    codes: NDArray[np.int32]
-    values: tuple[bytes, ...]
+    codes: NDArray[np.int32]  # int32[N]: index into ``values``; -1 where the message lacks the property
+    values: tuple[bytes, ...]  # distinct values, as bytes of the record
 
 
 def columns(

@@ -23,18 +23,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A queue in the store that the log has no message of.
+    """A queue in the store that the log has no message of."""
 
-    Attributes:
-        topic, queue_id: the queue.
-        last: its last file, which can be carried over, or why it can't.
-        is_batch: it is a batch queue.
-    """
-
-    topic: str
+    topic: str  # topic, queue_id: the queue
     queue_id: int
-    last: LastFile | str
-    is_batch: bool = False
+    last: LastFile | str  # its last file, which can be carried over, or why it can't
+    is_batch: bool = False  # it is a batch queue
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.queue_id}"

@@ -27,6 +27,7 @@ from pathlib import Path
 from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.names import Queue
 from reput.log.segments import CommitLog
 from reput.output import retention_appended
 from reput.output.journal.journal import Journal
@@ -37,7 +38,7 @@ from reput.store import files, system_errors
 from reput.store.listing import names_in
 from reput.store.reading import open_file
 
-Queues = Mapping[tuple[str, int], QueueState]
+Queues = Mapping[Queue, QueueState]
 
 _POSITION_LENGTH = 8  # of a unit's physicalOffset, its first field
 _UNITS_AT_ONCE = 200  # about a page
@@ -147,14 +148,14 @@ def _unread(state: State, log: CommitLog) -> Finding:
     )
 
 
-def _emptied(queues: Queues) -> Iterator[tuple[tuple[str, int], QueueState]]:
+def _emptied(queues: Queues) -> Iterator[tuple[Queue, QueueState]]:
     """All queues, with no message left; what their next queueOffset depends on is lost, too."""
     for queue, known in queues.items():
         if known.first != known.next or known.shift or known.lone_zero:
             yield queue, replace(known, first=known.next, shift=0, lone_zero=None, units=0, bytes=0)
 
 
-def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[tuple[str, int], QueueState]]:
+def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[Queue, QueueState]]:
     """The queues that have units before the log's start, corrected."""
     for queue, known in queues.items():
         if known.first == known.next:
@@ -165,7 +166,7 @@ def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[tu
             yield queue, replace(known, first=first, units=0, bytes=0)
 
 
-def _first_live(target: Target, queue: tuple[str, int], known: QueueState, log_start: int) -> int:
+def _first_live(target: Target, queue: Queue, known: QueueState, log_start: int) -> int:
     """The queueOffset of a queue's first unit at or past the log's start; its last unit is past it.
 
     Mostly this reads one page: units are in log order, and few expire at once.

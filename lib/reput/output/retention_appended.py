@@ -19,18 +19,19 @@ from reput.format.batchconsumequeue import UNIT, UNIT_LENGTH
 from reput.format.consumequeue import UNIT as QUEUE_UNIT
 from reput.format.consumequeue import UNIT_LENGTH as QUEUE_UNIT_LENGTH
 from reput.format.consumequeueext import place_of
+from reput.format.names import Queue
 from reput.output.queues.queue_files import series
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.store import files
 from reput.store.reading import reading
 
-Queues = Mapping[tuple[str, int], QueueState]
+Queues = Mapping[Queue, QueueState]
 
 _NEXT_STEP = "Put the file back, or remove the output and run again"
 
 
-def first_live(target: Target, queue: tuple[str, int], known: QueueState, log_start: int) -> int:
+def first_live(target: Target, queue: Queue, known: QueueState, log_start: int) -> int:
     """The first queueOffset of a batch queue whose message isn't before the log's start."""
     file_size = target.settings.recovery.batch_queue_file_size
     for base, path in series(names.batch_queue_directory(target.root, *queue)):
@@ -64,7 +65,7 @@ def gone(target: Target, queues: Queues, changed: Queues, log_start: int) -> Ite
             yield from _gone_ext(target, queue, now)
 
 
-def _gone_batch(target: Target, queue: tuple[str, int], now: QueueState, log_start: int) -> Iterator[Path]:
+def _gone_batch(target: Target, queue: Queue, now: QueueState, log_start: int) -> Iterator[Path]:
     file_size = target.settings.recovery.batch_queue_file_size
     for base, path in series(names.batch_queue_directory(target.root, *queue)):
         if base + file_size >= now.appended:
@@ -74,7 +75,7 @@ def _gone_batch(target: Target, queue: tuple[str, int], now: QueueState, log_sta
         yield path
 
 
-def _gone_ext(target: Target, queue: tuple[str, int], now: QueueState) -> Iterator[Path]:
+def _gone_ext(target: Target, queue: Queue, now: QueueState) -> Iterator[Path]:
     file_size = target.settings.consume_queue_file_size
     at = now.first * QUEUE_UNIT_LENGTH
     path = names.queue_file(target.root, *queue, at - at % file_size)

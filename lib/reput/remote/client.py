@@ -54,19 +54,12 @@ _Found = TypeVar("_Found")
 
 
 class RemoteFile(NamedTuple):
-    """A file of a store elsewhere, as it was when it was listed.
+    """A file of a store elsewhere, as it was when it was listed."""
 
-    Attributes:
-        name: relative to the store, with slashes.
-        size: bytes.
-        pin: what changes when the file does: the ETag, or the time of the last change.
-        changed_at: that time, seconds since 1970.
-    """
-
-    name: str
-    size: int
-    pin: str
-    changed_at: float = 0.0
+    name: str  # relative to the store, with slashes
+    size: int  # bytes
+    pin: str  # what changes when the file does: the ETag, or the time of the last change
+    changed_at: float = 0.0  # that time, seconds since 1970
 
     def is_settled(self, at: float) -> bool:
         """Whether the pin will tell each change after the listing that it is from.

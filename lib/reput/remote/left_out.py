@@ -27,30 +27,19 @@ _MOST_STORES = 16
 
 
 class KnownFile(NamedTuple):
-    """A queue or index file as a verification knows it.
+    """A queue or index file as a verification knows it."""
 
-    Attributes:
-        size, pin: as :class:`reput.remote.client.RemoteFile`.
-        written: bytes, from its first one on, behind which it holds zeros.
-    """
-
-    size: int
+    size: int  # size, pin: as :class:`reput.remote.client.RemoteFile`
     pin: str
-    written: int
+    written: int  # bytes, from its first one on, behind which it holds zeros
 
 
 class _Derived(NamedTuple):
-    """Files of queues and index below a directory, as they were listed.
+    """Files of queues and index below a directory, as they were listed."""
 
-    Attributes:
-        url: of the store.
-        files: all, by name.
-        left_out: those of which there is no copy, with :attr:`KnownFile.written`.
-    """
-
-    url: str
-    files: dict[str, RemoteFile]
-    left_out: dict[str, int]
+    url: str  # of the store
+    files: dict[str, RemoteFile]  # all, by name
+    left_out: dict[str, int]  # those of which there is no copy, with :attr:`KnownFile.written`
 
 
 def leave(home: Path, url: str, files: Iterable[RemoteFile], left_out: dict[str, int]) -> None:

@@ -30,19 +30,13 @@ class RemoteStore:
 
     Processes of one run know it by :meth:`register`, which unpickling calls, or by what lies beside its
     directory.
-
-    Attributes:
-        url: without a slash at its end.
-        root: the local directory that stands for it; its name is this run's own.
-        files: those of the commit log, and all others of which ``root`` has no copy.
-        copies: the store here that gets a copy of each segment; None if none does.
-        listed_at: when its listing was begun, seconds since 1970, by this host's clock; 0: not known.
     """
 
-    url: str
-    root: Path
-    files: tuple[RemoteFile, ...]
-    copies: Path | None = None
+    url: str  # without a slash at its end
+    root: Path  # the local directory that stands for it; its name is this run's own
+    files: tuple[RemoteFile, ...]  # those of the commit log, and all others of which ``root`` has no copy
+    copies: Path | None = None  # the store here that gets a copy of each segment; None if none does
+    #: when its listing was begun, seconds since 1970, by this host's clock; 0: not known
     listed_at: float = 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:

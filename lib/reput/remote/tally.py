@@ -7,15 +7,10 @@ from typing import NamedTuple
 
 
 class Spent(NamedTuple):
-    """What a store's server was asked.
+    """What a store's server was asked."""
 
-    Attributes:
-        requests: each try of each; a listing counts as one for each :data:`LISTED` names.
-        fetched: bytes of files that came.
-    """
-
-    requests: int = 0
-    fetched: int = 0
+    requests: int = 0  # each try of each; a listing counts as one for each :data:`LISTED` names
+    fetched: int = 0  # bytes of files that came
 
     def __add__(self, other: tuple[int, ...]) -> Spent:  # type: ignore[override]
         """The sum of both."""

@@ -18,32 +18,20 @@ from reput.scan.rules import Part
 
 @dataclass(slots=True)
 class ScannedPart:
-    """A part, and what the scan says of its records.
+    """A part, and what the scan says of its records."""
 
-    Attributes:
-        part: the part.
-        outcome: where it began and ended, and the findings.
-        messages: how many records it has.
-        last_timestamp: storeTimestamp of the last one, ms; the part's ``after_timestamp`` without records.
-    """
-
-    part: Part
-    outcome: PartOutcome
-    messages: int
-    last_timestamp: int
+    part: Part  # the part
+    outcome: PartOutcome  # where it began and ended, and the findings
+    messages: int  # how many records it has
+    last_timestamp: int  # storeTimestamp of the last one, ms; the part's ``after_timestamp`` without records
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do with a part's result.
+    """What to do with a part's result."""
 
-    Attributes:
-        accepted: the result counts.
-        again: the part to scan instead, None if nothing is missing.
-    """
-
-    accepted: bool
-    again: Part | None = None
+    accepted: bool  # the result counts
+    again: Part | None = None  # the part to scan instead, None if nothing is missing
 
 
 class Chain:

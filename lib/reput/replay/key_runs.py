@@ -80,11 +80,11 @@ class KeyRunWriter:
 class KeyRun:
     """Reads one run. A context manager.
 
-    Attributes:
-        last_timestamp, last_position: the greatest of its messages.
-
     Raises:
         OutputError: it isn't what was written.
+
+    Attributes:
+        last_timestamp, last_position: the greatest of its messages.
     """
 
     def __init__(self, path: str) -> None:

@@ -31,23 +31,14 @@ from reput.store.system_errors import output_error
 
 @dataclass(frozen=True, slots=True)
 class QueueRuns:
-    """Where the units of a part are: a run has those of one queue, with consecutive queueOffsets.
+    """Where the units of a part are: a run has those of one queue, with consecutive queueOffsets."""
 
-    Attributes:
-        path: the file that holds them.
-        queue: int64[runs], number of the queue in the part's table.
-        queue_offset: int64[runs], of a run's first unit.
-        units: int64[runs], how many.
-        at: int64[runs], byte offset of the first one in the file.
-        crc: uint32[runs], CRC-32 of a run's bytes.
-    """
-
-    path: str
-    queue: NDArray[np.int64]
-    queue_offset: NDArray[np.int64]
-    units: NDArray[np.int64]
-    at: NDArray[np.int64]
-    crc: NDArray[np.uint32]
+    path: str  # the file that holds them
+    queue: NDArray[np.int64]  # int64[runs], number of the queue in the part's table
+    queue_offset: NDArray[np.int64]  # int64[runs], of a run's first unit
+    units: NDArray[np.int64]  # int64[runs], how many
+    at: NDArray[np.int64]  # int64[runs], byte offset of the first one in the file
+    crc: NDArray[np.uint32]  # uint32[runs], CRC-32 of a run's bytes
 
 
 class QueueSpillWriter:

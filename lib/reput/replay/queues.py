@@ -23,18 +23,13 @@ _KNOWN = np.dtype(
 
 
 class Regular(NamedTuple):
-    """Queues of a batch with queueOffsets that go on without a hole.
+    """Queues of a batch with queueOffsets that go on without a hole."""
 
-    Attributes:
-        queues: all of the batch's.
-        chosen: bool[queues], these among them.
-        before: int64[queues], the next queueOffset before the batch, -1 where there was no such queue.
-        of_parts: of each part, in log order, int64[its queues]: which of the batch's they are.
-    """
-
-    queues: list[Queue]
-    chosen: NDArray[np.bool_]
+    queues: list[Queue]  # all of the batch's
+    chosen: NDArray[np.bool_]  # bool[queues], these among them
+    #: int64[queues], the next queueOffset before the batch, -1 where there was no such queue
     before: NDArray[np.int64]
+    #: of each part, in log order, int64[its queues]: which of the batch's they are
     of_parts: list[NDArray[np.int64]]
 
 

@@ -50,24 +50,15 @@ BitMaps = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Units of one queue that follow one another in the log.
+    """Units of one queue that follow one another in the log."""
 
-    Attributes:
-        path: the scratch file; empty when they are in memory.
-        data: what the file would hold, when they are in memory.
-        rows_at, maps_at: byte offsets of the rows and of their bit maps.
-        count: how many rows.
-        width: bytes of each bit map.
-        crc: CRC-32 of the rows and then the bit maps; None if no other host reads them.
-    """
-
-    path: str
-    data: bytes
-    rows_at: int
+    path: str  # the scratch file; empty when they are in memory
+    data: bytes  # what the file would hold, when they are in memory
+    rows_at: int  # rows_at, maps_at: byte offsets of the rows and of their bit maps
     maps_at: int
-    count: int
-    width: int
-    crc: int | None = None
+    count: int  # how many rows
+    width: int  # bytes of each bit map
+    crc: int | None = None  # CRC-32 of the rows and then the bit maps; None if no other host reads them
 
 
 class SpillFiles(OpenedOnce):

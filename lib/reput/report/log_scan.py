@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.errors import Finding
+from reput.format.names import Queue
 from reput.log.parts import part_of
 from reput.log.segments import CommitLog, map_segment
 from reput.replay.chain import Chain, ScannedPart
@@ -33,41 +34,26 @@ from reput.statistics.count import Listener
 
 @dataclass(frozen=True, slots=True)
 class InLog:
-    """What the log has of a queue.
+    """What the log has of a queue."""
 
-    Attributes:
-        messages: how many.
-        next: the queueOffset after the last one.
-        last_time: storeTimestamp of the last one, ms.
-        regular: each message came right after the one before it.
-    """
-
-    messages: int
-    next: int
-    last_time: int
-    regular: bool
+    messages: int  # how many
+    next: int  # the queueOffset after the last one
+    last_time: int  # storeTimestamp of the last one, ms
+    regular: bool  # each message came right after the one before it
 
 
 @dataclass(slots=True)
 class LogScan:
-    """What came of reading a log.
+    """What came of reading a log."""
 
-    Attributes:
-        end: physical offset after the last message or BLANK.
-        messages, bytes: of it.
-        tally: the traffic.
-        findings: what is wrong in it.
-        segments: by the physical offset of their first byte.
-        queues: by topic and queue id.
-    """
-
-    end: int
-    tally: Tally
-    messages: int = 0
+    end: int  # physical offset after the last message or BLANK
+    tally: Tally  # the traffic
+    messages: int = 0  # messages, bytes: of it
     bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)  # what is wrong in it
+    #: by the physical offset of their first byte
     segments: dict[int, SegmentFacts] = field(default_factory=dict)
-    queues: dict[tuple[str, int], InLog] = field(default_factory=dict)
+    queues: dict[Queue, InLog] = field(default_factory=dict)  # by topic and queue id
 
     @property
     def last_time(self) -> int:
@@ -158,7 +144,7 @@ def _count(
     return messages, size, first, last
 
 
-def _queues(table: QueueTable) -> dict[tuple[str, int], InLog]:
+def _queues(table: QueueTable) -> dict[Queue, InLog]:
     names = [name.decode("utf-8", "replace") for name in table.topic_names]
     found = {}
     columns = table.queues

@@ -33,17 +33,11 @@ _ODD_FILES = "files that aren't a queue's: see their names and lengths"
 
 @dataclass(slots=True)
 class QueuesSeen:
-    """What came of looking at all queues.
+    """What came of looking at all queues."""
 
-    Attributes:
-        rows: by topic and queue id.
-        totals: of all.
-        end: physical offset after the last message that a queue knows of, -1 if none does.
-    """
-
-    rows: list[QueueFacts] = field(default_factory=list)
-    totals: QueueTotals = field(default_factory=QueueTotals)
-    end: int = -1
+    rows: list[QueueFacts] = field(default_factory=list)  # by topic and queue id
+    totals: QueueTotals = field(default_factory=QueueTotals)  # of all
+    end: int = -1  # physical offset after the last message that a queue knows of, -1 if none does
 
 
 def queue_facts(

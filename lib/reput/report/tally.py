@@ -43,23 +43,19 @@ _DONE, _NEW_TOPIC, _OUT_OF_RANGE = range(3)
 
 
 class Counts(NamedTuple):
-    """What the kernel adds to.
+    """What the kernel adds to."""
 
-    Attributes:
-        sums: int64[topics, 6], the columns MESSAGES to LAST of :mod:`reput.statistics.tally`; of the times
-            only those that a clock may have had.
-        series_messages, series_bytes: int64[series, BUCKETS]; the last row is that of all later topics.
-        bins: int64[BINS], messages by size, see :func:`reput.statistics.tally.bin_range`.
-        state: int64[6], number of the first bucket, width (ms), the latest time that a clock may have had,
-            messages without such a time, the least and the greatest time seen.
-        vouched: int64[n, 2], a time (ms), and the position in the log after the last record that is no newer.
-    """
-
+    #: int64[topics, 6], the columns MESSAGES to LAST of :mod:`reput.statistics.tally`; of the times
+    #: only those that a clock may have had
     sums: NDArray[np.int64]
+    #: series_messages, series_bytes: int64[series, BUCKETS]; the last row is that of all later topics
     series_messages: NDArray[np.int64]
     series_bytes: NDArray[np.int64]
-    bins: NDArray[np.int64]
+    bins: NDArray[np.int64]  # int64[BINS], messages by size, see :func:`reput.statistics.tally.bin_range`
+    #: int64[6], number of the first bucket, width (ms), the latest time that a clock may have had,
+    #: messages without such a time, the least and the greatest time seen
     state: NDArray[np.int64]
+    #: int64[n, 2], a time (ms), and the position in the log after the last record that is no newer
     vouched: NDArray[np.int64]
 
 

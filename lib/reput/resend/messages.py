@@ -24,20 +24,14 @@ _MOST_LINE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A message in its place.
+    """A message in its place."""
 
-    Attributes:
-        start, next: where it begins, and where the next one does: bytes of a file, or physical offsets.
-        message: the message.
-        due: when a delayed one is to be delivered, ms; None for others.
-        data: its bytes there.
-    """
-
+    #: start, next: where it begins, and where the next one does: bytes of a file, or physical offsets
     start: int
     next: int
-    message: Message
-    due: int | None
-    data: bytes
+    message: Message  # the message
+    due: int | None  # when a delayed one is to be delivered, ms; None for others
+    data: bytes  # its bytes there
 
     @property
     def fingerprint(self) -> str:

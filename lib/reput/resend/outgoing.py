@@ -58,19 +58,12 @@ _MOST_PROPERTIES = 0x7FFF  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One message as it is sent.
+    """One message as it is sent."""
 
-    Attributes:
-        topic: where to.
-        queue_id: the queue that it was in.
-        inner: flag, body (uncompressed), and properties.
-        origin: the broker's id of the message that it is made of.
-    """
-
-    topic: str
-    queue_id: int
-    inner: InnerMessage
-    origin: str
+    topic: str  # where to
+    queue_id: int  # the queue that it was in
+    inner: InnerMessage  # flag, body (uncompressed), and properties
+    origin: str  # the broker's id of the message that it is made of
 
     @property
     def size(self) -> int:

@@ -15,20 +15,14 @@ from reput.scan.output import Status
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where the parts of a record lie; positions are relative to the scanned data.
+    """Where the parts of a record lie; positions are relative to the scanned data."""
 
-    Attributes:
-        position, size: of the frame: of the record, or of the entry that it stands in.
-        body, topic, properties: half-open ranges.
-        header: bytes from the frame's first byte to the record's: 48 in an entry, else 0.
-    """
-
-    position: int
+    position: int  # position, size: of the frame: of the record, or of the entry that it stands in
     size: int
-    body: tuple[int, int]
+    body: tuple[int, int]  # body, topic, properties: half-open ranges
     topic: tuple[int, int]
     properties: tuple[int, int]
-    header: int = 0
+    header: int = 0  # bytes from the frame's first byte to the record's: 48 in an entry, else 0
 
     @property
     def record(self) -> int:

@@ -25,38 +25,23 @@ _LAST_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-        code: its exit code; negative: the signal that ended it.
-        stdout: all of it.
-        last_lines: the last ones of stderr.
-        kept: what is in the file that it was given; None without one.
-    """
-
-    code: int
-    stdout: str
-    last_lines: tuple[str, ...]
-    kept: bytes | None = None
+    code: int  # its exit code; negative: the signal that ended it
+    stdout: str  # all of it
+    last_lines: tuple[str, ...]  # the last ones of stderr
+    kept: bytes | None = None  # what is in the file that it was given; None without one
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Runs a command on the host of its caller.
+    """Runs a command on the host of its caller."""
 
-    Attributes:
-        words: behind ``reput``.
-        variables: more of its environment.
-        option: it is given a file by this option, which it may replace; None: it isn't.
-        content: what is in that file at first; None: there is none.
-        silent: what it says on stderr isn't handed on.
-    """
-
-    words: tuple[str, ...]
-    variables: Mapping[str, str]
-    option: str | None = None
-    content: bytes | None = None
-    silent: bool = False
+    words: tuple[str, ...]  # behind ``reput``
+    variables: Mapping[str, str]  # more of its environment
+    option: str | None = None  # it is given a file by this option, which it may replace; None: it isn't
+    content: bytes | None = None  # what is in that file at first; None: there is none
+    silent: bool = False  # what it says on stderr isn't handed on
 
     def __call__(self) -> Ended:
         """Run it to its end; what it says goes to this process's stderr, too, unless it is to be silent."""

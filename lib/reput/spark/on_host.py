@@ -44,15 +44,10 @@ def addresses(host: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class HostMark:
-    """What one host can be told by.
+    """What one host can be told by."""
 
-    Attributes:
-        name: as it was named, in lower case.
-        addresses: of one of its interfaces; empty if only its own name tells it.
-    """
-
-    name: str
-    addresses: frozenset[str]
+    name: str  # as it was named, in lower case
+    addresses: frozenset[str]  # of one of its interfaces; empty if only its own name tells it
 
     @property
     def is_here(self) -> bool:
@@ -87,15 +82,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """An executor.
+    """An executor."""
 
-    Attributes:
-        host: as Spark calls it.
-        cores: tasks that it runs at once.
-    """
-
-    host: str
-    cores: int
+    host: str  # as Spark calls it
+    cores: int  # tasks that it runs at once
 
 
 @dataclass(frozen=True, slots=True)

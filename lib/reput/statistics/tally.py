@@ -48,39 +48,25 @@ _DELAY_ENDS = np.cumsum([len(name) for name in _DELAYS])
 
 
 class Wanted(NamedTuple):
-    """Which messages count.
+    """Which messages count."""
 
-    Attributes:
-        topic: the number of their topic, -1 for all.
-        since, last: least and greatest storeTimestamp, ms.
-    """
-
-    topic: int
-    since: int
+    topic: int  # the number of their topic, -1 for all
+    since: int  # since, last: least and greatest storeTimestamp, ms
     last: int
 
 
 class Arrays(NamedTuple):
-    """What the kernel adds to.
+    """What the kernel adds to."""
 
-    Attributes:
-        slots: int32[2^n], open addressing, row + 1, 0 = free.
-        first, second: int64[rows], the pair; row 0 is what has no row of its own.
-        sums: int64[rows, COLUMNS].
-        bins: uint32[rows, BINS], messages by size.
-        gaps: int64[MOST_GAPS, 5], ms, and time and position before and after; the longest first.
-        walk: int64[6], see the module's constants.
-        used: int64[1], rows in use.
-    """
-
-    slots: NDArray[np.int32]
-    first: NDArray[np.int64]
+    slots: NDArray[np.int32]  # int32[2^n], open addressing, row + 1, 0 = free
+    first: NDArray[np.int64]  # first, second: int64[rows], the pair; row 0 is what has no row of its own
     second: NDArray[np.int64]
-    sums: NDArray[np.int64]
-    bins: NDArray[np.uint32]
+    sums: NDArray[np.int64]  # int64[rows, COLUMNS]
+    bins: NDArray[np.uint32]  # uint32[rows, BINS], messages by size
+    #: int64[MOST_GAPS, 5], ms, and time and position before and after; the longest first
     gaps: NDArray[np.int64]
-    walk: NDArray[np.int64]
-    used: NDArray[np.int64]
+    walk: NDArray[np.int64]  # int64[6], see the module's constants
+    used: NDArray[np.int64]  # int64[1], rows in use
 
 
 @dataclass(frozen=True, slots=True)

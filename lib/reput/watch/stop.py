@@ -20,19 +20,12 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The result of a request to stop.
+    """The result of a request to stop."""
 
-    Attributes:
-        root: the output.
-        holder: the process that wrote there, None if there was none.
-        seconds: how long it took to end.
-        clean: the output is a committed state; otherwise the last run was cut off.
-    """
-
-    root: Path
-    holder: Holder | None
-    seconds: float
-    clean: bool
+    root: Path  # the output
+    holder: Holder | None  # the process that wrote there, None if there was none
+    seconds: float  # how long it took to end
+    clean: bool  # the output is a committed state; otherwise the last run was cut off
 
 
 def stop(directory: Path, timeout: float = 90.0) -> Stopped:

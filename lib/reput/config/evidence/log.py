@@ -22,21 +22,13 @@ _MOST_BEHIND_BODY = 2 + 0x7FFF + 2 + 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """What is known of a record.
+    """What is known of a record."""
 
-    Attributes:
-        topic: its bytes.
-        queue_id: its queue's.
-        properties: the last of a repeated name wins.
-        version: 1 or 2, by the magic.
-        has_v6: one of its hosts has 16 bytes.
-    """
-
-    topic: bytes
-    queue_id: int
-    properties: dict[bytes, bytes]
-    version: int
-    has_v6: bool
+    topic: bytes  # its bytes
+    queue_id: int  # its queue's
+    properties: dict[bytes, bytes]  # the last of a repeated name wins
+    version: int  # 1 or 2, by the magic
+    has_v6: bool  # one of its hosts has 16 bytes
 
     def keys(self) -> list[int]:
         """What every release indexes of it, in the index's order (``IndexService.buildIndex``)."""

@@ -24,27 +24,19 @@ _ODD_ONE_IN = 10
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What one kind of file says of the settings that decide its length.
+    """What one kind of file says of the settings that decide its length."""
 
-    Attributes:
-        what: the files, in words.
-        settings: the names of the settings, as broker.conf has them.
-        units: what each of them counts.
-        counts: how many files show which values, the most frequent first.
-        looked_at: files that were looked at.
-        unclear: why no values can be told though there are files; None where they can, or there are none.
-        near: values that fit the files' length where they can't be told; good for reading only.
-        length: that length, in bytes.
-    """
-
-    what: str
-    settings: tuple[str, ...]
-    units: tuple[str, ...]
+    what: str  # the files, in words
+    settings: tuple[str, ...]  # the names of the settings, as broker.conf has them
+    units: tuple[str, ...]  # what each of them counts
+    #: how many files show which values, the most frequent first
     counts: tuple[tuple[tuple[int, ...], int], ...] = ()
-    looked_at: int = 0
+    looked_at: int = 0  # files that were looked at
+    #: why no values can be told though there are files; None where they can, or there are none
     unclear: str | None = None
+    #: values that fit the files' length where they can't be told; good for reading only
     near: tuple[int, ...] | None = None
-    length: int | None = None
+    length: int | None = None  # that length, in bytes
 
     @property
     def shown(self) -> tuple[int, ...] | None:

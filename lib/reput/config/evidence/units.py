@@ -26,21 +26,14 @@ _MOST_QUEUES, _MOST_NAMES, _MOST_READ, _CHUNK = 32, 100_000, 8 << 20, 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What units show of switches; None where they show nothing.
+    """What units show of switches; None where they show nothing."""
 
-    Attributes:
-        queue_ext: ``enableConsumeQueueExt``: newest units are addresses; true or not shown.
-        bit_maps: ``enableCalcFilterBitMap``: what lies there has bit maps.
-        multi_dispatch: ``enableMultiDispatch``: true or not shown.
-        lmq: ``enableLmq``: the ids of light queues are 0 whatever the messages' own, or are these.
-        why: a light queue, in words.
-    """
-
-    queue_ext: bool | None = None
-    bit_maps: bool | None = None
-    multi_dispatch: bool | None = None
+    queue_ext: bool | None = None  # ``enableConsumeQueueExt``: newest units are addresses; true or not shown
+    bit_maps: bool | None = None  # ``enableCalcFilterBitMap``: what lies there has bit maps
+    multi_dispatch: bool | None = None  # ``enableMultiDispatch``: true or not shown
+    #: ``enableLmq``: the ids of light queues are 0 whatever the messages' own, or are these
     lmq: bool | None = None
-    why: str = ""
+    why: str = ""  # a light queue, in words
 
 
 def switches(root: Path, log: LogRecords) -> Switches:

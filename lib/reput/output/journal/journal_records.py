@@ -17,6 +17,7 @@ from zlib import crc32
 
 from reput.errors import Finding
 from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
 from reput.replay.state import Batch, Opening, QueueState, Salvaged, State
 
 #: 1: queues in a list, no snapshots; still read. 2: queues by topic.
@@ -41,7 +42,7 @@ _ALWAYS = [each.name for each in fields(Batch) if each.name not in (*_OWN_FORM, 
 _STATE = [each.name for each in fields(State) if each.name not in _OWN_FORM]
 
 
-def frame(payload: dict[str, Any], queues: dict[tuple[str, int], QueueState] | None = None) -> bytes:
+def frame(payload: dict[str, Any], queues: dict[Queue, QueueState] | None = None) -> bytes:
     """A record's bytes.
 
     Args:
@@ -156,7 +157,7 @@ def _dumped(facts: dict[str, Any]) -> str:
     return json.dumps(facts, separators=(",", ":"))
 
 
-def _by_topic(queues: dict[tuple[str, int], QueueState]) -> Iterator[dict[str, list[list[Any]]]]:
+def _by_topic(queues: dict[Queue, QueueState]) -> Iterator[dict[str, list[list[Any]]]]:
     """The rows of some topics at a time, since a topic's name is longer than all the numbers of a queue."""
     topics: dict[str, list[list[Any]]] = {}
     for topic, found in groupby(sorted(queues), key=itemgetter(0)):

@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from reput.errors import Finding
 from reput.format import names
 from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
 from reput.replay.state import FILLED, HIDDEN, KEPT, MAX_FINDINGS, Batch, QueueState, Salvaged, State
 
 SCHEMA = pa.schema(
@@ -83,7 +84,7 @@ def _rows(facts: Batch | State, extent: _Row, queues: pa.Table, retention: list[
 
 
 def _of_queues(
-    queues: dict[tuple[str, int], QueueState],
+    queues: dict[Queue, QueueState],
     sums: Callable[[QueueState], tuple[int, int | None]],
     end: int,
 ) -> pa.Table:
@@ -259,9 +260,7 @@ def _of_salvaged(salvaged: Iterable[Salvaged]) -> list[_Row]:
     ]
 
 
-def _of_retention(
-    log_start: int, queues: dict[tuple[str, int], QueueState], dropped: Iterable[str]
-) -> list[_Row]:
+def _of_retention(log_start: int, queues: dict[Queue, QueueState], dropped: Iterable[str]) -> list[_Row]:
     """Where the log begins now, the queues whose first unit is another one now, the index files that went."""
     found: list[_Row] = [{"begin_offset": log_start or None}]
     found += [

@@ -52,20 +52,13 @@ _Block = tuple[Rows, BitMaps]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a batch has for one queue.
+    """What a batch has for one queue."""
 
-    Attributes:
-        topic, queue_id: the queue.
-        is_batch: it is a batch queue.
-        committed: its state before the batch, None if it had none.
-        stretches: its units in log order.
-    """
-
-    topic: str
+    topic: str  # topic, queue_id: the queue
     queue_id: int
-    is_batch: bool
-    committed: QueueState | None
-    stretches: tuple[Stretch, ...]
+    is_batch: bool  # it is a batch queue
+    committed: QueueState | None  # its state before the batch, None if it had none
+    stretches: tuple[Stretch, ...]  # its units in log order
 
 
 def waiting(

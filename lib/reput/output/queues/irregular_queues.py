@@ -7,6 +7,7 @@ from pathlib import Path
 from reput.build.placement import Breaks
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.names import Queue
 from reput.output.queues.queue_files import QueueFiles, series
 from reput.replay.altered import Altered
 from reput.replay.part_result import QueueRows, collect
@@ -29,7 +30,7 @@ from reput.store.files import opened
 def place_again(
     target: Target,
     parts: list[Part],
-    committed: dict[tuple[str, int], QueueState | None],
+    committed: dict[Queue, QueueState | None],
     breaks: Breaks,
     altered: Altered,
     *,
@@ -68,7 +69,7 @@ def place_again(
     return result
 
 
-def drop_rest(target: Target, queue: tuple[str, int], before: QueueState | None, now: QueueState) -> None:
+def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: QueueState) -> None:
     """Remove what is left of a queue's old incarnation, once the new one is committed.
 
     When this is interrupted, the scratch directory is still there, and the next start does it.
@@ -108,7 +109,7 @@ def _place_queue(
     target: Target,
     parts: list[Part],
     queue_files: QueueFiles,
-    queue: tuple[str, int],
+    queue: Queue,
     committed: QueueState | None,
     rows: QueueRows | None,
     breaks: Breaks,

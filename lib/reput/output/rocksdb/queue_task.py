@@ -36,54 +36,35 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A range of keys.
+    """A range of keys."""
 
-    Attributes:
-        number: shares are numbered as their keys ascend.
-        first: the prefix of its first queue's keys.
-        stop: the prefix of the first queue behind it; None for the end.
-        offsets: half-open range of queueOffsets, where a queue has several shares: its units are all
-            consecutive; None for all.
-    """
-
-    number: int
-    first: bytes
-    stop: bytes | None
+    number: int  # shares are numbered as their keys ascend
+    first: bytes  # the prefix of its first queue's keys
+    stop: bytes | None  # the prefix of the first queue behind it; None for the end
+    #: half-open range of queueOffsets, where a queue has several shares: its units are all
+    #: consecutive; None for all
     offsets: tuple[int, int] | None = None
 
 
 class Ends(NamedTuple):
-    """The ends of queues, or of a part of one.
+    """The ends of queues, or of a part of one."""
 
-    Attributes:
-        prefixes: of their keys.
-        first: int64[queues, 2], physicalOffset and queueOffset of the first message that has a unit.
-        last: int64[queues, 2], the same of the last message.
-    """
-
-    prefixes: list[bytes]
+    prefixes: list[bytes]  # of their keys
+    #: int64[queues, 2], physicalOffset and queueOffset of the first message that has a unit
     first: NDArray[np.int64]
-    last: NDArray[np.int64]
+    last: NDArray[np.int64]  # int64[queues, 2], the same of the last message
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task wrote.
+    """What a task wrote."""
 
-    Attributes:
-        path: the file; None where there was nothing to write.
-        units: how many.
-        ends: the queues' ends.
-        end: physical offset after the last message, -1 without one.
-        findings: what was odd; ``path`` of each is empty.
-        salvaged: holes that were filled, and messages without a unit.
-    """
-
-    path: Path | None
-    units: int
-    ends: Ends
-    end: int
-    findings: list[Finding] = field(default_factory=list)
+    path: Path | None  # the file; None where there was nothing to write
+    units: int  # how many
+    ends: Ends  # the queues' ends
+    end: int  # physical offset after the last message, -1 without one
+    findings: list[Finding] = field(default_factory=list)  # what was odd; ``path`` of each is empty
+    #: holes that were filled, and messages without a unit
     salvaged: list[Salvaged] = field(default_factory=list)
 
 

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from reput.build.placement import Breaks
 from reput.format import rocksdbqueue
+from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd
 from reput.output.journal.journal import Journal
 from reput.output.rocksdb.manifest import committed, segment_of
@@ -51,7 +52,7 @@ def make(
     journal: Journal,
     tasks: Tasks,
     slots: int,
-    carried: Callable[[], Mapping[tuple[bytes, int], QueueEnd]],
+    carried: Callable[[], Mapping[QueueBytes, QueueEnd]],
 ) -> None:
     """Make the database of all that the journal has committed, unless it is there.
 
@@ -85,19 +86,12 @@ def make(
 
 
 class Totals(NamedTuple):
-    """What runs have of queues: of a million, columns take a third of what objects do.
+    """What runs have of queues: of a million, columns take a third of what objects do."""
 
-    Attributes:
-        prefixes: of the queues' keys, ascending.
-        first: int64[queues], queueOffset of the first unit, in log order.
-        units: int64[queues], how many.
-        is_regular: bool[queues], whether all are consecutive.
-    """
-
-    prefixes: list[bytes]
-    first: NDArray[np.int64]
-    units: NDArray[np.int64]
-    is_regular: NDArray[np.bool_]
+    prefixes: list[bytes]  # of the queues' keys, ascending
+    first: NDArray[np.int64]  # int64[queues], queueOffset of the first unit, in log order
+    units: NDArray[np.int64]  # int64[queues], how many
+    is_regular: NDArray[np.bool_]  # bool[queues], whether all are consecutive
 
     def between(self, low: bytes, high: bytes | None) -> Totals:
         """Those whose prefixes are from ``low`` on and before ``high``; None for the end."""
@@ -157,9 +151,7 @@ def shares_of(totals: Totals, slots: int) -> Iterator[Share]:
             number += 1
 
 
-def _ends(
-    written: list[Written], carried: Mapping[tuple[bytes, int], QueueEnd]
-) -> Iterator[tuple[bytes, bytes]]:
+def _ends(written: list[Written], carried: Mapping[QueueBytes, QueueEnd]) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of all queues' ends, and the checkpoint, ascending."""
     others = {
         rocksdbqueue.offset_key(topic, queue_id, rocksdbqueue.MAX): rocksdbqueue.offset_value(*end)
