@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 
 from reput.format import commitlog
+from reput.log.frame import Frame
 from reput.scan import output, reference
 from reput.scan.extent import Extents
 from reput.scan.output import Remark, Status
 from reput.scan.part import _KIND, _REMARKS, is_blank_but_for_its_magic
-from reput.scan.reference import Frame
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
 from tests import slow_scan

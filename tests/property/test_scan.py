@@ -15,11 +15,11 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.log import walk, walk_kernel
+from reput.log.frame import Frame
 from reput.scan import kernel, output, reference
 from reput.scan.frames import ROWS, FrameWalk, frames, has_stored_crc
 from reput.scan.output import OutputArrays, Status, Stop
 from reput.scan.part import PartOutcome, is_blank_but_for_its_magic, scan_part
-from reput.scan.reference import Frame
 from reput.scan.rules import Part, Rules
 from reput.scan.rules import rules as rules_of
 from reput.scan.table import QueueTable

@@ -23,11 +23,11 @@ from reput.errors import LogWentBackError, StoreError
 from reput.format import dledger
 from reput.format.commitlog import BLANK_LENGTH
 from reput.log.end import LogEnd
+from reput.log.frame import frame
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, Segment, discover, map_segment, open_segment
 from reput.query.log import LogReader
 from reput.scan.output import Status
-from reput.scan.reference import frame
 from reput.source import messages
 
 #: Bytes of log in the first window, and how much larger each one before it is.

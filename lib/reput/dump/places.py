@@ -12,6 +12,7 @@ from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
+from reput.log.frame import Frame, frame
 from reput.log.segments import (
     MAX_BASE,
     CommitLog,
@@ -22,7 +23,6 @@ from reput.log.segments import (
 )
 from reput.next_command import next_command
 from reput.rocksdb import is_database
-from reput.scan.reference import Frame, frame
 from reput.store.reading import unreadable
 
 #: How far up a file of a store is: a file of a queue lies deepest.

@@ -9,9 +9,9 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from reput.format.commitlog import store_timestamp
+from reput.log.frame import Frame, frame
 from reput.log.segments import Segment, open_segment
 from reput.scan.output import Status
-from reput.scan.reference import Frame, frame
 
 
 class Walked(NamedTuple):

@@ -16,6 +16,7 @@ from reput.format import commitlog, names
 from reput.format.commitlog import BLANK_LENGTH
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH
+from reput.log.frame import Frame, frame
 from reput.log.segments import CommitLog, Segment, map_segment, open_segment
 from reput.log.walk_kernel import walk
 from reput.output.index import index_file
@@ -24,7 +25,6 @@ from reput.output.queues.irregular_queues import clear_series
 from reput.output.retention import still_gone
 from reput.replay.state import Batch, State
 from reput.replay.target import Target
-from reput.scan.reference import Frame, frame
 from reput.store import files
 from reput.store.files import opened
 from reput.store.listing import names_in, queues_in

@@ -32,6 +32,7 @@ from reput.format.commitlog import (
     TRANSACTION_ROLLBACK,
 )
 from reput.format.names import Queue
+from reput.log.frame import Frame, frame
 from reput.log.segments import CommitLog, map_segment
 from reput.replay.part_result import QueueRows, _output, collect
 from reput.replay.placing import QueueOutcome
@@ -42,7 +43,6 @@ from reput.replay.target import Target
 from reput.scan import kernel, output
 from reput.scan.kernel import _GOOD, _frame
 from reput.scan.load import i32, i64, u8
-from reput.scan.reference import Frame, frame
 from reput.scan.rules import Part
 from reput.store.reading import open_file
 

@@ -12,10 +12,10 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 from reput.format.rocksdbindex import MS_AN_HOUR, keys_of
+from reput.log.frame import Frame, frame
 from reput.log.segments import CommitLog, open_segment
 from reput.replay.unit_runs import ROW as RUN_ROW
 from reput.replay.unit_spill import ROW
-from reput.scan.reference import Frame, frame
 
 _SAMPLED_SEGMENTS = 8
 _SAMPLED_BYTES = 1 << 18

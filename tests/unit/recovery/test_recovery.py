@@ -40,10 +40,10 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.dtypes import UNIT_DTYPE
 from reput.format.indexfile import IndexHeader
+from reput.log.frame import Frame, frame
 from reput.query import QueryStore
 from reput.recovery.losses import messages_in
 from reput.recovery.plan import Plan, plan
-from reput.scan.reference import Frame, frame
 from reput.verify.plan import VerifyOptions
 from tests import slow_scan
 from tests.compat import damage

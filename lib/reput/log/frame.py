@@ -1,4 +1,4 @@
-"""Where a record's parts lie, slow and obvious.
+"""What stands at a place of the log: a frame and its parts, or why there is none. One at a time, in Python.
 
 Source: ``CommitLog.checkMessageAndReturnSize`` (rocketmq-all-4.9.7, 5.3.3). With ``entries``:
 ``DLedgerCommitLog.checkMessageAndReturnSize`` of the same tags.
@@ -129,7 +129,8 @@ def _record(data: memoryview, base: int, position: int, limit: int, topic_length
     return Frame(position, size, body, topic, (at, end))
 
 
-def _body_crc_is_wrong(view: memoryview, record: Frame) -> bool:
+def body_crc_is_wrong(view: memoryview, record: Frame) -> bool:
+    """Whether the stored CRC isn't that of the body; an empty body has none."""
     start, end = record.body
     if start == end:
         return False
@@ -137,7 +138,8 @@ def _body_crc_is_wrong(view: memoryview, record: Frame) -> bool:
     return bool(commitlog.body_crc(view[start:end]) != stored)
 
 
-def _property_crc_is_wrong(view: memoryview, record: Frame, raw: bytes, values: dict[bytes, bytes]) -> bool:
+def property_crc_is_wrong(view: memoryview, record: Frame, raw: bytes, values: dict[bytes, bytes]) -> bool:
+    """Whether the CRC in the last property isn't that of the record before it; others count as right."""
     stored = values.get(properties.CRC32, b"")
     if len(stored) != 10 or not raw.endswith(properties.CRC32 + b"\x01" + stored + b"\x02"):
         return False
