@@ -15,9 +15,9 @@ from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
-from reput.output.batch_tasks import BatchTasks
-from reput.output.journal.journal import Journal
-from reput.output.rocksdb import databases
+from reput.output import rocksdb
+from reput.output.batch import BatchTasks
+from reput.output.journal import Journal
 from reput.output.step_back import roll_back
 from reput.output.writer import BatchWriter
 from reput.replay.consumer_filters import FiltersNow
@@ -192,7 +192,7 @@ def rebuild_locally(
         if target.in_rocksdb:
             runner = Runner()
             tasks = BatchTasks.for_databases(runner, target)
-            databases.make(target, journal, tasks, runner.slots, dict)
+            rocksdb.make(target, journal, tasks, runner.slots, dict)
             writer.finish()
         return journal.state
 

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from reput.format import names
-from reput.output.journal.journal import read
+from reput.output.journal import read
 from reput.store import swap
 from tests.rebuilds import (
     LIB,

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from reput.broker.config_files import config_problems
 from reput.broker.snapshot import take
+from reput.config.broker_conf import parse as parse_properties_file
 from reput.config.evidence import look
-from reput.config.java_properties import parse as parse_properties_file
 from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import DLedgerSettings, StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
@@ -40,7 +40,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.lag import lag
 from reput.log import committed
-from reput.output.journal import journal
+from reput.output import journal
 from reput.output.ledger.ledger import Ledger
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection

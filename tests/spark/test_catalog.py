@@ -210,7 +210,7 @@ from reput.format import names
 from reput.job.options import RebuildOptions, TailOptions
 from reput.job.run import rebuild
 from reput.job.tail import tail
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.spark.sessions import session
 from reput.watch.status import look
 

@@ -19,8 +19,8 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.job import RebuildOptions, rebuild
 from reput.job.output_directory import staging_of
-from reput.output.batch_scan import BatchScan
-from reput.output.journal.journal import read
+from reput.output.batch import BatchScan
+from reput.output.journal import read
 from reput.store import files, swap
 from reput.store.compare import compare
 from reput.stream import tail_query

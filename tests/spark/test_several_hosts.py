@@ -13,8 +13,7 @@ import pytest
 from reput.errors import OtherHostError
 from reput.format import names
 from reput.job import RebuildOptions, rebuild
-from reput.output import scan_task
-from reput.output.queues import whole_files
+from reput.output import scan_task, whole_queues
 from reput.spark.runner import SparkRunner
 from reput.store import system as systems
 from reput.store.compare import compare
@@ -157,7 +156,7 @@ def test_what_a_task_reads_is_what_another_wrote(
 ) -> None:
     """A file system that loses what was flushed doesn't make wrong bytes."""
     store, out = golden("5.3.3-mixed", tmp_path), tmp_path / "out"
-    real = whole_files.file_parts
+    real = whole_queues.file_parts
 
     def file_parts(accepted: Any, *more: Any) -> Any:
         (path, *_) = {result.placed.path for result in accepted if result.placed is not None}
@@ -168,7 +167,7 @@ def test_what_a_task_reads_is_what_another_wrote(
                 file.write(bytes(20))
         return real(accepted, *more)
 
-    monkeypatch.setattr(whole_files, "file_parts", file_parts)
+    monkeypatch.setattr(whole_queues, "file_parts", file_parts)
     refused = reput(*words(store, "--out", out, "--several-hosts"))
     assert refused.code == 2
     assert "units that another task has written can't be read back; expected " in refused.stderr

@@ -13,7 +13,7 @@ from reput.diagnosis.nightly import Again
 from reput.errors import ReputError, SettingsError
 from reput.job.many import Job
 from reput.job.options import RebuildOptions
-from reput.spark.command import Command, Ended
+from reput.spark.on_host import Command, Ended
 from reput.unforeseen import TRACEBACK
 from reput.verify.proven import Proofs
 from reput.words import SCHEMA_VERSION

@@ -9,8 +9,7 @@ from typing import NoReturn
 from reput.cli.output import Output
 from reput.cli.times import moment
 from reput.store.space import human
-from reput.watch.status import DIED, Status, has_begun, look
-from reput.watch.stop import Stopped, stop
+from reput.watch.status import DIED, Status, Stopped, has_begun, look, stop
 from reput.words import counted
 
 _BROKE_OFF = 1

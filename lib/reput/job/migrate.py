@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reput.config.broker_conf import BrokerConf, read
+from reput.config.broker_conf import BrokerConf, Property, read
 from reput.config.evidence import Basis
-from reput.config.java_properties import Property
 from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError

@@ -19,10 +19,9 @@ from typing import TYPE_CHECKING, TypeVar
 from reput.errors import OtherHostError, SettingsError, SparkError
 from reput.format import names
 from reput.job import databases
-from reput.job.carry import carry_over, drop_carried
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, prepare
-from reput.job.summary import Summary, left_to_mend, summarize
+from reput.job.summary import Summary, carry_over, drop_carried, left_to_mend, summarize
 from reput.log.segments import likely_end, open_segment
 from reput.store import files
 from reput.store.lock import OutputLock
@@ -272,7 +271,7 @@ def _run(
     deliver(writer, end, bytes_per_batch(total, written, plan.options.max_bytes_per_trigger))
     writer.finish()
     if is_kept():
-        from reput.output.ledger.ledger_upkeep import LedgerUpkeep
+        from reput.output.ledger.ledger import LedgerUpkeep
 
         LedgerUpkeep(writer.ledger).work()
     databases.make(plan, target, runner, writer)

@@ -25,7 +25,7 @@ from reput.spark.jars import delta_jars
 from reput.store import files
 from reput.store.outside import check_file
 from reput.store.space import check_free
-from reput.store.system_errors import shortage_in
+from reput.store.system import shortage_in
 from reput.store.temporary import beside
 
 _COMMAND = "bin/reput"

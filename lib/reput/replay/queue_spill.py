@@ -2,7 +2,7 @@
 
 A scan task with more queues than files can be open writes the units of its part, as they are in queue files
 and queue by queue, into a file of its own, and each queue file is then written at once
-(:mod:`reput.output.queues.whole_files`). On several hosts a scan task always does so: they have no page cache
+(:mod:`reput.output.whole_queues`). On several hosts a scan task always does so: they have no page cache
 in common, and what two of them write into one page of a queue file may get lost.
 """
 
@@ -26,7 +26,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.newer_python import Self
 from reput.scan.crc32 import crc32
 from reput.store import files
-from reput.store.system_errors import output_error
+from reput.store.system import output_error
 
 
 @dataclass(frozen=True, slots=True)

@@ -81,7 +81,7 @@ class Target:
         return FileSystem(self.root, self.settings.root) if self.flush_in_tasks else None
 
     def is_ordered(self, topic: str) -> bool:
-        """Whether a topic's queues are written in log order; see reput.output.queues.appended_queues."""
+        """Whether a topic's queues are written in log order; see reput.output.appended_queues."""
         return self.queue_files and (self.queue_ext or self.selection.is_batch(topic))
 
     def _excludes_lmq(self, topic: str) -> bool:

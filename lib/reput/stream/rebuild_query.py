@@ -16,7 +16,7 @@ from reput.output.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark.sessions import scratch_places, spark_error
 from reput.spark.stack import LIMITS_READS
-from reput.store.system_errors import unwritten
+from reput.store.system import unwritten
 from reput.stream.tail_query import in_few_words, until_it_ends
 
 #: Each query needs a source that was registered for it: one that starts changes the environment in its source

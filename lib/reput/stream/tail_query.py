@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+import gc
 import json
 import threading
 import time
@@ -22,15 +24,26 @@ from pyspark.sql.streaming.listener import StreamingQueryProgress
 from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
 from reput.output.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
-from reput.spark.memory import give_back
 from reput.spark.sessions import scratch_places, spark_error
 from reput.store import files
-from reput.store.system_errors import unwritten
+from reput.store.system import unwritten
 
 if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
     from pyspark import SparkContext
     from pyspark.sql.streaming.query import StreamingQuery
+
+
+def give_back(context: SparkContext) -> None:
+    """Have the driver's JVM and this process give back free memory: for a moment when nothing is to be done.
+
+    The JVM collects garbage, which stops it for a tenth of a second or two, and it collects none by itself
+    while it makes none.
+    """
+    context._jvm.System.gc()  # type: ignore[union-attr]
+    gc.collect()
+    with suppress(OSError, AttributeError):  # the C library isn't GNU's
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 # Spark gets a short error for that batch. It looks for the name of an interruption in the text of a batch's

@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from reput.config.settings import StoreSettings
     from reput.replay.state import State
-    from reput.watch.endpoint import MetricsServer
-    from reput.watch.metrics import Metrics
+    from reput.watch.metrics import Metrics, MetricsServer
 
 
 class Watch:

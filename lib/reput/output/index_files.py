@@ -1,7 +1,13 @@
-"""Building index files from spills: one task a file, in log order."""
+"""Index files: one on disk, those of a batch, and building them from spills by one task a file.
+
+Source: ``IndexService.getAndCreateLastIndexFile`` (rocketmq-all-4.9.7, 5.3.3).
+"""
 
 from __future__ import annotations
 
+import os
+import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -9,21 +15,214 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
-from reput.build.index import KeyRows, put_keys
+from reput.build.index import KeyRows, put_keys, rebuild_slots
+from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
-from reput.format import names
-from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader, file_length
-from reput.output.index.batch_index import BatchIndex
-from reput.output.index.index_file import entry_offset, load_slots, slot_bytes
-from reput.output.scan_task import attempt_directory
+from reput.format import indexfile, names
+from reput.format.indexfile import (
+    ENTRY_LENGTH,
+    FIRST_ORDINAL,
+    HEADER_LENGTH,
+    SLOT_LENGTH,
+    IndexHeader,
+    file_length,
+)
 from reput.replay.key_spill import Spill
 from reput.replay.target import Target
 from reput.store import files
 from reput.store.files import opened
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
-from reput.store.system_errors import output_error
+from reput.store.system import output_error
+from reput.store.temporary import attempt_directory
+
+_ENTRIES_AT_ONCE = 1 << 20
+
+
+def full_length(settings: StoreSettings) -> int:
+    """Bytes of each index file of a store."""
+    return indexfile.file_length(settings.max_hash_slot_num, settings.max_index_num)
+
+
+def entry_offset(max_hash_slot_num: int, ordinal: int) -> int:
+    """Byte offset of an entry."""
+    return HEADER_LENGTH + max_hash_slot_num * SLOT_LENGTH + ordinal * ENTRY_LENGTH
+
+
+def empty_header(settings: StoreSettings, header: IndexHeader) -> IndexHeader:
+    """The header of a file without entries as it is on disk: 4.9 counts from 0 until the first entry."""
+    return replace(header, index_count=settings.dialect.empty_index_count)
+
+
+def check_there(path: Path, header: IndexHeader) -> None:
+    """Check that a file that had entries when it was committed is still there.
+
+    Raises:
+        OutputError: it is missing.
+    """
+    if header.index_count > FIRST_ORDINAL and not path.is_file():
+        raise OutputError(
+            "an index file that the journal names is missing",
+            path=path,
+            expected=f"{header.index_count - FIRST_ORDINAL} entries",
+            next_step="Put it back, or remove the output and start again",
+        )
+
+
+def create_empty(target: Target, name: str, header: IndexHeader) -> None:
+    """Make a file without entries, or start one of that name again; flushed if tasks of the target flush."""
+    path = target.root / names.INDEX / name
+    with opened(path, full_length(target.settings), target.owner) as fd:
+        files.pwrite_all(fd, empty_header(target.settings, header).encode(), 0)
+        if target.flush_in_tasks:
+            files.fsync_file(fd)
+            files.fsync_dir(path.parent)
+
+
+def load_slots(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.int32]:
+    """A file's slots, int32[slots] in native byte order, as of the time when it had ``index_count``.
+
+    A writer that went further and then failed leaves slots that point to later entries. These can't be reset
+    one by one, so all slots are computed again.
+
+    Raises:
+        OutputError: the file is shorter than it has to be.
+        OSError: it can't be read.
+    """
+    if index_count <= FIRST_ORDINAL:
+        return np.zeros(max_hash_slot_num, np.int32)
+    data = _read(fd, max_hash_slot_num * SLOT_LENGTH, HEADER_LENGTH)
+    slots = np.frombuffer(data, ">i4").astype(np.int32)
+    if int(slots.max()) >= index_count:
+        return slots_of_entries(fd, max_hash_slot_num, index_count)
+    return slots
+
+
+def slots_of_entries(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.int32]:
+    """The slots, int32[slots], that follow from the entries below ``index_count``.
+
+    Raises:
+        OutputError: the file is shorter than it has to be.
+        OSError: it can't be read.
+    """
+    slots = np.zeros(max_hash_slot_num, np.int32)
+    for ordinal in range(FIRST_ORDINAL, index_count, _ENTRIES_AT_ONCE):
+        count = min(_ENTRIES_AT_ONCE, index_count - ordinal)
+        data = _read(fd, count * ENTRY_LENGTH, entry_offset(max_hash_slot_num, ordinal))
+        hashes = np.frombuffer(data, ">i4").reshape(-1, ENTRY_LENGTH // 4)[:, 0]
+        rebuild_slots(hashes.astype(np.int32), slots, ordinal)
+    return slots
+
+
+def slot_bytes(slots: NDArray[np.int32]) -> memoryview:
+    """Slots as they are on disk."""
+    return slots.astype(">i4").view(np.uint8).data
+
+
+def _read(fd: int, length: int, offset: int) -> bytes:
+    data = os.pread(fd, length, offset)
+    if len(data) < length:
+        raise OutputError(
+            "the index file ends too early",
+            path=files.path_of(fd),
+            offset=offset,
+            expected=f"{length} bytes",
+            found=f"{len(data)} bytes",
+        )
+    return data
+
+
+class BatchIndex(ABC):
+    """Takes the index keys of one batch and puts them into index files.
+
+    Args:
+        target: where and what; says whether files are flushed here.
+        known: the index files so far, in order: (name, header).
+
+    Attributes:
+        name, header: of the last file; None without one.
+        changed: the files that were written: their headers by name.
+    """
+
+    def __init__(self, target: Target, known: list[tuple[str, IndexHeader]]) -> None:
+        self.name: str | None = known[-1][0] if known else None
+        self.header: IndexHeader | None = known[-1][1] if known else None
+        self.changed: dict[str, IndexHeader] = {}
+        self._target = target
+        self._settings = target.settings
+        self._waiting: list[Spill] = []
+        self._first_timestamp: int | None = None
+
+    def offer(self, spill: Spill | None, first_timestamp: int) -> None:
+        """Take the next part's keys, in log order.
+
+        Args:
+            spill: the keys, None where the part has none.
+            first_timestamp: storeTimestamp of the part's first message, ms; the first part's may name a file.
+                Parts without messages are not offered.
+        """
+        if self._first_timestamp is None:
+            self._first_timestamp = first_timestamp
+        if spill is not None:
+            self._waiting.append(spill)
+
+    def finish(self, last_position: int) -> None:
+        """Write what was taken, and the empty file that the broker makes for a message without keys.
+
+        It makes one for the first message, and for the message after a full file.
+
+        Args:
+            last_position: physical offset of the last message dispatched so far, -1 if there was none.
+        """
+        self._put_waiting()
+        header = self.header
+        if last_position >= 0 and (
+            header is None or (self.is_full(header) and last_position > header.end_physical_offset)
+        ):
+            empty = self.for_next_key()
+            create_empty(self._target, *empty)
+            self.moved(*empty)
+
+    @abstractmethod
+    def _put_waiting(self) -> None:
+        """Write the keys that wait."""
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Write no more, and return when nothing does: the batch has failed."""
+
+    def moved(self, name: str, header: IndexHeader) -> None:
+        """Record that a file is the last one now, with this header."""
+        self.name, self.header = name, header
+        self.changed[name] = header
+
+    def is_full(self, header: IndexHeader) -> bool:
+        """Whether a file takes no further key."""
+        return header.index_count >= self._settings.max_index_num
+
+    def for_next_key(self) -> tuple[str, IndexHeader]:
+        """The file that the next key goes to, (name, header): the last one, or one that is to be made."""
+        if self.name is None or self.header is None:
+            return self.next_name(), IndexHeader()
+        if self.is_full(self.header):
+            return self.next_name(self.header.end_timestamp), self.header.successor()
+        return self.name, self.header
+
+    def next_name(self, end_timestamp: int | None = None, than: str | None = None) -> str:
+        """The name of the file after the one ``than`` (by default the last) that ends at ``end_timestamp``.
+
+        A broker names a file by its clock when the message after the full file comes, the first one when the
+        log begins. Here the log's times stand for the clock, so that names don't depend on how the log was
+        cut into parts: the first message's time, then the time at which the file before ends. A broker
+        continues with the file of the greatest name, so none may be in its future, whatever the time in a
+        damaged message.
+        """
+        timestamp = end_timestamp if end_timestamp is not None else self._first_timestamp or 0
+        timestamp = min(max(timestamp, 0), int(time.time() * 1000))
+        return names.later_index_name(timestamp, than or self.name)
+
 
 # Order matters in an index file, so spills are taken in log order; but a file's entries can be built while
 # later parts are still being scanned, and several files at once.

@@ -23,9 +23,8 @@ from reput.build.index import KeyRows, Put, put_keys
 from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, SLOT_LENGTH, IndexHeader
-from reput.output.index import index_file
-from reput.output.index.batch_index import BatchIndex
-from reput.output.index.index_task import from_key
+from reput.output import index_files
+from reput.output.index_files import BatchIndex, from_key
 from reput.replay.target import Target
 from reput.store import files
 
@@ -33,7 +32,7 @@ from reput.store import files
 class LiveIndex:
     """Keeps the last index file open between the batches of a tail.
 
-    Batches may be built by tasks in between (:class:`reput.output.index.index_task.IndexBuilder`), if
+    Batches may be built by tasks in between (:class:`reput.output.index_files.IndexBuilder`), if
     :meth:`release` is called before. Not for use by several threads.
 
     Args:
@@ -157,9 +156,9 @@ class LiveFile:
         self._slot_num = settings.max_hash_slot_num
         self._counts_keys = settings.dialect.counts_keys
         self._hashes: list[NDArray[np.int32]] = []
-        self._unflushed = index_file.entry_offset(self._slot_num, header.index_count)
-        length = index_file.file_length(settings)
-        index_file.check_there(self._path, header)
+        self._unflushed = index_files.entry_offset(self._slot_num, header.index_count)
+        length = index_files.full_length(settings)
+        index_files.check_there(self._path, header)
         files.make_dirs(self._path.parent, target.owner)
         self._fd, created = files.open_sized(self._path, length, target.owner)
         # A batch that fails may leave the file to the garbage collector, as it does the map.
@@ -172,9 +171,9 @@ class LiveFile:
             self._map = files.map_for_writing(self._fd, length, reserve=slots_end)
             self._shown = np.frombuffer(self._map, ">i4", self._slot_num, HEADER_LENGTH)
             with files.reporting("the index can't be read back", self._path):
-                self._slots = index_file.load_slots(self._fd, self._slot_num, header.index_count)
+                self._slots = index_files.load_slots(self._fd, self._slot_num, header.index_count)
             if not created and not np.array_equal(self._shown, self._slots):
-                files.pwrite_all(self._fd, index_file.slot_bytes(self._slots), HEADER_LENGTH)
+                files.pwrite_all(self._fd, index_files.slot_bytes(self._slots), HEADER_LENGTH)
             if created:
                 files.fsync_file(self._fd)
                 files.fsync_dir(self._path.parent)
@@ -192,7 +191,7 @@ class LiveFile:
         Raises:
             OutputError: no space.
         """
-        at = index_file.entry_offset(self._slot_num, self.header.index_count)
+        at = index_files.entry_offset(self._slot_num, self.header.index_count)
         put = put_keys(self.header, self._slots, rows, skip, self._max_index_num)
         files.pwrite_all(self._fd, put.entries.data, at)
         self._hashes.append(rows.key_hash[skip : skip + put.keys])
@@ -205,7 +204,7 @@ class LiveFile:
         Raises:
             OutputError: they may be lost.
         """
-        end = index_file.entry_offset(self._slot_num, self.header.index_count)
+        end = index_files.entry_offset(self._slot_num, self.header.index_count)
         files.flush_map(self._fd, self._map, self._unflushed, end - self._unflushed)
         self._unflushed = end
         self._show()
@@ -218,7 +217,7 @@ class LiveFile:
         """
         self._show()
         files.fsync_file(self._fd, data_only=True)
-        self._unflushed = index_file.entry_offset(self._slot_num, self.header.index_count)
+        self._unflushed = index_files.entry_offset(self._slot_num, self.header.index_count)
 
     def close(self) -> None:
         """Close the descriptor; the map goes with this object."""

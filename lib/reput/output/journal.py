@@ -1,6 +1,6 @@
 """The journal: the commit point of every batch.
 
-``.reput/journal`` in the output is a sequence of :mod:`reput.output.journal.journal_records`: the
+``.reput/journal`` in the output is a sequence of :mod:`reput.output.journal`: the
 :class:`Opening`, then each :class:`Batch` whose outputs were on disk before it was appended. Its end offset
 is the cursor, whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the end of
 the journal was never committed, and is cut off.
@@ -8,6 +8,9 @@ the journal was never committed, and is cut off.
 A journal that has grown is rewritten, so that its length depends on the store and on how much is done in
 :data:`KEEP_SECONDS`, not on its age: a snapshot replaces the oldest batches, and the newest are kept as they
 are, to step back to. Batches are numbered from 1, those in the snapshot included.
+
+Three kinds: the opening, first in each journal; a snapshot, second where the opening announces one; batches.
+A batch's payload begins with ``{"start":``, by which one is found behind damage.
 """
 
 from __future__ import annotations
@@ -17,17 +20,212 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, astuple, dataclass, fields
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
+from zlib import crc32
 
-from reput.errors import JournalError, OutputError
-from reput.output.journal import journal_records
-from reput.replay.state import Batch, Opening, State
+from reput.errors import Finding, JournalError, OutputError
+from reput.format.indexfile import IndexHeader
+from reput.replay.state import Batch, Opening, QueueState, Salvaged, State
 from reput.store import files
 from reput.store.ownership import Owner
 from reput.store.reading import open_file, read_file
+
+#: 1: queues in a list, no snapshots; still read. 2: queues by topic.
+FORMAT = 2
+READABLE = (1, 2)
+
+_FRAME = struct.Struct(">II")
+_MAX_RECORD = 1 << 31
+_BATCH_BEGINS = b'{"start":'
+_TOPICS_AT_ONCE = 4096
+_SELDOM = (
+    "without_unit",
+    "breaks",
+    "log_start",
+    "dropped_index",
+    "dropped_index_timestamp",
+    "last_record",
+    "unproven_until",
+)
+_OWN_FORM = ("queues", "index", "findings", "salvaged")
+_ALWAYS = [each.name for each in fields(Batch) if each.name not in (*_OWN_FORM, *_SELDOM)]
+_STATE = [each.name for each in fields(State) if each.name not in _OWN_FORM]
+
+
+def frame(payload: dict[str, Any], queues: dict[tuple[str, int], QueueState] | None = None) -> bytes:
+    """A record's bytes.
+
+    Args:
+        queues: become its "queues", the last of its fields. Of a million they are made some at a time.
+    """
+    data = _dumped(payload)
+    if queues is not None:
+        text = ",".join(_dumped(topics)[1:-1] for topics in _by_topic(queues))
+        data = f'{data[:-1]},"queues":{{{text}}}}}'
+    encoded = data.encode()
+    return _FRAME.pack(len(encoded), crc32(encoded)) + encoded
+
+
+def opening_frame(begun: Opening, snapshot: int | None) -> bytes:
+    """The record of an opening; ``snapshot`` is how many batches are in the snapshot that follows, if any."""
+    mark = {} if snapshot is None else {"snapshot": snapshot}
+    return frame({"format": FORMAT, **asdict(begun), **mark})
+
+
+def batch_frame(done: Batch, number: int, committed: int) -> bytes:
+    """The record of a batch.
+
+    Args:
+        done: the batch.
+        number: the batch's, from 1 on; batches without messages may begin and end at the same place.
+        committed: when, ms by the wall clock; for stepping back in time, not for anything that is derived.
+    """
+    payload: dict[str, Any] = {name: getattr(done, name) for name in _ALWAYS}
+    if done.index:
+        payload["index"] = [[name, header.encode().hex()] for name, header in done.index]
+    if done.findings:
+        payload["findings"] = [finding.stored() for finding in done.findings]
+    if done.salvaged:
+        payload["salvaged"] = [astuple(each) for each in done.salvaged]
+    for name in _SELDOM:
+        if value := getattr(done, name):
+            payload[name] = value
+    payload["number"] = number
+    payload["committed"] = committed
+    return frame(payload, done.queues)
+
+
+def snapshot_frame(state: State) -> bytes:
+    """The record of a state."""
+    return frame(
+        {
+            "snapshot": {name: getattr(state, name) for name in _STATE},
+            "index": [[name, header.encode().hex()] for name, header in state.index],
+            "findings": [finding.stored() for finding in state.findings],
+            "salvaged": [astuple(each) for each in state.salvaged],
+        },
+        state.queues,
+    )
+
+
+def whole_frames(data: bytes) -> Iterator[tuple[int, bytes]]:
+    """The whole records from the start of ``data`` on, as (offset, payload), up to what isn't one."""
+    at = 0
+    while at + _FRAME.size <= len(data):
+        length, crc = _FRAME.unpack_from(data, at)
+        payload = data[at + _FRAME.size : at + _FRAME.size + length]
+        # No record is empty, but zeros, which a power loss may leave at the end, look like an empty one.
+        if not 0 < length <= _MAX_RECORD or len(payload) < length or crc32(payload) != crc:
+            return
+        yield at, payload
+        at += _FRAME.size + length
+
+
+def length_of(payload: bytes) -> int:
+    """Bytes of the record with this payload."""
+    return _FRAME.size + len(payload)
+
+
+def batch_after(data: bytes, at: int) -> int | None:
+    """Offset of a batch after a damaged record, or None. A crash only cuts the last record short."""
+    start = data.find(_BATCH_BEGINS, at + _FRAME.size + 1)
+    while start >= 0:
+        length, crc = _FRAME.unpack_from(data, start - _FRAME.size)
+        if crc32(data[start : start + length]) == crc:
+            return start - _FRAME.size
+        start = data.find(_BATCH_BEGINS, start + 1)
+    return None
+
+
+def to_opening(payload: dict[str, Any]) -> Opening:
+    """The opening that a payload holds."""
+    settings = payload.get("settings")
+    return Opening(
+        str(payload["store"]),
+        str(payload["fingerprint"]),
+        int(payload["start"]),
+        settings if isinstance(settings, dict) else {},
+    )
+
+
+def to_batch(payload: bytes) -> tuple[Batch, int | None, int]:
+    """A payload's batch, its number (None if not recorded), and when it was committed (0 likewise)."""
+    facts: dict[str, Any] = json.loads(payload)
+    number, committed = facts.pop("number", None), facts.pop("committed", 0)
+    _decode(facts)
+    return Batch(**facts), number, committed
+
+
+def to_state(payload: bytes) -> State:
+    """The state that a snapshot's payload holds."""
+    facts: dict[str, Any] = json.loads(payload)
+    _decode(facts)
+    return State(**facts.pop("snapshot"), **facts)
+
+
+def _dumped(facts: dict[str, Any]) -> str:
+    return json.dumps(facts, separators=(",", ":"))
+
+
+def _by_topic(queues: dict[tuple[str, int], QueueState]) -> Iterator[dict[str, list[list[Any]]]]:
+    """The rows of some topics at a time, since a topic's name is longer than all the numbers of a queue."""
+    topics: dict[str, list[list[Any]]] = {}
+    for topic, found in groupby(sorted(queues), key=itemgetter(0)):
+        topics[topic] = [_row(queue[1], queues[queue]) for queue in found]
+        if len(topics) == _TOPICS_AT_ONCE:
+            yield topics
+            topics = {}
+    if topics:
+        yield topics
+
+
+def _row(queue_id: int, state: QueueState) -> list[Any]:
+    row: list[Any] = [queue_id, state.first, state.next, state.end, state.units, state.bytes]
+    more: dict[str, Any] = {}
+    if state.shift:
+        row.append(state.shift)
+    if state.lone_zero:
+        row.append(state.lone_zero)
+    if state.appended:
+        more["appended"] = state.appended
+    if state.is_batch and state.appended:
+        more["is_batch"] = True
+    if state.unproven is not None:
+        more["unproven"] = state.unproven
+    if more:
+        row.append(more)
+    return row
+
+
+def _queue(row: list[Any]) -> QueueState:
+    more = row.pop() if isinstance(row[-1], dict) else {}
+    if isinstance(row[-1], list):
+        more["lone_zero"] = tuple(row.pop())
+    return QueueState(*row, **more)
+
+
+def _decode(facts: dict[str, Any]) -> None:
+    queues = facts["queues"]
+    if isinstance(queues, list):
+        facts["queues"] = {(topic, queue_id): _queue(rest) for topic, queue_id, *rest in queues}
+    else:
+        facts["queues"] = {
+            (topic, queue_id): _queue(rest) for topic, rows in queues.items() for queue_id, *rest in rows
+        }
+    facts["index"] = [
+        (name, IndexHeader.decode(bytes.fromhex(header))) for name, header in facts.get("index", ())
+    ]
+    for name in (*(name for name, _ in facts["index"]), *facts.get("dropped_index", ())):
+        if "/" in name or name in ("", ".", ".."):
+            raise ValueError(f"no name of an index file: {name!r}")
+    facts["findings"] = [Finding(**finding) for finding in facts.get("findings", ())]
+    facts["salvaged"] = [Salvaged(*each) for each in facts.get("salvaged", ())]
+
 
 __all__ = ["Journal", "read", "read_state"]
 
@@ -98,7 +296,7 @@ class Journal:
     @classmethod
     def create(cls, path: Path, opening: Opening, owner: Owner | None) -> Journal:
         """Create a journal."""
-        data = journal_records.opening(opening, None)
+        data = opening_frame(opening, None)
         files.write_atomically(path, data, owner)
         return cls(path, data)
 
@@ -139,7 +337,7 @@ class Journal:
         self._check_usable()
         now = int(time.time() * 1000)
         self._rewrite_if_grown(now)
-        data = journal_records.batch(batch, self.state.batches + 1, now)
+        data = batch_frame(batch, self.state.batches + 1, now)
         files.pwrite_all(self._fd, data, self._length)
         files.fsync_file(self._fd, data_only=True)
         self._length += len(data)
@@ -183,7 +381,7 @@ class Journal:
             return self.state
         state = self.state_after(number)
         end, now = self._end_of(number), int(time.time() * 1000)
-        tail = journal_records.batch(record, number + 1, now) if record else b""
+        tail = batch_frame(record, number + 1, now) if record else b""
         self._replace(os.pread(self._fd, end, 0) + tail)
         del self._kept[number + 1 - self.first_number :]
         self._length = end
@@ -205,9 +403,7 @@ class Journal:
         dropped = self._end_of(self._base.batches) - self._snapshot_end
         if dropped < _WORTH_IT + self._length - dropped:
             return
-        head = journal_records.opening(self.opening, self._base.batches) + journal_records.snapshot(
-            self._base
-        )
+        head = opening_frame(self.opening, self._base.batches) + snapshot_frame(self._base)
         start = self._end_of(self._base.batches)
         self._replace(head + os.pread(self._fd, self._length - start, start))
         moved = len(head) - start
@@ -263,8 +459,8 @@ class Journal:
         place = self._place(number)
         start = self._end_of(number - 1)
         data = os.pread(self._fd, self._kept[place].end - start, start)
-        for _, payload in journal_records.whole_frames(data):
-            return journal_records.to_batch(payload)[0]
+        for _, payload in whole_frames(data):
+            return to_batch(payload)[0]
         raise _damaged(self.path, start, "bytes that changed since it was written")
 
     def _snapshot(self) -> State:
@@ -273,7 +469,7 @@ class Journal:
 
 
 def _next_step(found: object) -> str:
-    if isinstance(found, int) and found > journal_records.FORMAT:
+    if isinstance(found, int) and found > FORMAT:
         return "A newer reput wrote it: continue with that version, or choose another output directory"
     return "Choose another output directory, or remove this one"
 
@@ -283,27 +479,27 @@ class _Content:
 
     def __init__(self, path: Path, data: bytes) -> None:
         self._path, self._data = path, data
-        self._frames = journal_records.whole_frames(data)
+        self._frames = whole_frames(data)
         at, payload = next(self._frames, (0, b"{}"))
         head: dict[str, Any] = _taken_apart(path, _to_object, payload)
-        if head.get("format") not in journal_records.READABLE:
+        if head.get("format") not in READABLE:
             raise JournalError(
                 "this isn't a journal that can be continued",
                 path=path,
-                expected=f"an opening record of format {' or '.join(map(str, journal_records.READABLE))}",
+                expected=f"an opening record of format {' or '.join(map(str, READABLE))}",
                 found=head.get("format", "none"),
                 next_step=_next_step(head.get("format")),
             )
-        self.opening = _taken_apart(path, journal_records.to_opening, head)
-        self.snapshot_end = at + journal_records.length_of(payload)
+        self.opening = _taken_apart(path, to_opening, head)
+        self.snapshot_end = at + length_of(payload)
         self.base = State(cursor=self.opening.start, log_start=self.opening.start)
         if "snapshot" in head:
             # It was written and flushed together with the opening: a crash can't have removed it.
             at, payload = next(self._frames, (self.snapshot_end, b""))
             if not payload:
                 raise _damaged(path, at, "none")
-            self.base = _taken_apart(path, journal_records.to_state, payload)
-            self.snapshot_end = at + journal_records.length_of(payload)
+            self.base = _taken_apart(path, to_state, payload)
+            self.snapshot_end = at + length_of(payload)
 
     def batches(self) -> Iterator[tuple[Batch, _Kept]]:
         """The batches, each of which begins where the one before it ended.
@@ -313,7 +509,7 @@ class _Content:
         """
         end, cursor, due = self.snapshot_end, self.base.cursor, self.base.batches + 1
         for at, payload in self._frames:
-            batch, number, committed = _taken_apart(self._path, journal_records.to_batch, payload)
+            batch, number, committed = _taken_apart(self._path, to_batch, payload)
             # Versions before this one wrote no numbers.
             if batch.start != cursor or batch.end < cursor or number not in (None, due):
                 named = "" if number is None else f"batch {number}, "
@@ -325,9 +521,9 @@ class _Content:
                     found=f"{named}from {batch.start} to {batch.end}",
                     next_step=_UNKNOWN,
                 )
-            end, cursor, due = at + journal_records.length_of(payload), batch.end, due + 1
+            end, cursor, due = at + length_of(payload), batch.end, due + 1
             yield batch, _Kept(end, committed)
-        following = journal_records.batch_after(self._data, end)
+        following = batch_after(self._data, end)
         if following is not None:
             raise _damaged(self._path, end, f"another whole record at {following}")
 
