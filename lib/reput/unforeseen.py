@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import sys
 import traceback
 from collections.abc import Sequence
 from contextlib import suppress
@@ -67,16 +68,15 @@ def raised_elsewhere(text: str) -> str | None:
 
 def without_spark(module: str) -> ReputError:
     """Why reput can't do what needs Spark where it was installed alone, or beside an older Spark."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    with suppress(PackageNotFoundError):
-        if module.startswith("pyspark."):
-            return SparkError(
-                "reput isn't made for this Spark",
-                expected=f"Spark 4.0.1 to 4.2, which have {module}",
-                found=f"Spark {version('pyspark')}",
-                next_step="Give another Spark; what needs none goes on: check, mend, report, dump, query",
-            )
+    # Of spark-submit's PySpark no package may be installed, or another one.
+    version = getattr(sys.modules.get("pyspark"), "__version__", None)
+    if module.startswith("pyspark.") and version is not None:
+        return SparkError(
+            "reput isn't made for this Spark",
+            expected=f"Spark 4.0.1 to 4.2, which have {module}",
+            found=f"Spark {version}",
+            next_step="Give another Spark; what needs none goes on: check, mend, report, dump, query",
+        )
     return SparkError(
         "this needs Spark, and reput was installed without it",
         expected="reput[spark]",

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 import reput
 from explore.workspace import Store
-from reput.broker.walk import Kind, judge
+from reput.broker.record import Kind, judge
 from reput.errors import OutputError, ReputError, StoreError
 from reput.format import commitlog, names, properties
 from reput.log.segments import discover, map_segment

@@ -67,6 +67,7 @@ def test_a_disk_that_gets_full(reput: Command, tmp_path: Path, monkeypatch: pyte
 def test_what_cannot_be_asked_for(reput: Command, tmp_path: Path) -> None:
     for words, expected in (
         (("--machine", "riscv64"), "expected --machine aarch64 or x86_64, found riscv64"),
+        (("--machine", ""), "expected --machine aarch64 or x86_64"),
         (("--light", "--with-spark"), "--light is without Spark, and --with-spark with it"),
     ):
         said = reput("pack", "-o", tmp_path / "env.tar.gz", *words)

@@ -13,7 +13,7 @@ from bench.sizing import MEASURED, NIGHTLY, Hosts, app, nights, plan
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 
-DOCS = Path(__file__).parents[3] / "docs"
+DOCS = Path(__file__).parents[2] / "docs"
 PAGE = (DOCS / "sizing.md").read_text(encoding="utf-8")
 BENCHMARK = (DOCS / "data" / "benchmark.md").read_text(encoding="utf-8")
 GIB = 1 << 30

@@ -1,6 +1,6 @@
 """Going through the log as a broker does: when it recovers, and when it dispatches what is behind.
 
-The scan of :mod:`reput.scan` does the work; where it stops, :mod:`reput.broker.walk` says what the broker
+The scan of :mod:`reput.scan` does the work; where it stops, :mod:`reput.broker.record` says what the broker
 makes of the place. Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``,
 ``DefaultMessageStore.ReputMessageService.doReput`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
 """
@@ -12,15 +12,14 @@ import struct
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import StoreFile, segment_at
+from reput.broker.record import Kind, judge
 from reput.broker.written import written_ranges
-from reput.config.dialect import Dialect
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, javastring, properties
 from reput.log.segments import map_segment
@@ -30,101 +29,6 @@ from reput.scan.output import OutputArrays, Status
 from reput.scan.rules import Rules
 from reput.scan.rules import rules as scan_rules
 from reput.scan.table import QueueTable
-
-# The scan is stricter than a broker: it compares a record's stored place with its own. Where it stops, this
-# module says what the broker does. Source: ``CommitLog.checkMessageAndReturnSize`` (rocketmq-all-4.9.7,
-# 5.3.2, 5.3.3; 5.5.0 by its bytecode).
-
-
-class Kind(Enum):
-    """What stands there."""
-
-    MESSAGE = "a message"
-    BLANK = "the segment's closing record"
-    BAD = "no record"
-
-
-@dataclass(frozen=True, slots=True)
-class Judged:
-    """The broker's view of one place.
-
-    Attributes:
-        kind: what it takes it for.
-        size: bytes of the record, as it says; 0 unless it is a message, or one whose lengths don't add up.
-        physical_offset, store_timestamp: as stored; 0 unless it is a message.
-        consumed: bytes that it reads, for a record whose lengths don't add up to its size; else 0.
-    """
-
-    kind: Kind
-    size: int = 0
-    physical_offset: int = 0
-    store_timestamp: int = 0
-    consumed: int = 0
-
-
-_BAD = Judged(Kind.BAD)
-
-
-def judge(data: NDArray[np.uint8], position: int, dialect: Dialect, *, check_crc: bool) -> Judged:
-    """Read the bytes at ``position`` as a broker does.
-
-    Properties aren't looked into: the scan does that for records that it takes.
-
-    Args:
-        data: uint8[bytes], the segment as far as the broker reads it.
-        position: where.
-        dialect: the release's rules.
-        check_crc: compare the body with its CRC.
-    """
-    view = np.ascontiguousarray(data).data
-    try:
-        return _judge(view, position, dialect, check_crc)
-    except (struct.error, IndexError):
-        return _BAD  # the buffer ends here: BufferUnderflowException
-
-
-def _judge(view: memoryview, position: int, dialect: Dialect, check_crc: bool) -> Judged:
-    total, magic = struct.unpack_from(">iI", view, position)
-    if dialect.recovery.checks_room and len(view) - position < total:
-        return _BAD
-    if magic == commitlog.MAGIC_BLANK:
-        return Judged(Kind.BLANK)
-    if magic != commitlog.MAGIC_V1 and not (magic == commitlog.MAGIC_V2 and dialect.topic_length_v2):
-        return _BAD
-    stored_crc, _id, _flag, _offset, physical, sys_flag = struct.unpack_from(
-        ">IiiqqI", view, position + commitlog.BODY_CRC
-    )
-    born = commitlog.host_length(sys_flag, commitlog.SYS_FLAG_BORN_HOST_V6)
-    host = commitlog.host_length(sys_flag, commitlog.SYS_FLAG_STORE_HOST_V6)
-    (timestamp,) = struct.unpack_from(">q", view, position + commitlog.store_timestamp_at(sys_flag))
-    at = position + commitlog.body_at(sys_flag)
-    (body,) = struct.unpack_from(">i", view, at - 4)
-    body = max(body, 0)
-    # Every field goes through a buffer of the record's size.
-    if total < max(born, host, body) or at + body > len(view):
-        return _BAD
-    if check_crc and body and commitlog.body_crc(view[at : at + body]) != stored_crc:
-        return _BAD
-    at += body
-    if magic == commitlog.MAGIC_V1:
-        (topic,) = struct.unpack_from(">b", view, at)
-        at += 1
-    else:
-        (topic,) = struct.unpack_from(">h", view, at)
-        at += 2
-    if not 0 <= topic <= total:
-        return _BAD
-    at += topic
-    (length,) = struct.unpack_from(">h", view, at)
-    at += 2
-    length = max(length, 0)
-    if length > total or at + length > len(view):
-        return _BAD
-    at += length
-    if at - position != total:
-        return Judged(Kind.BAD, total, consumed=at - position)
-    return Judged(Kind.MESSAGE, total, physical, timestamp)
-
 
 # A walk goes from record to record, so it can't begin in the middle. But where a segment is sound, a scan
 # that begins at some whole record further on finds what the walk will find there. The walk takes such a piece

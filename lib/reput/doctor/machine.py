@@ -25,6 +25,7 @@ from reput.spark.jars import delta_jars
 from reput.spark.java import LEAST_JAVA, is_installed, java
 from reput.spark.sessions import OPEN_FILES, spark_error
 from reput.store.space import free_bytes, human
+from reput.unforeseen import unforeseen
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -346,8 +347,9 @@ def spark_check(start: Callable[[], SparkSession]) -> Check:
         spark = start()
         started = time.monotonic() - began
         rows = spark.range(1).mapInArrow(lambda batches: batches, "id long").count()
-    except ReputError as error:
-        return wrong("spark", str(error), error.next_step or "See Spark's output above.")
+    except (ReputError, ModuleNotFoundError) as error:
+        said = error if isinstance(error, ReputError) else unforeseen(error)
+        return wrong("spark", str(said), said.next_step or "See Spark's output above.")
     except Exception as error:  # noqa: BLE001 - whatever Spark raises, the other checks are to be shown
         return wrong("spark", str(spark_error(error)), "See Spark's output above.")
     took = f"session after {started:.1f} s, a Python worker after {time.monotonic() - began:.1f} s"

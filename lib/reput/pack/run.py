@@ -213,7 +213,7 @@ def pack(
     began = time.monotonic()
     target = Path(os.path.realpath(options.out))
     check_file(target, "an archive is", force=options.force)
-    machine = options.machine or platform.machine()
+    machine = platform.machine() if options.machine is None else options.machine
     if machine not in MACHINES:
         raise SettingsError(
             "there is no Python to pack for this machine",

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.walk import Kind, judge
+from reput.broker.record import Kind, judge
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, names

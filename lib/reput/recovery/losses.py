@@ -11,9 +11,9 @@ from reput.broker.batch_queue import BatchModel
 from reput.broker.files import StoreFile, records_of, segment_at
 from reput.broker.predict import LogCut, Prediction
 from reput.broker.queue import QueueModel
+from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.broker.units import Unreached
-from reput.broker.walk import Kind, judge
 from reput.broker.written import first_written
 from reput.errors import Fact
 from reput.format import commitlog, names, properties

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.files import WRONG_LENGTH, StoreFile, segment_at
+from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
-from reput.broker.walk import Kind, judge
 from reput.errors import Fact, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record

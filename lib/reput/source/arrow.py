@@ -73,8 +73,8 @@ def spread(starts: NDArray[np.int64], lengths: NDArray[np.int64]) -> NDArray[np.
 
 
 def strings(texts: Sequence[str], present: NDArray[np.bool_] | None = None) -> pa.Array:
-    """A column of Python's strings."""
-    encoded = [text.encode() for text in texts]
+    """A column of Python's strings; a path's bytes that aren't UTF-8 become U+FFFD."""
+    encoded = [text.encode("utf-8", "surrogateescape").decode("utf-8", "replace").encode() for text in texts]
     offsets = np.zeros(len(encoded) + 1, np.int32)
     np.cumsum([len(text) for text in encoded], out=offsets[1:])
     return pieces(pa.string(), offsets, b"".join(encoded), present)

@@ -300,7 +300,7 @@ class _Plan:
         options = self._options
         if start < min(log.start, end):
             if follows and options.fails_on_loss:
-                raise _expired(log, start)
+                raise _expired(log.segments[0].path.parent, start, f"one that begins at {log.start}")
             _LOG.warning(
                 "%s: the commit log begins at offset %d; messages from %d on have expired and are left out",
                 log.segments[0].path.parent,
@@ -367,9 +367,12 @@ class _Plan:
                         partition.witness,
                         units=partition.units,
                     )
-            except SegmentGoneError:
-                if not follows or self._options.fails_on_loss:
+            except SegmentGoneError as error:
+                if not follows:
                     raise
+                if self._options.fails_on_loss:
+                    path = Path(part.path)
+                    raise _expired(path.parent, part.start, f"one without {path.name}") from error
                 _LOG.warning(
                     "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
                 )
@@ -809,13 +812,13 @@ def _part_rows(parts: list[Part], counted: list[Counted], names: tuple[str, ...]
     return pa.RecordBatch.from_arrays(arrays, schema=arrow_schema(names, PART_COLUMNS))
 
 
-def _expired(log: CommitLog, start: int) -> SegmentGoneError:
+def _expired(directory: Path, start: int, found: str) -> SegmentGoneError:
     return SegmentGoneError(
         "messages have expired before the stream read them",
-        path=log.segments[0].path.parent,
+        path=directory,
         offset=start,
         expected=f"a log that begins at {start} or before",
-        found=f"one that begins at {log.start}",
+        found=found,
         next_step="Let the stream leave them out, with the option failOnDataLoss=false, or start a new one",
     )
 

@@ -300,7 +300,15 @@ def _queues(values: Mapping[str, str]) -> dict[Queue, tuple[int, int]] | None:
     if starts is None and ends is None:
         return None
     starts, ends = starts or {}, ends or {}
-    return {queue: (starts.get(queue, 0), ends.get(queue, _LONG_MAX)) for queue in {**starts, **ends}}
+    found = {queue: (starts.get(queue, 0), ends.get(queue, _LONG_MAX)) for queue in {**starts, **ends}}
+    for (topic, queue_id), (start, end) in found.items():
+        if start > end:
+            raise SettingsError(
+                "startQueueOffsets lies behind endQueueOffsets",
+                expected=f"at most {end} for queue {queue_id} of {topic}",
+                found=start,
+            )
+    return found
 
 
 def _queue_offsets(values: Mapping[str, str], name: str) -> dict[Queue, int] | None:
@@ -309,16 +317,27 @@ def _queue_offsets(values: Mapping[str, str], name: str) -> dict[Queue, int] | N
         return None
     try:
         asked = [
-            (topic, int(queue_id), offset)
-            for topic, queues in json.loads(text).items()
+            (topic, queue_id, offset)
+            for topic, queues in json.loads(text, object_pairs_hook=_object).items()
             for queue_id, offset in queues.items()
         ]
-    except (ValueError, AttributeError):
+    except (ValueError, AttributeError, RecursionError):
         asked = []
-    found = {(topic, queue_id): offset for topic, queue_id, offset in asked}
-    are_offsets = all(type(offset) is int and 0 <= offset <= _LONG_MAX for offset in found.values())
-    if not found or len(found) < len(asked) or not are_offsets:
+    are_offsets = all(
+        _OFFSET.fullmatch(queue_id) and type(offset) is int and 0 <= offset <= _LONG_MAX
+        for _, queue_id, offset in asked
+    )
+    found = {(topic, int(queue_id)): offset for topic, queue_id, offset in asked} if are_offsets else {}
+    if not found or len(found) < len(asked):
         raise SettingsError(f"{name} can't be read", expected=_QUEUE_OFFSETS, found=repr(text))
+    return found
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """A JSON object whose names differ: of a repeated one, Python's reader would take the last alone."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
     return found
 
 

@@ -14,6 +14,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.errors import SettingsError
 from reput.store.reading import extents, reading
 
 # With the option ``readReport`` the planner and every task leave a JSON file in that directory;
@@ -50,15 +51,26 @@ def reported(directory: Path | None, *, tasks: int) -> Iterator[ReadStatistics]:
     Args:
         directory: where to; made when missing. None: nowhere.
         tasks: 1 for a task, 0 for the planner.
+
+    Raises:
+        SettingsError: they can't be written.
     """
     reads = ReadStatistics(tasks)
     try:
         yield reads
     finally:
         if directory is not None:
-            directory.mkdir(parents=True, exist_ok=True)
-            path = directory / f"{uuid.uuid4().hex}{_SUFFIX}"
-            path.write_text(json.dumps(asdict(reads)), encoding="utf-8")
+            try:
+                directory.mkdir(parents=True, exist_ok=True)
+                path = directory / f"{uuid.uuid4().hex}{_SUFFIX}"
+                path.write_text(json.dumps(asdict(reads)), encoding="utf-8")
+            except OSError as error:
+                raise SettingsError(
+                    "readReport can't be written",
+                    path=directory,
+                    expected="a directory that planner and tasks can write to",
+                    found=error.strerror or str(error),
+                ) from error
 
 
 def total(directory: str | Path) -> ReadStatistics:

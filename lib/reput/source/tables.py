@@ -11,6 +11,7 @@ from reput.next_command import install_step
 from reput.source.columns import (
     INDEX_COLUMNS,
     MESSAGE_COLUMNS,
+    PART_COLUMNS,
     QUEUE_COLUMNS,
     STORE_COLUMN,
     among,
@@ -20,6 +21,7 @@ from reput.source.columns import (
 from reput.source.commitlog import NAME, CommitLogDataSource
 from reput.source.derived import INDEX, QUEUES, ConsumeQueueDataSource, IndexDataSource
 from reput.source.where import Condition, text_of
+from reput.unforeseen import without_spark
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,16 +32,22 @@ Columns = Mapping[str, str]
 _TABLES: Mapping[
     str, tuple[type[CommitLogDataSource | ConsumeQueueDataSource | IndexDataSource], Columns]
 ] = {
-    NAME: (CommitLogDataSource, {**STORE_COLUMN, **MESSAGE_COLUMNS}),
+    NAME: (CommitLogDataSource, {**STORE_COLUMN, **MESSAGE_COLUMNS, **PART_COLUMNS}),
     QUEUES: (ConsumeQueueDataSource, QUEUE_COLUMNS),
     INDEX: (IndexDataSource, INDEX_COLUMNS),
 }
 
 
 def register(spark: SparkSession) -> None:
-    """Let a session know the sources by their names; doing so again changes nothing."""
+    """Let a session know the sources by their names; doing so again changes nothing.
+
+    Raises:
+        SparkError: this Spark has no data sources in Python.
+    """
     from pyspark.errors import AnalysisException
 
+    if not hasattr(spark, "dataSource"):
+        raise without_spark("pyspark.sql.datasource")
     for source, _ in _TABLES.values():
         try:
             spark.dataSource.register(source)

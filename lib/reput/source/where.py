@@ -64,7 +64,7 @@ def parse(text: str | None, columns: Mapping[str, str]) -> Wanted:
         return wanted
     try:
         conditions = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise SettingsError("where can't be read", expected=_FORM, found=repr(text)) from error
     if not isinstance(conditions, list):
         raise SettingsError("where is no list", expected=_FORM, found=repr(text))

@@ -6,6 +6,8 @@ import os
 import re
 import shutil
 import subprocess
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -98,13 +100,13 @@ def check_spark(*, own: bool = False) -> None:
 
 
 def check_jars(*, own: bool = False) -> None:
-    """Check that Spark's jars are there, which `reput pack` leaves to the cluster.
+    """Check that Spark's jars are there, which `reput pack` leaves to the cluster, and of PySpark's line.
 
     Args:
         own: as for `check_spark`.
 
     Raises:
-        SparkError: they aren't; PySpark would end the process.
+        SparkError: they aren't; PySpark would end the process, or fail in the middle of the JVM's start.
     """
     spec = find_spec("pyspark")
     named = None if own else os.environ.get("SPARK_HOME")
@@ -116,6 +118,31 @@ def check_jars(*, own: bool = False) -> None:
             next_step="Let SPARK_HOME name a Spark, or use an environment packed with --with-spark "
             "(docs/cluster.md)",
         )
+    for jar in (home / "jars").glob("spark-core_*.jar"):
+        check_version(jar.stem.split("-", 2)[2], home)
+
+
+def check_version(found: str, home: Path | None = None) -> None:
+    """Check that a Spark is of the line of the PySpark that was installed with reput.
+
+    A cluster's spark-submit puts its own PySpark before that. In an image of Spark's none may be installed.
+
+    Args:
+        home: where it is; None for one that runs.
+
+    Raises:
+        SparkError: it isn't.
+    """
+    with suppress(PackageNotFoundError):
+        installed = version("pyspark")
+        if installed.split(".")[:2] != found.split(".")[:2]:
+            raise SparkError(
+                "reput isn't made for this Spark",
+                path=home,
+                expected=f"Spark {'.'.join(installed.split('.')[:2])}",
+                found=found,
+                next_step="Give another Spark, or a reput for this one",
+            )
 
 
 def _java_version(java: str) -> int | None:

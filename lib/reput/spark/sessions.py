@@ -13,7 +13,6 @@ import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
@@ -24,7 +23,7 @@ from reput.next_command import install_step
 from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
 from reput.spark.jars import delta_jars
-from reput.spark.java import check_jars, is_connect, is_submitted, refuse_connect
+from reput.spark.java import check_jars, check_version, is_connect, is_submitted, refuse_connect
 from reput.store.system import shortage_in
 from reput.unforeseen import REPORT, TRACEBACK, UNFORESEEN, raised_elsewhere
 
@@ -129,7 +128,7 @@ def session(
         if _starts_jvm():
             check_jars()
     elif (running := _connected()) is not None:
-        _check_version(running.version)
+        check_version(running.version)
         return running
     settle()  # before the JVM is started, so that workers have the kernels where this process has them
     elsewhere = is_submitted() or "--master" in os.environ.get("PYSPARK_SUBMIT_ARGS", "")
@@ -170,7 +169,7 @@ def session(
             settings = {**(settings or {}), "spark.jars": jars}
     wanted |= {"spark.app.name": application, **(settings or {})}
     spark = _start(wanted, sockets) if remote is None else _connect(wanted)
-    _check_version(spark.version)
+    check_version(spark.version)
     if delta:
         _check_delta(spark)
     if is_submitted() and remote is None:
@@ -218,22 +217,6 @@ def _runs() -> bool:
     from pyspark import SparkContext
 
     return SparkContext._active_spark_context is not None
-
-
-def _check_version(found: str) -> None:
-    """Check that the cluster's Spark is of the line of the PySpark that was installed with reput.
-
-    Spark puts its own PySpark before that. In an image of Spark's none may be installed.
-    """
-    with suppress(PackageNotFoundError):
-        installed = version("pyspark")
-        if installed.split(".")[:2] != found.split(".")[:2]:
-            raise SparkError(
-                "reput isn't made for this Spark",
-                expected=f"Spark {'.'.join(installed.split('.')[:2])}",
-                found=found,
-                next_step="Give another Spark, or a reput for this one",
-            )
 
 
 def _check_delta(spark: SparkSession) -> None:

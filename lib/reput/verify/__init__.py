@@ -1,6 +1,6 @@
 """Whether a store's derived files are what its commit log says: both ways, without changing anything.
 
-:mod:`reput.verify.units`, :mod:`reput.verify.outside`, :mod:`reput.verify.index_file` and
-:mod:`reput.verify.entries` compare bytes and know no Spark; :mod:`reput.verify.tasks` are what Spark runs;
-:mod:`reput.verify.run` puts them together. docs/check.md says what is compared.
+:mod:`reput.verify.run` reads the log in parts, and :mod:`reput.verify.against` another store. Each form of
+storage has its module, with what compares and what a finding of it says: ``queue_files`` and ``queue_check``,
+``batch``, ``index``, ``rocksdb_queues``, ``rocksdb_index``. docs/check.md says what is compared.
 """

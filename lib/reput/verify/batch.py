@@ -593,9 +593,9 @@ def compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, repor
         for one in ranges:
             kind = {MISSING: ONLY_FIRST, EXTRA: ONLY_SECOND}.get(one.kind, DIFFERS)
             expected, its = one.said()
-            said = f"{expected} (first store)", f"{its} (second store)"
+            both = f"{expected} (first store)", f"{its} (second store)"
             place = _place(stores[1], queue, one)
-            report.findings.append(of_range(queue, replace(one, kind=kind), place, said, None))
+            report.findings.append(of_range(queue, replace(one, kind=kind), place, both, None))
 
 
 def _compare_two(

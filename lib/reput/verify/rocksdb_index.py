@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from reput.format import names, rocksdbindex
 from reput.format.rocksdbindex import ENTRIES
@@ -163,21 +163,22 @@ class IndexDatabaseCheck(DatabaseCheck):
     def findings(self) -> Iterator[Difference | Note]:
         """What is wrong with the database, then what is odd and legal."""
         yield from self._problems
-        for done in self._done:
-            for kind, (key, expected, found), count in done.each():
-                entry = rocksdbindex.parse_key(key)
-                text = key[:48].hex() if entry is None else _text_of(entry)
-                span: dict[str, Any] = {}
-                if kind == _MISSING:
-                    position = 0 if entry is None else entry.position
-                    span = {"first": position, "end": position + 1}
-                without = "a key of a message" if kind == _FOREIGN else "nothing"
-                said = _said(text, expected, without), _said(text, found, "nothing")
-                yield self._differs(kind, *said, count=count, **span)
+        yield from self._listed()
         pending = sum(done.pending for done in self._done)
         if pending and not self._plan.running:
             text = f"{pending:,} index entries that the broker hadn't flushed when it was killed"
             yield Note("to-dispatch", text, count=pending)
+
+    def _listed(self) -> Iterator[Difference]:
+        for done in self._done:
+            for kind, (key, expected, found), count in done.each():
+                entry = rocksdbindex.parse_key(key)
+                text = key[:48].hex() if entry is None else _text_of(entry)
+                first = 0 if entry is None or kind != _MISSING else entry.position
+                end = first + 1 if kind == _MISSING else 0
+                without = "a key of a message" if kind == _FOREIGN else "nothing"
+                said = _said(text, expected, without), _said(text, found, "nothing")
+                yield self._differs(kind, *said, first=first, end=end, count=count)
 
 
 def _marked(held: Path, place: Path) -> int | None:
@@ -243,9 +244,9 @@ def compare_indexes(pair: Pair, runner: Runner, report: Report) -> None:
                 mark = _marked(*of)
                 end = min(end, 0 if mark is None else mark + 1)
         firsts = [b"", *sorted(cuts)]
-        compare = partial(_compare_entries, held, places, (pair.start, end))
+        look = partial(_compare_entries, held, places, (pair.start, end))
         ranges = zip(firsts, [*firsts[1:], None], strict=True)
-        for done in in_waves(runner, [partial(compare, *each) for each in ranges]):
+        for done in in_waves(runner, [partial(look, *each) for each in ranges]):
             report.index_entries += done.there
             for kind, (key, left, right), count in done.each():
                 entry = rocksdbindex.parse_key(key)

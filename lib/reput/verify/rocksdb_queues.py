@@ -407,8 +407,10 @@ class QueueDatabaseCheck(DatabaseCheck):
             return self
         refuse_other_hosts(self._runner, self.directory)
         if not is_database(self.directory):
-            remark = "the queues' database is gone: a start after a clean stop makes it anew, without "
-            remark += "the first message of the log"
+            remark = (
+                "the queues' database is gone: a start after a clean stop makes it anew, without the first "
+                "message of the log"
+            )
             expected, cause = f"queues in RocksDB, with {CURRENT}", "database-lost"
             lost = self._differs("missing-database", expected, "none", cause=cause, remark=remark)
             self._problems.append(lost)
@@ -554,8 +556,10 @@ class QueueDatabaseCheck(DatabaseCheck):
             )
         elif marked < last:
             kind = "checkpoint-behind"
-            remark = "a start after a clean stop dispatches what begins behind it: the record that begins "
-            remark += "there is left out if it has no unit yet"
+            remark = (
+                "a start after a clean stop dispatches what begins behind it: the record that begins there "
+                "is left out if it has no unit yet"
+            )
         else:
             return
         self._problems.append(self._differs(kind, expected, there, remark=remark, area=CHECKPOINT))

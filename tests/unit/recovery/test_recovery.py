@@ -24,8 +24,8 @@ from reput.broker.files import StoreFile, listed
 from reput.broker.index import IndexModel
 from reput.broker.problem import StartFailsError
 from reput.broker.queue import QueueModel
+from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot, take
-from reput.broker.walk import Kind, judge
 from reput.config.dialect import DIALECTS, dialect
 from reput.config.settings import StoreSettings
 from reput.demo import VERSION, DemoStore

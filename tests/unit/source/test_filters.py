@@ -212,6 +212,7 @@ def test_conditions_are_the_same_filters(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("topic = 'a'", "where can't be read"),
+        ("[" * 100_000, "where can't be read"),
         ('{"topic": "a"}', "where is no list"),
         ('["topic", "=", "a"]', "where has no such condition"),
         ('[["topic", "like", "a"]]', "where has no such condition"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -28,7 +29,16 @@ from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import batchconsumequeue, consumequeue, consumequeueext, indexfile
 from reput.format.indexfile import IndexHeader
 from reput.newer_python import UTC
-from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource, ranges, read_arrow
+from reput.source import (
+    INDEX,
+    NAME,
+    QUEUES,
+    CommitLogDataSource,
+    ConsumeQueueDataSource,
+    IndexDataSource,
+    ranges,
+    read_arrow,
+)
 from reput.source.columns import INDEX_COLUMNS, QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import FilteredReader
 from tests.golden.store import FILTERED, NAMES, GoldenStore, unpack
@@ -516,5 +526,24 @@ def test_an_arrow_table_refuses_as_spark_does(tmp_path: Path) -> None:
         read_arrow(store.root, source="parquet")
     with pytest.raises(SettingsError, match="where can't ask for this column"):
         read_arrow(store.root, where=[("keys", "=", "7")])
+    with pytest.raises(SettingsError, match=r"no such column; expected one of path, .* found topic"):
+        read_arrow(store.root, ["topic"], content="parts")
     with pytest.raises(ReputError, match="the commit log can't be read"):
         read_arrow(tmp_path / "none")
+    with pytest.raises(SettingsError, match=r"readReport can't be written; .* found File exists"):
+        read_arrow(store.root, readReport=store.write_broker_conf())
+
+
+def test_parts_are_an_arrow_table_too(tmp_path: Path) -> None:
+    store = unpack("5.3.3-tiny", tmp_path / "store")
+    parts = read_arrow(store.root, content="parts").read_all().to_pylist()
+    assert {Path(part["path"]).parent for part in parts} == {store.root / "commitlog"}
+    some = read_arrow(store.root, ["end", "start"], content="parts").read_all().to_pylist()
+    assert some == [{"end": part["end"], "start": part["start"]} for part in parts]
+
+
+@pytest.mark.parametrize("source", [NAME, QUEUES, INDEX])
+def test_a_path_that_is_not_utf8(source: str, tmp_path: Path) -> None:
+    store = unpack("5.3.3-tiny", tmp_path / os.fsdecode(b"caf\xe9"))
+    stores = read_arrow(store.root, ["store"], source=source).read_all()
+    assert set(stores["store"].to_pylist()) == {str(tmp_path / "caf\ufffd")}

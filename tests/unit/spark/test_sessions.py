@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from py4j.protocol import Py4JError, Py4JNetworkError
 
+from reput.doctor import spark_check
 from reput.errors import SparkError
+from reput.source import register
+from reput.spark import java
 from reput.spark import sessions as spark
 from reput.spark.java import check_spark
 from reput.spark.runner import SparkRunner
@@ -222,13 +226,38 @@ def test_ctrl_c_waits_for_a_jvm_that_starts_unless_it_comes_again(
 def test_a_cluster_of_another_spark_is_refused(
     found: str, is_wanted: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(spark, "version", lambda name: {"pyspark": "4.2.0"}[name])
+    monkeypatch.setattr(java, "version", lambda name: {"pyspark": "4.2.0"}[name])
     if is_wanted:
-        spark._check_version(found)
+        java.check_version(found)
         return
     with pytest.raises(SparkError) as refused:
-        spark._check_version(found)
+        java.check_version(found)
     assert (refused.value.expected, refused.value.found) == ("Spark 4.2", found)
+
+
+def test_a_spark_home_of_another_spark_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """PySpark would start its JVM, and fail at the first class that it hasn't got."""
+    (tmp_path / "jars").mkdir()
+    (tmp_path / "jars" / "spark-core_2.12-3.5.9.jar").touch()
+    monkeypatch.setenv("SPARK_HOME", str(tmp_path))
+    monkeypatch.delenv("SPARK_ENV_LOADED", raising=False)
+    with pytest.raises(SparkError, match=r"isn't made for this Spark; expected Spark 4\.\d, found 3\.5\.9\."):
+        check_spark()
+    check_spark(own=True)
+
+
+def test_an_older_spark_is_refused_by_its_own_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its spark-submit puts its PySpark before the one that came with reput."""
+    monkeypatch.setattr("pyspark.__version__", "3.5.9")
+    expected = r"expected Spark 4\.0\.1 to 4\.2, which have pyspark\.\S+, found Spark 3\.5\.9\. Give another"
+
+    def start() -> NoReturn:
+        raise ModuleNotFoundError(name="pyspark.core")
+
+    assert re.search(expected, spark_check(start).found)
+    older: Any = SimpleNamespace()
+    with pytest.raises(SparkError, match=expected):
+        register(older)
 
 
 def test_without_jars_spark_is_not_started(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
