@@ -15,7 +15,7 @@ import pytest
 
 from reput.cli import app as cli
 from reput.cli import output
-from reput.cli.commands import Commands
+from reput.cli.arguments import Commands
 from reput.dump.digest import write
 from reput.export.run import ExportOptions, export
 from reput.format import names

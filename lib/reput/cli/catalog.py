@@ -11,8 +11,7 @@ import typer
 
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, BytesPerCommit, Master, WrittenBy, size
-from reput.cli.commands import TABLES
+from reput.cli.arguments import TABLES, AsJson, BrokerConf, BytesPerCommit, Master, WrittenBy, size
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, noted, settings_lines
 from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError, UnsupportedError

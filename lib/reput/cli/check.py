@@ -12,6 +12,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import (
+    LOOK,
     AsJson,
     AtOnce,
     BrokerConf,
@@ -23,7 +24,6 @@ from reput.cli.arguments import (
     Stores,
     TimeZone,
 )
-from reput.cli.commands import LOOK
 from reput.cli.jvm import spark_wanted
 from reput.cli.many import are_several, check_several, refuse_of_one
 from reput.cli.output import (

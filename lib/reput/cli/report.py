@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store, TimeZone
-from reput.cli.commands import LOOK
+from reput.cli.arguments import LOOK, AsJson, BrokerConf, Master, StartedBy, Store, TimeZone
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, inline, settings_lines, step_lines
 from reput.cli.times import zone, zone_name

@@ -10,7 +10,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reput.cli import app as cli
-from reput.cli.elsewhere import command, result
+from reput.cli.many import command, result
 from reput.errors import ReputError, StoreError
 from reput.job.many import Job
 from reput.job.options import RebuildOptions

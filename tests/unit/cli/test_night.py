@@ -12,8 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from reput.cli.app import app
-from reput.cli.elsewhere import run_on
-from reput.cli.many import Night, _lines, _target
+from reput.cli.many import Night, _lines, _target, run_on
 from reput.diagnosis.nightly import Again
 from reput.errors import OutputError, SettingsError
 from reput.job import store_list

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reput.cli.dump.nothing import in_queues
+from reput.cli.dump.lines import in_queues
 from reput.config.settings import StoreSettings
 from reput.dump import checkpoint, consumequeue, index, places, reading
 from reput.dump.commitlog import Blank, Block, Reader

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli.arguments import BrokerConf, Limit, TimeZone, WrittenBy
-from reput.cli.dump.lines import Lines, dumping
-from reput.cli.dump.nothing import in_log
+from reput.cli.dump.lines import Lines, damage_line, dumping, in_log, message_line, place_line, word
 from reput.cli.dump.options import (
     AsLines,
     Conditions,
@@ -21,7 +20,6 @@ from reput.cli.dump.options import (
     wanted_of,
     with_conditions,
 )
-from reput.cli.dump.text import damage_line, message_line, place_line, word
 from reput.cli.output import settings_told
 from reput.cli.times import moment
 from reput.dump.damage import Damage
