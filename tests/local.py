@@ -20,10 +20,9 @@ from reput.output.batch import BatchTasks
 from reput.output.journal import Journal
 from reput.output.step_back import roll_back
 from reput.output.writer import BatchWriter
-from reput.replay.consumer_filters import FiltersNow
 from reput.replay.selection import Selection
 from reput.replay.state import Opening, State
-from reput.replay.target import Target
+from reput.replay.target import FiltersNow, Target
 from reput.scan.rules import Part
 from reput.store import files
 from reput.store.lock import OutputLock

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from reput.format import commitlog
-from reput.log.frame import Frame
+from reput.log.walk import Frame
 from reput.scan import output, reference
 from reput.scan.extent import Extents
 from reput.scan.output import Remark, Status

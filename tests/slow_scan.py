@@ -1,7 +1,7 @@
 """The scan, slow and obvious: one record at a time, as the broker's dispatch reads it.
 
 Source: ``ConsumeQueue.putMessagePositionInfoWrapper`` and its multi-dispatch, ``IndexService.buildIndex``
-(rocketmq-all-4.9.7, 5.3.3). What a record is, :mod:`reput.log.frame` says.
+(rocketmq-all-4.9.7, 5.3.3). What a record is, :mod:`reput.log.walk` says.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from reput.format import commitlog, consumequeue, dledger, indexfile, javastring, properties
 from reput.format.javastring import WHITE_SPACE, utf16_units
-from reput.log.frame import Frame, body_crc_is_wrong, frame, property_crc_is_wrong
+from reput.log.walk import Frame, body_crc_is_wrong, frame, property_crc_is_wrong
 from reput.scan import output
 from reput.scan.output import OutputArrays, Remark, Status, Stop
 from reput.scan.rules import Rules

@@ -16,9 +16,9 @@ import pytest
 
 from bench.generate import writer_in
 from reput.config.settings import StoreSettings
-from reput.log.frame import Frame, body_crc_is_wrong, frame
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover, map_segment
+from reput.log.walk import Frame, body_crc_is_wrong, frame
 from reput.scan.output import Status
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore

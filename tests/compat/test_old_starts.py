@@ -10,7 +10,7 @@ import pytest
 from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.diagnosis.check import check
-from reput.diagnosis.finding import Effect, Remedy
+from reput.diagnosis.verdict import Effect, Remedy
 from reput.job.options import RebuildOptions
 from reput.mending.run import mend
 from reput.verify.plan import VerifyOptions

@@ -12,7 +12,7 @@ import pytest
 
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
-from reput.diagnosis.finding import Effect
+from reput.diagnosis.verdict import Effect
 from reput.errors import StoreInUseError
 from reput.format import names
 from reput.job.options import RebuildOptions

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.finding import COUNTS, Finding, Remedy
-from reput.diagnosis.verdict import Sort
+from reput.diagnosis.verdict import COUNTS, Finding, Remedy, Sort
 from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job.options import RebuildOptions

@@ -15,7 +15,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.log import walk, walk_kernel
-from reput.log.frame import Frame
+from reput.log.walk import Frame
 from reput.scan import kernel, output, reference
 from reput.scan.frames import ROWS, FrameWalk, frames, has_stored_crc
 from reput.scan.output import OutputArrays, Status, Stop

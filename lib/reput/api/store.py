@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from reput.mending.run import Mended
     from reput.query import Message, QueryStore
     from reput.report.facts import QueueFacts
-    from reput.report.topics import TopicList
+    from reput.report.queues import TopicList
 
 AnyPath = str | PathLike[str]
 #: Milliseconds since 1970, or a time with a time zone.
@@ -133,7 +133,7 @@ class Store:
         Raises:
             ReputError: the store can't be read.
         """
-        from reput.report.topics import topic_list
+        from reput.report.queues import topic_list
 
         return topic_list(self.settings, topic)
 

@@ -12,12 +12,11 @@ from datetime import date, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.catalog.appending import Appending
+from reput.catalog.appending import Appending, Standing, stand
 from reput.catalog.broker import BROKER, CLUSTER, Broker, broker_of
 from reput.catalog.hold import hold_of
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
-from reput.catalog.standing import Standing, stand
 from reput.catalog.table import BODY, DAY, File, Table
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SegmentGoneError, SettingsError, UnsupportedError

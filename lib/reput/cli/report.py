@@ -17,7 +17,7 @@ from reput.cli.output import Output, ProgressDisplay, inline, settings_lines, st
 from reput.cli.times import zone, zone_name
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
-from reput.diagnosis.finding import TITLES
+from reput.diagnosis.verdict import TITLES
 from reput.errors import SettingsError
 from reput.remote import with_urls
 from reput.store.space import human

@@ -21,7 +21,7 @@ from reput.store.space import human
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from reput.report.topics import Topic, TopicList
+    from reput.report.queues import Topic, TopicList
     from reput.statistics import Gap, Group, Statistics
 
 _EXAMPLES = """**Examples**

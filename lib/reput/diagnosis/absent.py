@@ -12,8 +12,8 @@ from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, names, properties, rocksdbindex
-from reput.log.frame import Frame, frame
 from reput.log.segments import map_segment
+from reput.log.walk import Frame, frame
 from reput.rocksdb import opened, traces
 from reput.rocksdb.reader import is_installed
 

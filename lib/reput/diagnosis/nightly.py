@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from reput.config.settings import StoreSettings
-from reput.diagnosis.finding import COUNTS, Effect
+from reput.diagnosis.verdict import COUNTS, Effect
 from reput.errors import ReputError
 from reput.job.many import Outcome
 from reput.newer_python import UTC

@@ -12,7 +12,6 @@ from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
-from reput.log.frame import Frame, frame
 from reput.log.segments import (
     MAX_BASE,
     CommitLog,
@@ -21,6 +20,7 @@ from reput.log.segments import (
     map_segment,
     without_unwritten_end,
 )
+from reput.log.walk import Frame, frame
 from reput.next_command import next_command
 from reput.rocksdb import is_database
 from reput.store.reading import unreadable

@@ -31,9 +31,8 @@ from reput.verify.plan import may_be_running
 
 if TYPE_CHECKING:
     from reput.output.journal import Journal
-    from reput.replay.consumer_filters import FiltersNow
     from reput.replay.state import Opening, State
-    from reput.replay.target import Target
+    from reput.replay.target import FiltersNow, Target
 
 _LONGEST_VALUE = 60
 _KNOWN, _BATCH = "known_topics", "batch_topics"
@@ -318,8 +317,8 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
     Raises:
         ReputError: the run is refused.
     """
-    from reput.replay.consumer_filters import FiltersNow
     from reput.replay.state import Opening
+    from reput.replay.target import FiltersNow
 
     check_store(options.store)
     settings = StoreSettings.load(

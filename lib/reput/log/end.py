@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, properties
 from reput.format.commitlog import store_timestamp
-from reput.log.frame import Frame, body_crc_is_wrong, frame, property_crc_is_wrong
 from reput.log.segments import CommitLog, Segment, open_segment, written_ranges
+from reput.log.walk import Frame, body_crc_is_wrong, frame, property_crc_is_wrong
 from reput.scan.frames import FrameWalk
 from reput.store.lock import is_broker_running
 from reput.store.reading import extents

@@ -24,9 +24,8 @@ from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.derived import closable, merged, torn_end
-from reput.diagnosis.finding import Effect, Remedy
 from reput.diagnosis.start import LOG_CUTS, of_start, unique
-from reput.diagnosis.verdict import EXIT_CODES, WORDS, Sort, Verdict
+from reput.diagnosis.verdict import EXIT_CODES, WORDS, Effect, Remedy, Sort, Verdict
 from reput.errors import SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -38,8 +37,7 @@ from reput.job.plan import intended, prepare
 from reput.job.run import rebuild, stage
 from reput.job.summary import Summary, summarize
 from reput.mending.steps import Making, Step, making, steps_of
-from reput.recovery.log_copies import LogCopies
-from reput.recovery.mend_log import Change, MendedLog, WholeMessagesError, joined, mend_log
+from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log
 from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView

@@ -27,10 +27,8 @@ from reput.output import appended_queues, index_files, scan_task, whole_queues
 from reput.output.index_files import BatchIndex
 from reput.output.scan_task import Floors
 from reput.replay.altered import Altered
-from reput.replay.chain import Chain
-from reput.replay.part_result import PartResult, witnessed
-from reput.replay.placing import QueueOutcome
-from reput.replay.queues import BatchQueues, Regular
+from reput.replay.part_result import Chain, PartResult, witnessed
+from reput.replay.placing import BatchQueues, QueueOutcome, Regular
 from reput.replay.runner import InlineRunner, Runner, in_waves
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target

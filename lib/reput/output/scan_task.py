@@ -17,14 +17,12 @@ from reput.build.units import PackedUnits, UnitColumns, by_queue, joined, pack_c
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.names import Queue
 from reput.output.whole_queues import QueueFiles
-from reput.replay.key_runs import KeyRunWriter
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, pass_over
-from reput.replay.queue_spill import QueueSpillWriter
+from reput.replay.runs import KeyRunWriter, RunWriter
 from reput.replay.selection import Selection
 from reput.replay.target import Target
-from reput.replay.unit_runs import RunWriter
-from reput.replay.unit_spill import ROW, RowSpillWriter
+from reput.replay.unit_spill import ROW, QueueSpillWriter, RowSpillWriter
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.rules import Part

@@ -16,8 +16,8 @@ from reput.format import commitlog, names
 from reput.format.commitlog import BLANK_LENGTH
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH
-from reput.log.frame import Frame, frame
 from reput.log.segments import CommitLog, Segment, map_segment, open_segment
+from reput.log.walk import Frame, frame
 from reput.log.walk_kernel import walk
 from reput.output import index_files
 from reput.output.appended_queues import clear_series

@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
-from reput.replay.queue_spill import QueueSpillReader
+from reput.replay.unit_spill import QueueSpillReader
 from reput.store import file_system, files
 from reput.store.file_system import FileCache, FileSystem
 from reput.store.listing import names_in
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
     from reput.format.names import Queue
     from reput.replay.part_result import PartResult
-    from reput.replay.queues import Regular
+    from reput.replay.placing import Regular
     from reput.replay.target import Target
 
 #: By default a process may have 1024 open.

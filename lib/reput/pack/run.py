@@ -19,8 +19,8 @@ import reput
 from reput.doctor.machine import beside as files_beside
 from reput.errors import PackError, SettingsError
 from reput.next_command import MANIFEST
-from reput.pack import interpreter, packages
-from reput.pack.interpreter import LIBRARY, MACHINES, PROGRAM, SITE
+from reput.pack import packages
+from reput.pack.packages import LIBRARY, MACHINES, PROGRAM, SITE
 from reput.spark.jars import delta_jars
 from reput.store import files
 from reput.store.outside import check_file
@@ -231,7 +231,7 @@ def pack(
             root, archive = scratch / "environment", scratch / "archive"
             tree = _Tree(root)
             say("fetching the interpreter")
-            left_out = interpreter.unpack(machine, root)
+            left_out = packages.unpack(machine, root)
             say("fetching packages")
             found = packages.install(machine, light=options.light, site=root / SITE, scratch=scratch)
             say("putting all together")
@@ -254,7 +254,7 @@ def pack(
             glibc = ".".join(map(str, packages.GLIBC))
             facts = Facts(
                 reput.__version__,
-                interpreter.VERSION,
+                packages.VERSION,
                 machine,
                 glibc,
                 options.with_spark,

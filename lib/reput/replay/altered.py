@@ -32,11 +32,10 @@ from reput.format.commitlog import (
     TRANSACTION_ROLLBACK,
 )
 from reput.format.names import Queue
-from reput.log.frame import Frame, frame
 from reput.log.segments import CommitLog, map_segment
+from reput.log.walk import Frame, frame
 from reput.replay.part_result import QueueRows, _output, collect
-from reput.replay.placing import QueueOutcome
-from reput.replay.queues import BatchQueues
+from reput.replay.placing import BatchQueues, QueueOutcome
 from reput.replay.selection import Selection
 from reput.replay.state import QueueState
 from reput.replay.target import Target

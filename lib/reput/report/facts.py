@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from reput.config.evidence import Basis
-from reput.diagnosis.finding import Finding
-from reput.diagnosis.verdict import Sort, Verdict
+from reput.diagnosis.verdict import Finding, Sort, Verdict
 from reput.verify.report import Note
 
 #: What JSON calls attributes: by what they are in all documents (docs/interface.md).
@@ -186,7 +185,7 @@ class TopicFacts:
         messages, bytes: in the log.
         least, most: bytes of the smallest and the largest message; 0 without one.
         first_time, last_time: storeTimestamp of the first and the last message, ms; None without one.
-        skew: of the queues that have files; see :func:`reput.report.topics.skew`.
+        skew: of the queues that have files; see :func:`reput.report.queues.skew`.
     """
 
     topic: str

@@ -21,9 +21,8 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import reput
-from reput.diagnosis.finding import TITLES, Effect, Finding
+from reput.diagnosis.verdict import TITLES, Effect, Finding, Sort
 from reput.diagnosis.verdict import WORDS as VERDICTS
-from reput.diagnosis.verdict import Sort
 from reput.report import units
 from reput.report.charts import log_map, size_histogram, traffic_chart
 from reput.report.facts import (

@@ -19,10 +19,16 @@ from reput.errors import Finding, OutputError, SettingsError, StoreInUseError
 from reput.export.apart import Apart, Counted, LeftOut
 from reput.newer_python import Self
 from reput.remote.place import check_here
-from reput.resend.client import Client, access_keys
-from reput.resend.jars import client_jars
-from reput.resend.messages import LinesSource, Source, StoreSource, check_resumed
-from reput.resend.outgoing import NotSentError, Outgoing, outgoing
+from reput.resend.client import Client, access_keys, client_jars
+from reput.resend.outgoing import (
+    LinesSource,
+    NotSentError,
+    Outgoing,
+    Source,
+    StoreSource,
+    check_resumed,
+    outgoing,
+)
 from reput.store import files
 from reput.store.outside import check_outside
 

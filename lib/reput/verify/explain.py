@@ -11,8 +11,8 @@ from pathlib import Path
 from reput.errors import Finding, StoreError
 from reput.format import commitlog, javastring
 from reput.format.names import Queue
-from reput.log.frame import Frame, frame
 from reput.log.segments import open_segment
+from reput.log.walk import Frame, frame
 from reput.replay.selection import is_known
 from reput.replay.state import QueueState
 from reput.verify.plan import Plan

@@ -19,13 +19,12 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from reput.catalog import beside, rows, run, standing
-from reput.catalog.appending import Appending
+from reput.catalog import appending, beside, rows, run
+from reput.catalog.appending import Appending, Standing, stand
 from reput.catalog.hold import remove_unnamed
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.run import LARGE, MANY, MOST_LOG, MOST_ROWS, SMALL, Catalog, due
-from reput.catalog.standing import Standing, stand
 from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table, known_by
 from reput.cli.output import cataloged_apart
 from reput.config.settings import StoreSettings
@@ -137,7 +136,7 @@ def _write_over(held: _Held, numbers: Iterable[int]) -> None:
 def test_a_log_that_was_written_anew_went_back_to_there(
     held: _Held, number: int, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "WINDOW", window)
+    monkeypatch.setattr(appending, "WINDOW", window)
     table = held.hold(0, 300, held.place(300))
     _write_over(held, range(number, 300))
     place = held.place(number)
@@ -163,8 +162,8 @@ def test_old_messages_that_fill_windows_behind_new_ones_prove_nothing(
     held: _Held, behind: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker deletes the segments behind the place where it cuts its log, and wipes nothing before them."""
-    monkeypatch.setattr(standing, "WINDOW", 1000)
-    monkeypatch.setattr(standing, "MOST_WINDOW", most)
+    monkeypatch.setattr(appending, "WINDOW", 1000)
+    monkeypatch.setattr(appending, "MOST_WINDOW", most)
     length = held.segment(held.place(300))[0].stat().st_size
     end = _end_in(held, 300)
     first = next(number for number in range(300, 0, -1) if held.segment(held.place(number))[1] == 0) + 3
@@ -228,8 +227,8 @@ def test_whatever_a_broker_cuts_and_writes_the_table_has_each_message_once(
 ) -> None:
     """What is left of the table and what is added to it then are the log's messages, as a scan finds them."""
     random = Random(seed)
-    monkeypatch.setattr(standing, "WINDOW", random.choice([200, 700, 3000]))
-    monkeypatch.setattr(standing, "MOST_WINDOW", random.choice([200, 1500, 1 << 30]))
+    monkeypatch.setattr(appending, "WINDOW", random.choice([200, 700, 3000]))
+    monkeypatch.setattr(appending, "MOST_WINDOW", random.choice([200, 1500, 1 << 30]))
     log = LogWriter(tmp_path, segment_size=2000)
     _append(log, random, random.randrange(20, 80))
     settings = StoreSettings.load(tmp_path, None, "5.3.3")
@@ -244,7 +243,7 @@ def test_whatever_a_broker_cuts_and_writes_the_table_has_each_message_once(
         pytest.fail("a log that has nothing of the table is another test's")
     found = stand(table, settings, allow_gap=False)  # type: ignore[arg-type]
     with monkeypatch.context() as patch:
-        patch.setattr(standing, "_same_start", lambda *_: 0)
+        patch.setattr(appending, "_same_start", lambda *_: 0)
         assert stand(table, settings, allow_gap=False) == found  # type: ignore[arg-type]
     gone = table.cursor if found.gone_from is None else found.gone_from
     left = [row for row in rows.to_pylist() if row["physicalOffset"] < gone]
@@ -296,7 +295,7 @@ def test_a_log_that_ends_before_the_tables_messages_was_cut(held: _Held) -> None
 def test_damage_in_the_log_takes_nothing_out_of_a_table(
     held: _Held, numbers: list[int], window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "WINDOW", window)
+    monkeypatch.setattr(appending, "WINDOW", window)
     table = held.hold(0, 300, held.place(300))
     for number in numbers:
         held.overwrite(held.place(number), b"\xff" * 20)
@@ -365,20 +364,20 @@ def test_another_log_is_told_by_the_tables_first_message_that_it_should_have(
     held: _Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what lies between that and the segment that the log ends in, nothing is read."""
-    monkeypatch.setattr(standing, "WINDOW", 1000)
-    monkeypatch.setattr(standing, "_PROBE", 1000)
+    monkeypatch.setattr(appending, "WINDOW", 1000)
+    monkeypatch.setattr(appending, "_PROBE", 1000)
     segments = discover(held.settings).segments
     begin = sum(place < segments[2].base for place in held.places) + 5
     table = held.hold(begin, 800, held.place(800))
     _write_over(held, range(800))
     read: list[tuple[int, int]] = []
-    in_log = standing._in_log
+    in_log = appending._in_log
 
     def counted(settings: StoreSettings, log: CommitLog, start: int, end: int, lead: int) -> pa.Table:
         read.append((start, end))
         return in_log(settings, log, start, end, lead)
 
-    monkeypatch.setattr(standing, "_in_log", counted)
+    monkeypatch.setattr(appending, "_in_log", counted)
     with pytest.raises(LogWentBackError, match="none of the table's messages"):
         stand(table, held.settings, allow_gap=True)
     assert read == [(segments[-1].base, held.place(799) + 1), (held.place(begin), held.place(begin) + 1000)]
@@ -389,14 +388,14 @@ def test_nothing_before_a_table_is_held_against_the_log(held: _Held, monkeypatch
     table = held.hold(500, 520, held.place(520))
     _write_over(held, range(500, 520))
     started: list[int] = []
-    in_log = standing._in_log
+    in_log = appending._in_log
 
     def counted(settings: StoreSettings, log: CommitLog, start: int, end: int, lead: int) -> pa.Table:
         started.append(start)
         return in_log(settings, log, start, end, lead)
 
-    monkeypatch.setattr(standing, "_in_log", counted)
-    monkeypatch.setattr(standing, "WINDOW", 1000)
+    monkeypatch.setattr(appending, "_in_log", counted)
+    monkeypatch.setattr(appending, "WINDOW", 1000)
     with pytest.raises(LogWentBackError, match="none of the table's messages"):
         stand(table, held.settings, allow_gap=True)
     assert min(started) == held.place(500)
@@ -588,10 +587,10 @@ class _Comparing:
         self.count += 1
         return stand(table, settings, allow_gap=allow_gap)
 
-    def _append(self, _spark: object, standing: Standing, end: int) -> None:
-        if standing.gone_from is None:
-            assert standing == stand(Table(self.held.path), self.held.settings, allow_gap=False)
-        rows = self.held.rows.filter(pc.greater(self.held.rows.column("physicalOffset"), standing.after))
+    def _append(self, _spark: object, appending: Standing, end: int) -> None:
+        if appending.gone_from is None:
+            assert appending == stand(Table(self.held.path), self.held.settings, allow_gap=False)
+        rows = self.held.rows.filter(pc.greater(self.held.rows.column("physicalOffset"), appending.after))
         self.held.add(rows.filter(pc.less(rows.column("physicalOffset"), end)), end)
         self.ran.commits += 1
 

@@ -27,8 +27,7 @@ from reput.format import consumequeueext, indexfile, javastring, names
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.scan.rules import rules
 from reput.statistics.count import total_of
-from reput.statistics.report import By
-from reput.statistics.tally import Tally
+from reput.statistics.tally import By, Tally
 from reput.words import snake_case
 from tests import encoders
 from tests.golden.store import FILTERED, NAMES, unpack

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from reput.diagnosis.check import check
-from reput.diagnosis.finding import COUNTS
-from reput.diagnosis.verdict import Sort
+from reput.diagnosis.verdict import COUNTS, Sort
 from reput.format import commitlog, names
 from reput.job.options import RebuildOptions
 from reput.mending.run import Mended, mend

@@ -17,8 +17,7 @@ import pytest
 
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.finding import TITLES, Area, Effect, Finding, Remedy
-from reput.diagnosis.verdict import Sort
+from reput.diagnosis.verdict import TITLES, Area, Effect, Finding, Remedy, Sort
 from reput.errors import OutputError, StoreError
 from reput.format.commitlog import Record
 from reput.report import units
@@ -39,8 +38,8 @@ from reput.report.facts import (
 )
 from reput.report.gather import GatherOptions, gather
 from reput.report.page import render
+from reput.report.queues import topic_list
 from reput.report.target import check_target, is_report
-from reput.report.topics import topic_list
 from reput.store.temporary import write_alone
 from reput.verify.plan import VerifyOptions
 from reput.words import visible

@@ -15,9 +15,8 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from reput.catalog.appending import Appending
+from reput.catalog.appending import Appending, Standing
 from reput.catalog.options import CatalogOptions
-from reput.catalog.standing import Standing
 from reput.catalog.table import Table
 from reput.errors import SparkError
 from reput.format.commitlog import Record

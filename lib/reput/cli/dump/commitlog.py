@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from reput.dump.commitlog import Event as LogEvent
     from reput.dump.places import LogPlace
     from reput.dump.wanted import Wanted
-    from reput.statistics.report import Group
+    from reput.statistics.tally import Group
 
 EXAMPLES = """**Examples**
 
@@ -154,8 +154,7 @@ def _show_log(
     """Whether there was anything to show."""
     from reput.dump.commitlog import Block
     from reput.statistics.count import groups_of, total_of
-    from reput.statistics.report import By
-    from reput.statistics.tally import Tally
+    from reput.statistics.tally import By, Tally
 
     tally = Tally(By.TOPIC)
     left = limit

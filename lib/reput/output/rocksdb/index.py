@@ -12,9 +12,9 @@ from pathlib import Path
 from reput.format import names, rocksdbindex
 from reput.output.journal import Journal
 from reput.output.rocksdb.manifest import Tasks, committed, is_whole, name_files
-from reput.replay.key_runs import SAMPLED, KeyRun
+from reput.replay.runs import SAMPLED, KeyRun
 from reput.replay.target import Target
-from reput.rocksdb.writing import assemble, write_sorted
+from reput.rocksdb.reader import assemble, write_sorted
 from reput.store import files
 from reput.store.temporary import attempt_directory
 

@@ -25,10 +25,10 @@ from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd, Unit, parse_unit
 from reput.output.journal import Journal
 from reput.output.rocksdb.manifest import Tasks, committed, is_whole, name_files, segment_of
 from reput.replay.placing import CREATED_AGAIN, MOST_HIDDEN, QUEUE_RESTARTED
+from reput.replay.runs import ROW, Rows, RunReader
 from reput.replay.state import FILLED, HIDDEN, Salvaged
 from reput.replay.target import Target
-from reput.replay.unit_runs import ROW, Rows, RunReader
-from reput.rocksdb.writing import assemble, write_sorted
+from reput.rocksdb.reader import assemble, write_sorted
 from reput.store import files
 from reput.store.temporary import attempt_directory
 
