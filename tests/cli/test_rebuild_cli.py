@@ -216,7 +216,7 @@ def test_killed_while_replacing(tmp_path: Path, reput: Command, monkeypatch: pyt
         path.unlink()
     before = tree(store.root, names.REPUT, names.LOCK)
     with monkeypatch.context() as patched:
-        patched.setattr("reput.job.run._swap", interrupt)
+        patched.setattr("reput.job.rebuilding._swap", interrupt)
         assert reput(*command).code == 130
     staged = tmp_path / "staged"
     store.root.rename(staged)

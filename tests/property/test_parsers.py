@@ -46,12 +46,12 @@ from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
 from reput.resend.client import access_keys
 from reput.resend.outgoing import NotSentError, outgoing
-from reput.resend.run import Position
+from reput.resend.send import Position
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.options import NAMES, Options
 from reput.store import swap
-from reput.stream.tail_query import last_planned, planned_end
+from reput.stream import last_planned, planned_end
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of

@@ -26,7 +26,7 @@ from reput.replay.state import State
 from reput.scan.rules import Part
 from reput.store.compare import compare
 from reput.store.lock import output_holder
-from reput.stream.tail_query import NAME
+from reput.stream import NAME
 from tests.live import Live, live_store
 from tests.rebuilds import broker_conf, golden
 from tests.torture.tailing import Tailing

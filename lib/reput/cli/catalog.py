@@ -106,7 +106,7 @@ def catalog_command(
     Exit code 0: the table is up to the logs' ends. 2: refused or failed.
     """
     from reput.catalog.many import catalog_many
-    from reput.catalog.run import catalog
+    from reput.catalog.update import catalog
     from reput.job.store_list import listed
 
     with Output(as_json, interrupted="the same command goes on from the last commit") as output:

@@ -39,8 +39,8 @@ from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.export.apart import Apart
-    from reput.export.run import Exported
-    from reput.resend.run import Resent
+    from reput.export.write import Exported
+    from reput.resend.send import Resent
 
 EXAMPLES = """**Examples**
 
@@ -126,7 +126,7 @@ def export_command(
     damage in the range that was read. 2: refused or failed.
     """
     from reput.dump.commitlog import MOST_OFFSET
-    from reput.export.run import STDOUT, ExportOptions, export
+    from reput.export.write import STDOUT, ExportOptions, export
 
     with Output(as_json, interrupted="nothing was written") as output:
         if out is None:
@@ -290,7 +290,7 @@ def resend_command(
     Exit code 0: all is sent. 1: sent, but for what was left out, or some may not be on disk yet. 2: refused
     or failed; what was sent is in the position.
     """
-    from reput.resend.run import ResendOptions, resend
+    from reput.resend.send import ResendOptions, resend
 
     with Output(as_json, interrupted="the same command goes on with the next message") as output:
         options = ResendOptions(

@@ -285,7 +285,7 @@ def check_several(
             outcomes = _done(night.todo, "reput check", master, at_once, night.work, night.take)
             if target is not None:
                 from reput.report.fleet import write
-                from reput.report.units import Zone
+                from reput.report.numbers import Zone
 
                 write(target, night.rows, night.earlier, Zone(zone(), zone_name()))
             night.end()  # last: a run whose page can't be written is continued, and only writes that
@@ -388,7 +388,7 @@ def _worker(session: Callable[[], SparkSession] | None, how: How) -> Callable[[J
     from reput.diagnosis.nightly import check_again
     from reput.job.many import Once
     from reput.job.options import RebuildOptions
-    from reput.job.run import rebuild
+    from reput.job.rebuilding import rebuild
 
     if session is None:
         return lambda job: run_here(job, how(job))

@@ -22,7 +22,7 @@ from reput.words import counted
 if TYPE_CHECKING:
     from reput.job import Undone
     from reput.job.preview import UndoPreview
-    from reput.mending.run import Mended
+    from reput.mending.apply import Mended
     from reput.recovery.replica import Comparison
 
 _EXAMPLES = """**Examples**
@@ -75,7 +75,7 @@ def mend_command(
     2: refused or failed, with the store's files as they were.
     """
     from reput.job.options import RebuildOptions
-    from reput.mending.run import mend
+    from reput.mending.apply import mend
 
     interrupted = "the same command finishes what was begun" if apply else "nothing was changed"
     with Output(as_json, interrupted=interrupted) as output, ProgressDisplay("checking") as display:

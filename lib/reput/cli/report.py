@@ -90,9 +90,9 @@ def report_command(
     """
     from reput.report.gather import GatherOptions, gather
     from reput.report.language import of_environment
+    from reput.report.numbers import Zone
     from reput.report.page import render
     from reput.report.target import check_target
-    from reput.report.units import Zone
     from reput.store.temporary import write_alone
 
     with Output(as_json, interrupted="no page was written") as said:

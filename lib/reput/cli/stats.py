@@ -114,7 +114,7 @@ def _show_topics(
     Args:
         given: options that choose among messages.
     """
-    from reput.api import store as api
+    from reput import api
 
     with Output(as_json, interrupted="nothing was changed", command="stats --topics") as output:
         unfit = [name for name, value in given.items() if value is not None]

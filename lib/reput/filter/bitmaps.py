@@ -3,8 +3,8 @@
 Source: ``CommitLogDispatcherCalcBitMap.dispatch`` (rocketmq-all-4.9.7 and 5.3.3, which agree).
 
 The values of properties are columns of codes. By ``MessageDecoder.string2messageProperties`` the first 0x01
-of an entry ends its name, entries without a name or a value don't count, the last of a repeated name does. The
-slow twin goes by :func:`reput.format.properties.parse`.
+of an entry ends its name, entries without a name or a value don't count, the last of a repeated name does.
+The slow twin goes by :func:`reput.format.properties.parse`.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ from reput.job.moved_config import ConfigMove, config_move
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import Plan, intended, prepare
-from reput.job.run import stage
+from reput.job.rebuilding import stage
 from reput.job.summary import Summary, summarize
 from reput.remote.place import check_here
 from reput.rocksdb import Database, is_database, opened, traces

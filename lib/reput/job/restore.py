@@ -25,7 +25,7 @@ from reput.errors import OutputError, ReputError, SettingsError, UnsupportedErro
 from reput.format import names
 from reput.job.options import RebuildOptions
 from reput.job.plan import Intended, intended, prepare
-from reput.job.run import stage
+from reput.job.rebuilding import stage
 from reput.job.summary import Summary, missing_queues, summarize
 from reput.newer_python import Self
 from reput.next_command import next_command

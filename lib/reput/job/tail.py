@@ -21,7 +21,7 @@ from reput.format import names
 from reput.job.options import TailOptions
 from reput.job.output_directory import output_root
 from reput.job.plan import Plan, prepare
-from reput.job.run import as_hosts_allow
+from reput.job.rebuilding import as_hosts_allow
 from reput.job.summary import Summary, summarize
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
@@ -35,8 +35,8 @@ from reput.spark.runner import SparkRunner
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.reading import check_store
-from reput.stream.tail_query import TailQuery, last_planned, set_aside
-from reput.watch.run import Watch, watching
+from reput.stream import TailQuery, last_planned, set_aside
+from reput.watch.watching import Watch, watching
 
 if TYPE_CHECKING:
     from reput.catalog.beside import CatalogBeside

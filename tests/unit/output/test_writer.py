@@ -15,7 +15,7 @@ from reput.format import commitlog, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.job.options import GIB, RebuildOptions
-from reput.job.run import bytes_per_batch
+from reput.job.rebuilding import bytes_per_batch
 from reput.output.batch import Sent
 from reput.output.journal import Journal
 from reput.output.writer import BatchWriter, Progress

@@ -31,11 +31,11 @@ from reput.format import names
 from reput.format.commitlog import Record
 from reput.output.journal import read_state
 from reput.replay.state import QueueState, State
-from reput.stream.tail_query import TriggerCollector
+from reput.stream import TriggerCollector
 from reput.watch.lag import LagProbe
 from reput.watch.metrics import MOST_CONNECTIONS, Metrics, TableMetrics, served
-from reput.watch.run import watching
 from reput.watch.table import RunNote, TableNote
+from reput.watch.watching import watching
 from tests.local import open_store, rebuild_locally
 from tests.stores import LogWriter
 

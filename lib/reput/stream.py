@@ -1,4 +1,4 @@
-"""The streaming query of a tail, which follows the log until it is stopped."""
+"""The streaming queries: a tail's, until it is stopped, and a rebuild's, until all there is is committed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
+from reput.log.segments import CommitLog
 from reput.output.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark.sessions import scratch_places, spark_error
+from reput.spark.stack import LIMITS_READS
 from reput.store import files
 from reput.store.system import unwritten
 
@@ -503,3 +505,67 @@ def _error(error: BaseException, checkpoint: Path) -> ReputError:
     offset = LogWentBackError.in_text(str(error))
     failed = spark_error(error, checkpoint, checkpoint.parent)
     return failed if offset is None else LogWentBackError(str(failed.found), offset=offset)
+
+
+#: Each query needs a source that was registered for it: one that starts changes the environment in its source
+#: (StreamingPythonRunner in Spark 4.2.0), of which a task of another could then get half.
+_own_source = threading.Lock()
+
+
+def run_available(
+    spark: SparkSession, writer: BatchWriter, checkpoint: Path, log: CommitLog, options: dict[str, str]
+) -> int:
+    """Run a query over the parts of the log until everything available is committed.
+
+    Args:
+        checkpoint: absolute, on a file system that the driver has mounted.
+        log: the commit log as the run sees it; it may leave out segments that the source still lists.
+
+    Returns:
+        The physical offset up to which Spark delivered parts, -1 if it delivered none.
+
+    Raises:
+        ReputError: the writer's, when it failed.
+        SparkError: Spark's own failure.
+    """
+    failures: list[ReputError] = []
+    asked = -1
+    last = log.segments[-1].base
+    stopped = threading.Event()
+
+    @in_few_words(stopped.is_set)
+    def write(rows: DataFrame, batch_id: int) -> None:
+        nonlocal asked
+        try:
+            parts = [part_of(row) for row in rows.collect()]
+            asked = max([asked, *(part.end for part in parts)])
+            writer.write([replace(part, last=part.base == last) for part in parts], batch_id)
+        except ReputError as error:
+            failures.append(error)
+            raise
+        except ConnectionError:  # an OSError that says nothing of files: the session is gone
+            raise
+        except OSError as error:
+            failures.append(unwritten(error, checkpoint.parent, *scratch_places()))
+            raise
+
+    try:
+        while True:
+            before = asked
+            with _own_source:
+                register(spark)
+                stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
+            query = (
+                stream.writeStream.foreachBatch(write)
+                # With its scheme: otherwise the path would be on Hadoop's default file system.
+                .option("checkpointLocation", f"file://{checkpoint}")
+                .trigger(availableNow=True)
+                .start()
+            )
+            until_it_ends(spark, query, stopped)
+            # Before 4.2, Spark takes one batch of a limited stream for all that is available.
+            if LIMITS_READS or asked == before:
+                break
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise failures[0] if failures else spark_error(error, checkpoint, checkpoint.parent) from None
+    return asked

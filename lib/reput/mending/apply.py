@@ -34,7 +34,7 @@ from reput.format.names import Queue
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import intended, prepare
-from reput.job.run import rebuild, stage
+from reput.job.rebuilding import rebuild, stage
 from reput.job.summary import Summary, summarize
 from reput.mending.steps import Making, Step, making, steps_of
 from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log

@@ -30,7 +30,7 @@ from reput.store.swap import Swap, new_stamp
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reput.catalog.run import Catalog
+    from reput.catalog.update import Catalog
     from reput.output.writer import BatchWriter, Progress
     from reput.replay.runner import Runner
     from reput.replay.target import Target
@@ -109,7 +109,7 @@ def rebuild(
                 found="one on processes of this host",
                 next_step="Leave the table out; reput catalog writes it afterwards",
             )
-        from reput.catalog.run import Catalog
+        from reput.catalog.update import Catalog
 
         table = Catalog(to_catalog)
     start_spark = None if start_spark is None else cache(start_spark)
@@ -283,7 +283,7 @@ def _by_query(
 ) -> None:
     """Have a streaming query deliver the parts."""
     from reput.log.parts import batch_end, cut
-    from reput.stream.rebuild_query import run_available
+    from reput.stream import run_available
 
     cursor = plan.journal.state.cursor
     first = batch_end(plan.log, cursor, end, most)

@@ -48,7 +48,7 @@ class Watch:
         files.remove_tree(root / names.REPUT / names.TABLE)  # an earlier tail's
         self._root = root
         if self._endpoint is not None:
-            from reput.stream.tail_query import TriggerCollector
+            from reput.stream import TriggerCollector
             from reput.watch.lag import LagProbe
             from reput.watch.metrics import Metrics
 
