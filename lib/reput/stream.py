@@ -144,15 +144,10 @@ _UNLIKE = (OSError, ValueError, LookupError, TypeError, OverflowError, Recursion
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """The last batch that a stream planned.
+    """The last batch that a stream planned."""
 
-    Attributes:
-        batch_id: its number.
-        end: the physical offset that it was to reach.
-    """
-
-    batch_id: int
-    end: int
+    batch_id: int  # its number
+    end: int  # the physical offset that it was to reach
 
 
 def last_planned(checkpoint: Path) -> Planned | None:

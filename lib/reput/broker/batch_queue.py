@@ -19,17 +19,12 @@ from reput.log.segments import map_segment
 
 
 class Inner(NamedTuple):
-    """What records say of the messages in them.
+    """What records say of the messages in them."""
 
-    Attributes:
-        first: int64[n], INNER_BASE, the first queueOffset; without it and INNER_NUM a record's own.
-        messages: int64[n], INNER_NUM, how many; then 1.
-        time: int64[n], storeTimestamp, ms.
-    """
-
+    #: int64[n], INNER_BASE, the first queueOffset; without it and INNER_NUM a record's own
     first: NDArray[np.int64]
-    messages: NDArray[np.int64]
-    time: NDArray[np.int64]
+    messages: NDArray[np.int64]  # int64[n], INNER_NUM, how many; then 1
+    time: NDArray[np.int64]  # int64[n], storeTimestamp, ms
 
     @property
     def placed(self) -> NDArray[np.bool_]:
@@ -54,13 +49,9 @@ def inner(segments: Sequence[StoreFile], size: int, positions: NDArray[np.int64]
 
 @dataclass(slots=True)
 class BatchFile(ModelFile):
-    """A file of the queue.
+    """A file of the queue."""
 
-    Attributes:
-        units: all its units; those on disk until the broker writes to it.
-    """
-
-    units: NDArray[np.void]
+    units: NDArray[np.void]  # all its units; those on disk until the broker writes to it
 
     @property
     def counting(self) -> NDArray[np.void]:

@@ -57,21 +57,13 @@ _MAY_BE_UNWRITTEN = "subscriptionGroup.json"
 
 @dataclass(frozen=True, slots=True)
 class Missing:
-    """Settings that aren't there.
+    """Settings that aren't there."""
 
-    Attributes:
-        path: the file, the database, or ``config/`` where nothing is left of them.
-        found: what is there instead.
-        without: what a start does then, "without …".
-        is_sure: no other form of them is there.
-        is_empty: a file without a byte is, as no broker writes one.
-    """
-
-    path: Path
-    found: str
-    without: str
-    is_sure: bool = True
-    is_empty: bool = False
+    path: Path  # the file, the database, or ``config/`` where nothing is left of them
+    found: str  # what is there instead
+    without: str  # what a start does then, "without …"
+    is_sure: bool = True  # no other form of them is there
+    is_empty: bool = False  # a file without a byte is, as no broker writes one
 
 
 def config_problems(settings: StoreSettings) -> Iterator[Problem]:

@@ -48,15 +48,10 @@ LAST_FILES = 3
 
 
 class StoreFile(NamedTuple):
-    """A file that a broker maps.
+    """A file that a broker maps."""
 
-    Attributes:
-        place: its path: a store may have 100,000, and few are looked at further.
-        base: offset of its first byte, from its name.
-    """
-
-    place: str
-    base: int
+    place: str  # its path: a store may have 100,000, and few are looked at further
+    base: int  # offset of its first byte, from its name
 
     @property
     def path(self) -> Path:
@@ -66,18 +61,13 @@ class StoreFile(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """What a broker makes of some directories.
+    """What a broker makes of some directories."""
 
-    Attributes:
-        files: what it maps, in the order of their names; what a problem hides from it, too.
-        dropped: empty last files, which it deletes.
-        problems: what it stumbles over.
-        unloaded: of :attr:`loaded`, what it doesn't map, with the files of another length that hide it.
-    """
-
+    #: what it maps, in the order of their names; what a problem hides from it, too
     files: tuple[StoreFile, ...] = ()
-    dropped: tuple[Path, ...] = ()
-    problems: tuple[Problem, ...] = ()
+    dropped: tuple[Path, ...] = ()  # empty last files, which it deletes
+    problems: tuple[Problem, ...] = ()  # what it stumbles over
+    #: of :attr:`loaded`, what it doesn't map, with the files of another length that hide it
     unloaded: tuple[StoreFile, ...] = ()
 
     @property
@@ -104,21 +94,13 @@ class Listing:
 
 
 class Entry(NamedTuple):
-    """A name in a directory, looked at once.
+    """A name in a directory, looked at once."""
 
-    Attributes:
-        directory: where it is.
-        name: the name.
-        is_dir: a directory.
-        length: bytes; 0 of what is no file, as ``File.length`` has it.
-        what: what it is; None of a file.
-    """
-
-    directory: str
-    name: str
-    is_dir: bool
-    length: int
-    what: str | None = None
+    directory: str  # where it is
+    name: str  # the name
+    is_dir: bool  # a directory
+    length: int  # bytes; 0 of what is no file, as ``File.length`` has it
+    what: str | None = None  # what it is; None of a file
 
     @property
     def place(self) -> str:
@@ -377,17 +359,11 @@ def _misnamed(entry: Entry, base: int | None, file_size: int, setting: str) -> P
 
 @dataclass(slots=True)
 class ModelFile:
-    """A file of a queue, as a start leaves it.
+    """A file of a queue, as a start leaves it."""
 
-    Attributes:
-        base: byte offset of its first byte in the queue.
-        place: its path, as a text: there may be 100,000; None when the broker makes it.
-        wrote: bytes from its start on that count.
-    """
-
-    base: int
-    place: str | None
-    wrote: int
+    base: int  # byte offset of its first byte in the queue
+    place: str | None  # its path, as a text: there may be 100,000; None when the broker makes it
+    wrote: int  # bytes from its start on that count
 
     @property
     def path(self) -> Path | None:

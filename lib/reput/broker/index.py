@@ -19,15 +19,10 @@ from reput.store.reading import pread, reading
 
 @dataclass(slots=True)
 class IndexModelFile:
-    """An index file.
+    """An index file."""
 
-    Attributes:
-        path: where it is; None for one that the broker makes: its clock names it.
-        header: as the broker holds it; slot_count is that on disk and isn't kept up.
-    """
-
-    path: Path | None
-    header: IndexHeader
+    path: Path | None  # where it is; None for one that the broker makes: its clock names it
+    header: IndexHeader  # as the broker holds it; slot_count is that on disk and isn't kept up
 
 
 class IndexModel:

@@ -44,72 +44,49 @@ _NO_TOPIC = "", 0
 
 @dataclass(frozen=True, slots=True)
 class LogCut:
-    """A part of the log that a start takes away.
+    """A part of the log that a start takes away."""
 
-    Attributes:
-        path: the segment.
-        start, end: physical offsets; a segment that goes as a whole has its base as ``start``.
-        deleted: the file goes; else its bytes stay, and the next messages are written over them.
-    """
-
-    path: Path
-    start: int
+    path: Path  # the segment
+    start: int  # start, end: physical offsets; a segment that goes as a whole has its base as ``start``
     end: int
-    deleted: bool
+    deleted: bool  # the file goes; else its bytes stay, and the next messages are written over them
 
 
 @dataclass(slots=True)
 class Prediction:
-    """A store after a broker has started on it.
+    """A store after a broker has started on it."""
 
-    Attributes:
-        snapshot: the store before, as far as the broker loads it.
-        problems: what keeps the broker from starting, in the order met; empty when it starts.
-        began_at: the segment where the walk begins; None without segments.
-        queue_end: the greatest physical offset that a queue knew of before the walk, -1 if none did; up to
-            4.4.0 where that message begins, later where it ends; the checkpoint key of queues in RocksDB, 0
-            without one.
-        unread: physical offsets, half open, of a part of the log that the start walks or dispatches and that
-            wasn't read, for it is too long; None as a rule. Else ``queues``, ``batch_queues``, ``index`` and
-            ``checkpoint`` are empty, and ``log_end`` is the greatest offset that the log can end at.
-        tail: a walk of the last segment alone, when the walk itself wasn't read.
-        recovered: the walk.
-        dispatched: the dispatch from the end of the queues; None where the release doesn't do it.
-        log_start, log_end: physical offsets; -1 and 0 without segments.
-        segments: those that are left.
-        cuts: what the log loses.
-        queues: every plain queue.
-        batch_queues: every batch queue.
-        rocksdb: the queues in RocksDB, where they are there alone; else None.
-        index: the index.
-        index_dropped: index files that a start after a crash deletes.
-        checkpoint: what the broker holds in it once it runs.
-        units_added: units that the start placed.
-        hashed: by queue, units of delayed messages among them that hold a hash and no deliver time.
-        walked: the messages of the walk, by queue.
-    """
-
-    snapshot: Snapshot
+    snapshot: Snapshot  # the store before, as far as the broker loads it
+    #: what keeps the broker from starting, in the order met; empty when it starts
     problems: list[Problem] = field(default_factory=list)
-    began_at: StoreFile | None = None
+    began_at: StoreFile | None = None  # the segment where the walk begins; None without segments
+    #: the greatest physical offset that a queue knew of before the walk, -1 if none did; up to 4.4.0
+    #: where that message begins, later where it ends; the checkpoint key of queues in RocksDB, 0
+    #: without one
     queue_end: int = -1
+    #: physical offsets, half open, of a part of the log that the start walks or dispatches and that
+    #: wasn't read, for it is too long; None as a rule. Else ``queues``, ``batch_queues``, ``index``
+    #: and ``checkpoint`` are empty, and ``log_end`` is the greatest offset that the log can end at
     unread: tuple[int, int] | None = None
-    tail: Walked | None = None
-    recovered: Walked | None = None
+    tail: Walked | None = None  # a walk of the last segment alone, when the walk itself wasn't read
+    recovered: Walked | None = None  # the walk
+    #: the dispatch from the end of the queues; None where the release doesn't do it
     dispatched: Walked | None = None
-    log_start: int = -1
+    log_start: int = -1  # log_start, log_end: physical offsets; -1 and 0 without segments
     log_end: int = 0
-    segments: list[StoreFile] = field(default_factory=list)
-    cuts: list[LogCut] = field(default_factory=list)
-    queues: dict[Queue, QueueModel] = field(default_factory=dict)
-    batch_queues: dict[Queue, BatchModel] = field(default_factory=dict)
-    rocksdb: RocksDBModel | None = None
-    index: IndexModel = field(default_factory=lambda: IndexModel((), 2))
-    index_dropped: list[Path] = field(default_factory=list)
+    segments: list[StoreFile] = field(default_factory=list)  # those that are left
+    cuts: list[LogCut] = field(default_factory=list)  # what the log loses
+    queues: dict[Queue, QueueModel] = field(default_factory=dict)  # every plain queue
+    batch_queues: dict[Queue, BatchModel] = field(default_factory=dict)  # every batch queue
+    rocksdb: RocksDBModel | None = None  # the queues in RocksDB, where they are there alone; else None
+    index: IndexModel = field(default_factory=lambda: IndexModel((), 2))  # the index
+    index_dropped: list[Path] = field(default_factory=list)  # index files that a start after a crash deletes
+    #: what the broker holds in it once it runs
     checkpoint: StoreCheckpoint = field(default_factory=StoreCheckpoint)
-    units_added: int = 0
+    units_added: int = 0  # units that the start placed
+    #: by queue, units of delayed messages among them that hold a hash and no deliver time
     hashed: dict[Queue, int] = field(default_factory=dict)
-    walked: WalkedUnits = field(default_factory=WalkedUnits)
+    walked: WalkedUnits = field(default_factory=WalkedUnits)  # the messages of the walk, by queue
 
     @property
     def starts(self) -> bool:

@@ -12,23 +12,14 @@ _E = TypeVar("_E", bound=ReputError)
 
 @dataclass(frozen=True, slots=True)
 class Problem(Fact):
-    """One thing that a start stumbles over; docs/findings.md lists the kinds.
+    """One thing that a start stumbles over; docs/findings.md lists the kinds."""
 
-    Attributes:
-        expected: what should have been there.
-        found: what was there.
-        outcome: what the broker does about it.
-        next_step: what the operator can do.
-        stops: the broker doesn't start.
-        hides: it loads nothing of the directory from here on.
-    """
-
-    expected: str
-    found: str
-    outcome: str
-    next_step: str
-    stops: bool = False
-    hides: bool = False
+    expected: str  # what should have been there
+    found: str  # what was there
+    outcome: str  # what the broker does about it
+    next_step: str  # what the operator can do
+    stops: bool = False  # the broker doesn't start
+    hides: bool = False  # it loads nothing of the directory from here on
 
     @property
     def unloads(self) -> bool:

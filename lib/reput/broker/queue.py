@@ -28,17 +28,13 @@ HEAD = 204 * UNIT_LENGTH
 
 @dataclass(slots=True)
 class QueueFile(ModelFile):
-    """A file of the queue.
+    """A file of the queue."""
 
-    Attributes:
-        patches: (byte position, units) that the broker writes over what is there.
-        head: the first bytes on disk; None until they are needed.
-        furthest: the greatest physical offset after a message of the units that a recovery has counted; -1
-            without one, None where it read more than the head.
-    """
-
+    #: (byte position, units) that the broker writes over what is there
     patches: list[tuple[int, NDArray[np.void]]] = field(default_factory=list)
-    head: bytes | None = None
+    head: bytes | None = None  # the first bytes on disk; None until they are needed
+    #: the greatest physical offset after a message of the units that a recovery has counted; -1
+    #: without one, None where it read more than the head
     furthest: int | None = None
 
 

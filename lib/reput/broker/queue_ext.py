@@ -19,13 +19,9 @@ from reput.format.consumequeueext import END_BLANK, END_MARK, FIRST_ADDRESS, HEA
 
 @dataclass(slots=True)
 class ExtFile(ModelFile):
-    """A file of these; bytes are counted as places of records.
+    """A file of these; bytes are counted as places of records."""
 
-    Attributes:
-        old: bytes from its start on that the broker doesn't write over.
-    """
-
-    old: int
+    old: int  # bytes from its start on that the broker doesn't write over
 
 
 class ExtModel(MappedFiles[ExtFile]):

@@ -28,20 +28,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The broker's view of one place.
+    """The broker's view of one place."""
 
-    Attributes:
-        kind: what it takes it for.
-        size: bytes of the record, as it says; 0 unless it is a message, or one whose lengths don't add up.
-        physical_offset, store_timestamp: as stored; 0 unless it is a message.
-        consumed: bytes that it reads, for a record whose lengths don't add up to its size; else 0.
-    """
-
-    kind: Kind
+    kind: Kind  # what it takes it for
+    #: bytes of the record, as it says; 0 unless it is a message, or one whose lengths don't add up
     size: int = 0
-    physical_offset: int = 0
+    physical_offset: int = 0  # physical_offset, store_timestamp: as stored; 0 unless it is a message
     store_timestamp: int = 0
-    consumed: int = 0
+    consumed: int = 0  # bytes that it reads, for a record whose lengths don't add up to its size; else 0
 
 
 _BAD = Judged(Kind.BAD)

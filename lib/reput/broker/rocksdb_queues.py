@@ -42,21 +42,13 @@ class QueueKeys:
 
 @dataclass(slots=True)
 class KeptQueues:
-    """Queues in RocksDB before a start.
+    """Queues in RocksDB before a start."""
 
-    Attributes:
-        directory: the database; it may not be there.
-        exists: it is there, and opens.
-        checkpoint: its checkpoint key; None without one.
-        ends: by queue, for those that have such a key.
-        units: about how many units it has.
-    """
-
-    directory: Path
-    exists: bool = False
-    checkpoint: int | None = None
-    ends: dict[Queue, QueueKeys] = field(default_factory=dict)
-    units: int = 0
+    directory: Path  # the database; it may not be there
+    exists: bool = False  # it is there, and opens
+    checkpoint: int | None = None  # its checkpoint key; None without one
+    ends: dict[Queue, QueueKeys] = field(default_factory=dict)  # by queue, for those that have such a key
+    units: int = 0  # about how many units it has
 
 
 def read(directory: Path) -> KeptQueues:
@@ -115,36 +107,22 @@ def _broken(directory: Path, name: bytes, expected: str, value: bytes) -> StoreE
 
 @dataclass(slots=True)
 class QueueLeft:
-    """A queue in RocksDB after a start; places are queueOffsets.
+    """A queue in RocksDB after a start; places are queueOffsets."""
 
-    Attributes:
-        first: its first place, as the broker will say.
-        following: the place after its last one; 0: it looks empty.
-        cut: how far its end was moved back, since the log ends before.
-        missing: messages that the walk met without a unit, and other places of the queue without one.
-        missing_first, missing_last: of the messages that the walk met without one; -1 if it met none.
-        position: physical offset of the first of them, -1 if it met none.
-        wrong: units that lead to a message of another place.
-        nowhere: units that lead behind the log's end.
-        before: units of messages of the log before ``first``, which no consumer gets.
-        behind: the same from ``following`` on; new messages are put over them.
-        late: how many places its end is behind its last message.
-        anew: it had no unit, and has some now.
-    """
-
-    first: int = 0
-    following: int = 0
-    cut: int = 0
-    missing: int = 0
+    first: int = 0  # its first place, as the broker will say
+    following: int = 0  # the place after its last one; 0: it looks empty
+    cut: int = 0  # how far its end was moved back, since the log ends before
+    missing: int = 0  # messages that the walk met without a unit, and other places of the queue without one
+    #: missing_first, missing_last: of the messages that the walk met without one; -1 if it met none
     missing_first: int = -1
     missing_last: int = -1
-    position: int = -1
-    wrong: int = 0
-    nowhere: int = 0
-    before: int = 0
-    behind: int = 0
-    late: int = 0
-    anew: bool = False
+    position: int = -1  # physical offset of the first of them, -1 if it met none
+    wrong: int = 0  # units that lead to a message of another place
+    nowhere: int = 0  # units that lead behind the log's end
+    before: int = 0  # units of messages of the log before ``first``, which no consumer gets
+    behind: int = 0  # the same from ``following`` on; new messages are put over them
+    late: int = 0  # how many places its end is behind its last message
+    anew: bool = False  # it had no unit, and has some now
 
 
 class _Run(NamedTuple):
@@ -457,20 +435,14 @@ class RocksDBModel:
 
 @dataclass(slots=True)
 class _Tally:
-    """What is counted of a queue's units while they come, in the order of their places.
+    """What is counted of a queue's units while they come, in the order of their places."""
 
-    Attributes:
-        present: units of messages up to the queue's last place that the start didn't write.
-        low: the first such place, -1 without one.
-        high, at: the last such place between the queue's ends and its physical offset, -1 without one.
-        wrong, nowhere, before, behind: see :class:`QueueLeft`.
-    """
-
-    present: int = 0
-    low: int = -1
+    present: int = 0  # units of messages up to the queue's last place that the start didn't write
+    low: int = -1  # the first such place, -1 without one
+    #: high, at: the last such place between the queue's ends and its physical offset, -1 without one
     high: int = -1
     at: int = -1
-    wrong: int = 0
+    wrong: int = 0  # wrong, nowhere, before, behind: see :class:`QueueLeft`
     nowhere: int = 0
     before: int = 0
     behind: int = 0

@@ -70,50 +70,32 @@ Topics = Sequence[tuple[Entry, Sequence[Entry]]]
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """An index file as the broker loads it.
+    """An index file as the broker loads it."""
 
-    Attributes:
-        path: the file.
-        header: its header.
-        length: its bytes before the broker fills it up.
-    """
-
-    path: Path
-    header: IndexHeader
-    length: int
+    path: Path  # the file
+    header: IndexHeader  # its header
+    length: int  # its bytes before the broker fills it up
 
 
 @dataclass(slots=True)
 class Snapshot:
-    """A store as a broker loads it, before it recovers.
+    """A store as a broker loads it, before it recovers."""
 
-    Attributes:
-        settings: what it was read with.
-        clean: there is no ``abort``: the last broker stopped in good order.
-        segment_size: bytes of a segment.
-        log: the segments.
-        queues, batch_queues: consume queue files, by queue.
-        ext_queues: files of consumequeue_ext, by queue; empty unless broker.conf switches them on.
-        checkpoint: its values, zeros when there is no file.
-        checkpoint_exists: there is one.
-        index: index files in the order in which they are loaded.
-        holder: who uses the store now.
-        kept: queues in RocksDB, where they are there alone; else None: one beside files isn't read.
-        problems: what the broker stumbles over, in the order in which it does.
-    """
-
-    settings: StoreSettings
-    clean: bool
-    segment_size: int
-    log: Listing
-    queues: dict[Queue, Listing]
+    settings: StoreSettings  # what it was read with
+    clean: bool  # there is no ``abort``: the last broker stopped in good order
+    segment_size: int  # bytes of a segment
+    log: Listing  # the segments
+    queues: dict[Queue, Listing]  # queues, batch_queues: consume queue files, by queue
     batch_queues: dict[Queue, Listing]
-    checkpoint: StoreCheckpoint
-    checkpoint_exists: bool
-    index: tuple[IndexEntry, ...]
-    holder: Holder | None
+    checkpoint: StoreCheckpoint  # its values, zeros when there is no file
+    checkpoint_exists: bool  # there is one
+    index: tuple[IndexEntry, ...]  # index files in the order in which they are loaded
+    holder: Holder | None  # who uses the store now
+    #: files of consumequeue_ext, by queue; empty unless broker.conf switches them on
     ext_queues: dict[Queue, Listing] = field(default_factory=dict)
+    #: queues in RocksDB, where they are there alone; else None: one beside files isn't read
     kept: KeptQueues | None = None
+    #: what the broker stumbles over, in the order in which it does
     problems: list[Problem] = field(default_factory=list)
 
     @property

@@ -21,22 +21,14 @@ from reput.scan.table import QueueTable
 
 @dataclass(frozen=True, slots=True)
 class Unreached:
-    """Messages that are in the log and that a queue doesn't hold where they belong.
+    """Messages that are in the log and that a queue doesn't hold where they belong."""
 
-    Attributes:
-        queue: the queue.
-        count: how many messages.
-        first, last: the least and the greatest queueOffset among them.
-        displaced: how many of them stand in another place of the queue.
-        position: physical offset of the first.
-    """
-
-    queue: Queue
-    count: int
-    first: int
+    queue: Queue  # the queue
+    count: int  # how many messages
+    first: int  # first, last: the least and the greatest queueOffset among them
     last: int
-    displaced: int
-    position: int
+    displaced: int  # how many of them stand in another place of the queue
+    position: int  # physical offset of the first
 
 
 class WalkedUnits:

@@ -48,20 +48,13 @@ class Range(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """What a scan found.
+    """What a scan found."""
 
-    Attributes:
-        start: position in the segment where it began, -1 if no record begins in the piece.
-        status, position: where it stopped, and why.
-        found: what it yields, in log order.
-        table: numbers of topics and queues in that.
-    """
-
-    start: int
-    status: Status
+    start: int  # position in the segment where it began, -1 if no record begins in the piece
+    status: Status  # status, position: where it stopped, and why
     position: int
-    found: list[OutputArrays]
-    table: QueueTable
+    found: list[OutputArrays]  # what it yields, in log order
+    table: QueueTable  # numbers of topics and queues in that
 
 
 class Ahead:
@@ -140,29 +133,18 @@ _SCHEDULE_TOPIC = commitlog.SCHEDULE_TOPIC
 
 @dataclass(slots=True)
 class Walked:
-    """What a walk met.
+    """What a walk met."""
 
-    Attributes:
-        start: where it began.
-        end: where it ended: the first bad place, or the last BLANK.
-        segments: segments that it went into.
-        bytes: bytes of the records that it took.
-        messages: how many.
-        last_valid: physical offset of the last message, -1 if there was none.
-        why: what stood at the end.
-        moved: how far ``end`` lies behind the place where reading ended, for records whose size was counted.
-        stuck_at: where the dispatch finds no segment and waits for ever; None as a rule.
-    """
-
-    start: int
-    end: int
-    segments: int = 0
-    bytes: int = 0
-    messages: int = 0
-    last_valid: int = -1
-    why: str = ""
+    start: int  # where it began
+    end: int  # where it ended: the first bad place, or the last BLANK
+    segments: int = 0  # segments that it went into
+    bytes: int = 0  # bytes of the records that it took
+    messages: int = 0  # how many
+    last_valid: int = -1  # physical offset of the last message, -1 if there was none
+    why: str = ""  # what stood at the end
+    #: how far ``end`` lies behind the place where reading ended, for records whose size was counted
     moved: int = 0
-    stuck_at: int | None = None
+    stuck_at: int | None = None  # where the dispatch finds no segment and waits for ever; None as a rule
 
 
 class LogWalk:

@@ -16,21 +16,15 @@ from reput.format.dtypes import BATCH_UNIT_DTYPE
 
 
 class BatchRows(NamedTuple):
-    """Messages of one queue in log order.
+    """Messages of one queue in log order."""
 
-    Attributes:
-        position, tags, timestamp: int64[rows], physicalOffset, tagsCode, storeTimestamp in ms.
-        size: int32[rows], bytes.
-        base_offset: int64[rows], queueOffset of the first message inside.
-        batch_size: int16[rows], messages inside.
-    """
-
+    #: position, tags, timestamp: int64[rows], physicalOffset, tagsCode, storeTimestamp in ms
     position: NDArray[np.int64]
-    size: NDArray[np.int32]
+    size: NDArray[np.int32]  # int32[rows], bytes
     tags: NDArray[np.int64]
     timestamp: NDArray[np.int64]
-    base_offset: NDArray[np.int64]
-    batch_size: NDArray[np.int16]
+    base_offset: NDArray[np.int64]  # int64[rows], queueOffset of the first message inside
+    batch_size: NDArray[np.int16]  # int16[rows], messages inside
 
     def dispatched(self) -> BatchRows:
         """Those that get a unit: messages with a negative base offset or batch size get none."""

@@ -25,19 +25,13 @@ from reput.format.dtypes import EXT_HEAD_DTYPE
 
 @dataclass(slots=True)
 class ExtLayout:
-    """Where units of one length go.
+    """Where units of one length go."""
 
-    Attributes:
-        end: byte offset of the next unit.
-        unit_length: bytes of each unit.
-        runs: (place, first, stop): units [first, stop) follow one another from the byte offset ``place`` on.
-        marks: byte offsets of the marks that end a file early.
-    """
-
-    end: int
-    unit_length: int
+    end: int  # byte offset of the next unit
+    unit_length: int  # bytes of each unit
+    #: (place, first, stop): units [first, stop) follow one another from the byte offset ``place`` on
     runs: list[tuple[int, int, int]] = field(default_factory=list)
-    marks: list[int] = field(default_factory=list)
+    marks: list[int] = field(default_factory=list)  # byte offsets of the marks that end a file early
 
     def addresses(self, tags: NDArray[np.int64]) -> NDArray[np.int64]:
         """int64[units], the values for consume queue units: addresses, or tagsCodes if none was stored."""

@@ -22,33 +22,20 @@ _BEGIN_TIME, _END_TIME, _BEGIN_OFFSET, _END_OFFSET, _SLOT_COUNT, _INDEX_COUNT = 
 
 
 class KeyRows(NamedTuple):
-    """Index keys of messages in log order.
+    """Index keys of messages in log order."""
 
-    Attributes:
-        position: int64[rows], physicalOffset of a message.
-        timestamp: int64[rows], its storeTimestamp, ms.
-        keys: int32[rows], how many keys it has.
-        key_hash: int32[keys], as the index stores them.
-    """
-
-    position: NDArray[np.int64]
-    timestamp: NDArray[np.int64]
-    keys: NDArray[np.int32]
-    key_hash: NDArray[np.int32]
+    position: NDArray[np.int64]  # int64[rows], physicalOffset of a message
+    timestamp: NDArray[np.int64]  # int64[rows], its storeTimestamp, ms
+    keys: NDArray[np.int32]  # int32[rows], how many keys it has
+    key_hash: NDArray[np.int32]  # int32[keys], as the index stores them
 
 
 class Put(NamedTuple):
-    """What :func:`put_keys` made of some rows.
+    """What :func:`put_keys` made of some rows."""
 
-    Attributes:
-        header: the file's header afterwards.
-        entries: uint8[entries * 20], they belong at the ordinal that the header had before.
-        rows, keys: rows that were put whole, and keys that were put, those of a row begun included.
-    """
-
-    header: IndexHeader
-    entries: NDArray[np.uint8]
-    rows: int
+    header: IndexHeader  # the file's header afterwards
+    entries: NDArray[np.uint8]  # uint8[entries * 20], they belong at the ordinal that the header had before
+    rows: int  # rows, keys: rows that were put whole, and keys that were put, those of a row begun included
     keys: int
 
 

@@ -22,21 +22,13 @@ from reput.format.commitlog import MIN_RECORD_LENGTH
 
 
 class Kept(NamedTuple):
-    """What a database holds of a queue.
+    """What a database holds of a queue."""
 
-    Attributes:
-        row: int64[units], whose unit it is.
-        offset: int64[units], where it stands, ascending as unsigned numbers.
-        last: the row of the queue's last message; -1 if none is left.
-        oddities: what was odd.
-        hidden: int64[rows], rows of unproven messages that gave way to proven ones.
-    """
-
-    row: NDArray[np.int64]
-    offset: NDArray[np.int64]
-    last: int
-    oddities: list[Oddity]
-    hidden: NDArray[np.int64]
+    row: NDArray[np.int64]  # int64[units], whose unit it is
+    offset: NDArray[np.int64]  # int64[units], where it stands, ascending as unsigned numbers
+    last: int  # the row of the queue's last message; -1 if none is left
+    oddities: list[Oddity]  # what was odd
+    hidden: NDArray[np.int64]  # int64[rows], rows of unproven messages that gave way to proven ones
 
 
 def keep(
@@ -115,77 +107,50 @@ def _restarted(offset: NDArray[np.int64]) -> int:
 
 
 class Breaks(NamedTuple):
-    """Where the log isn't whole; physical offsets, ascending.
+    """Where the log isn't whole; physical offsets, ascending."""
 
-    Attributes:
-        places: messages may be missing there.
-        unproven: (start, end): what begins there may be part of a message's body; see
-            :mod:`reput.scan.extent`.
-    """
-
-    places: list[int]
+    places: list[int]  # messages may be missing there
+    #: (start, end): what begins there may be part of a message's body; see :mod:`reput.scan.extent`
     unproven: list[tuple[int, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """One thing that was odd about a queue.
+    """One thing that was odd about a queue."""
 
-    Attributes:
-        kind: the finding's kind.
-        row: the row where it was found.
-        queue_offset: the first queueOffset concerned.
-        expected: the queueOffset that was due.
-        count: units concerned. Repeats are that many rows from ``row`` on.
-        after: physical offset after the queue's message before a hole, 0 if missing.
-    """
-
-    kind: str
-    row: int
-    queue_offset: int
-    expected: int
-    count: int
-    after: int = 0
+    kind: str  # the finding's kind
+    row: int  # the row where it was found
+    queue_offset: int  # the first queueOffset concerned
+    expected: int  # the queueOffset that was due
+    count: int  # units concerned. Repeats are that many rows from ``row`` on
+    after: int = 0  # physical offset after the queue's message before a hole, 0 if missing
 
 
 class Gap(NamedTuple):
-    """QueueOffsets that a queue misses, though nothing is missing from the log.
+    """QueueOffsets that a queue misses, though nothing is missing from the log."""
 
-    Attributes:
-        first, stop: the queueOffsets, half open.
-        after, before: physical offsets: after the message before them, and of the one behind.
-    """
-
-    first: int
+    first: int  # first, stop: the queueOffsets, half open
     stop: int
-    after: int
+    after: int  # after, before: physical offsets: after the message before them, and of the one behind
     before: int
 
 
 @dataclass(slots=True)
 class Placement:
-    """Where a queue's units go.
+    """Where a queue's units go."""
 
-    Attributes:
-        runs: (queueOffset, first row, end row): rows [first, end) go to consecutive places from queueOffset.
-        fills: (queueOffset, end, row): places [queueOffset, end) are filled with the unit of ``row``.
-        first: the queue's first queueOffset after this, None if it has no units.
-        next: the queue's next queueOffset after this.
-        restarted: the queue was created again: whatever it held before these rows is dropped.
-        shift: how far the last row's queueOffset is above its place, 0 if it got none; see
-            :func:`last_is_lone_zero`.
-        oddities: what was odd.
-        gaps: queueOffsets that are missing, and no damage tells why.
-    """
-
+    #: (queueOffset, first row, end row): rows [first, end) go to consecutive places from queueOffset
     runs: list[tuple[int, int, int]] = field(default_factory=list)
+    #: (queueOffset, end, row): places [queueOffset, end) are filled with the unit of ``row``
     fills: list[tuple[int, int, int]] = field(default_factory=list)
-    first: int | None = None
-    next: int = 0
-    restarted: bool = False
+    first: int | None = None  # the queue's first queueOffset after this, None if it has no units
+    next: int = 0  # the queue's next queueOffset after this
+    restarted: bool = False  # the queue was created again: whatever it held before these rows is dropped
+    #: how far the last row's queueOffset is above its place, 0 if it got none; see
+    #: :func:`last_is_lone_zero`
     shift: int = 0
-    oddities: list[Oddity] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
+    oddities: list[Oddity] = field(default_factory=list)  # what was odd
+    gaps: list[Gap] = field(default_factory=list)  # queueOffsets that are missing, and no damage tells why
 
 
 def is_unproven(position: NDArray[np.int64], breaks: Breaks) -> NDArray[np.bool_]:

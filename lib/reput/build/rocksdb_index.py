@@ -25,17 +25,11 @@ _SPACE = ord(" ")
 
 
 class IndexKeys(NamedTuple):
-    """Keys of messages, a message's one after the other; one may come twice.
+    """Keys of messages, a message's one after the other; one may come twice."""
 
-    Attributes:
-        text: uint8[bytes], the keys.
-        ends: int64[keys], where each ends in ``text``.
-        timestamp: int64[keys], storeTimestamp of its message in ms.
-    """
-
-    text: NDArray[np.uint8]
-    ends: NDArray[np.int64]
-    timestamp: NDArray[np.int64]
+    text: NDArray[np.uint8]  # uint8[bytes], the keys
+    ends: NDArray[np.int64]  # int64[keys], where each ends in ``text``
+    timestamp: NDArray[np.int64]  # int64[keys], storeTimestamp of its message in ms
 
     def texts(self) -> list[bytes]:
         """The keys as bytes."""

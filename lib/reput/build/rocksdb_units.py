@@ -18,20 +18,13 @@ from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 
 
 class UnitRows(NamedTuple):
-    """Units of several queues.
+    """Units of several queues."""
 
-    Attributes:
-        queue: int64[units], which of the block's queues.
-        offset, position: int64[units], queueOffset, physicalOffset.
-        size: int32[units], bytes.
-        tags, timestamp: int64[units], tagsCode, storeTimestamp in ms.
-    """
-
-    queue: NDArray[np.int64]
-    offset: NDArray[np.int64]
+    queue: NDArray[np.int64]  # int64[units], which of the block's queues
+    offset: NDArray[np.int64]  # offset, position: int64[units], queueOffset, physicalOffset
     position: NDArray[np.int64]
-    size: NDArray[np.int32]
-    tags: NDArray[np.int64]
+    size: NDArray[np.int32]  # int32[units], bytes
+    tags: NDArray[np.int64]  # tags, timestamp: int64[units], tagsCode, storeTimestamp in ms
     timestamp: NDArray[np.int64]
 
 

@@ -19,16 +19,11 @@ from reput.scan.output import UNITS, OutputArrays
 
 
 class PackedUnits(NamedTuple):
-    """A scan's units, packed and grouped by queue, in log order within a queue.
+    """A scan's units, packed and grouped by queue, in log order within a queue."""
 
-    Attributes:
-        data: uint8[units * 20].
-        starts: int64[queues + 1], queue q has the units [starts[q], starts[q + 1]).
-        first: int64[queues], queueOffset of a queue's first unit; undefined where it has none.
-    """
-
-    data: NDArray[np.uint8]
-    starts: NDArray[np.int64]
+    data: NDArray[np.uint8]  # uint8[units * 20]
+    starts: NDArray[np.int64]  # int64[queues + 1], queue q has the units [starts[q], starts[q + 1])
+    #: int64[queues], queueOffset of a queue's first unit; undefined where it has none
     first: NDArray[np.int64]
 
     def runs(self) -> Iterator[tuple[int, int, memoryview]]:
@@ -40,20 +35,13 @@ class PackedUnits(NamedTuple):
 
 
 class UnitColumns(NamedTuple):
-    """Units of a scan, or of several one after the other; see :class:`reput.scan.output.OutputArrays`.
+    """Units of a scan, or of several one after the other; see :class:`reput.scan.output.OutputArrays`."""
 
-    Attributes:
-        queue: int32[units].
-        offset, position: int64[units].
-        size: int32[units].
-        tags: int64[units].
-    """
-
-    queue: NDArray[np.int32]
-    offset: NDArray[np.int64]
+    queue: NDArray[np.int32]  # int32[units]
+    offset: NDArray[np.int64]  # offset, position: int64[units]
     position: NDArray[np.int64]
-    size: NDArray[np.int32]
-    tags: NDArray[np.int64]
+    size: NDArray[np.int32]  # int32[units]
+    tags: NDArray[np.int64]  # int64[units]
 
     @classmethod
     def of(cls, out: OutputArrays) -> UnitColumns:

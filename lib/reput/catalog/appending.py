@@ -75,20 +75,16 @@ _OLDER_MS = 3_600_000
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a run continues.
+    """Where a run continues."""
 
-    Attributes:
-        after: messages with a greater physicalOffset are missing in the table, once what is gone is out.
-        begin: physical offset at or before the first one that is missing, where a record begins, or where the
-            log does.
-        gone_from: the table's messages from this physicalOffset on aren't in the log any more; None when all
-            of those are that have not expired.
-        expired: bytes of log between the table's cursor and ``begin`` that the broker has deleted unread.
-    """
-
-    after: int
+    after: int  # messages with a greater physicalOffset are missing in the table, once what is gone is out
+    #: physical offset at or before the first one that is missing, where a record begins, or where the
+    #: log does
     begin: int
+    #: the table's messages from this physicalOffset on aren't in the log any more; None when all of
+    #: those are that have not expired
     gone_from: int | None = None
+    #: bytes of log between the table's cursor and ``begin`` that the broker has deleted unread
     expired: int = 0
 
     def earlier(self, gone_from: int) -> Standing:
@@ -150,19 +146,12 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
 
 @dataclass(slots=True)
 class _Compared:
-    """What table and log have in common in a range; each a physicalOffset, None without such a message.
+    """What table and log have in common in a range; each a physicalOffset, None without such a message."""
 
-    Attributes:
-        is_known: both hold a message.
-        strange: of the table's first message that another one of the log lies over.
-        common: of the last message before it that both hold.
-        missing: of the table's first message behind ``common`` that the log lacks.
-    """
-
-    is_known: bool = False
-    strange: int | None = None
-    common: int | None = None
-    missing: int | None = None
+    is_known: bool = False  # both hold a message
+    strange: int | None = None  # of the table's first message that another one of the log lies over
+    common: int | None = None  # of the last message before it that both hold
+    missing: int | None = None  # of the table's first message behind ``common`` that the log lacks
 
     @classmethod
     def of(cls, held: pa.Table, found: pa.Table) -> _Compared:

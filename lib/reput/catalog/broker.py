@@ -21,15 +21,10 @@ _NOT_IN_PATHS = re.compile(r"[^A-Za-z0-9_.-]")
 
 @dataclass(frozen=True, slots=True)
 class Broker:
-    """A broker of a cluster.
+    """A broker of a cluster."""
 
-    Attributes:
-        cluster: ``brokerClusterName``.
-        name: ``brokerName``.
-    """
-
-    cluster: str
-    name: str
+    cluster: str  # ``brokerClusterName``
+    name: str  # ``brokerName``
 
     def __str__(self) -> str:
         return f"{self.name} of {self.cluster}"

@@ -49,13 +49,9 @@ _own: set[str] = set()
 
 
 class Hold(Protocol):
-    """A run's right to write one store's messages to a table. A context manager.
+    """A run's right to write one store's messages to a table. A context manager."""
 
-    Attributes:
-        locks: the directory with the lock that tasks hold; None where there is none.
-    """
-
-    locks: Path | None
+    locks: Path | None  # the directory with the lock that tasks hold; None where there is none
 
     def __enter__(self) -> Self:
         """Take it.

@@ -19,15 +19,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome for one store.
+    """The outcome for one store."""
 
-    Attributes:
-        store: its directory or URL.
-        result: what was done, or why it was refused or failed.
-    """
-
-    store: str
-    result: Cataloged | ReputError
+    store: str  # its directory or URL
+    result: Cataloged | ReputError  # what was done, or why it was refused or failed
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

@@ -10,73 +10,49 @@ from reput.config.evidence import Basis
 
 @dataclass(frozen=True, slots=True)
 class CatalogOptions:
-    """What to catalog.
-
-    Attributes:
-        table: the Delta table's directory, on a file system that all see, or the URL of one in an object
-            store; made when missing.
-        broker_conf: the broker's file, None for what the store shows.
-        rocketmq_version: the release that wrote the store, None for the one that the store shows.
-        bodies: the table has bodies, too.
-        max_bytes_per_trigger: log bytes in one commit.
-        optimize: merge small files.
-        allow_gap: continue although the table's last message has expired from the log.
-        many: a new table is one of many stores; a table in an object store always is.
-        cluster, broker: whose store it is, in such a table; None for what broker.conf says.
-        retain_days: in such a table, take out this store's messages of days before so many; None keeps all.
-    """
+    """What to catalog."""
 
     store: Path
+    #: the Delta table's directory, on a file system that all see, or the URL of one in an object
+    #: store; made when missing
     table: Path
-    broker_conf: Path | None = None
+    broker_conf: Path | None = None  # the broker's file, None for what the store shows
+    #: the release that wrote the store, None for the one that the store shows
     rocketmq_version: str | None = None
-    bodies: bool = False
-    max_bytes_per_trigger: int = 1 << 30
-    optimize: bool = True
-    allow_gap: bool = False
-    many: bool = False
+    bodies: bool = False  # the table has bodies, too
+    max_bytes_per_trigger: int = 1 << 30  # log bytes in one commit
+    optimize: bool = True  # merge small files
+    allow_gap: bool = False  # continue although the table's last message has expired from the log
+    many: bool = False  # a new table is one of many stores; a table in an object store always is
+    #: cluster, broker: whose store it is, in such a table; None for what broker.conf says
     cluster: str | None = None
     broker: str | None = None
+    #: in such a table, take out this store's messages of days before so many; None keeps all
     retain_days: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Cataloged:
-    """What a run did.
+    """What a run did."""
 
-    Attributes:
-        table: its directory or URL.
-        cluster, broker: whose messages these are, in a table of many stores; None in one of one store.
-        start, end: half-open range of physical offsets that this run went over.
-        expired: bytes of log that the broker had deleted before they were read.
-        removed: messages taken back, because the log went back before them.
-        removed_after: the versions of the table that have them still: one each time that it stepped back.
-        added: messages that it put into the table.
-        messages: how many of this store the table holds.
-        commits: that it made, without those of stepping back and merging.
-        clustered: days whose small files it merged, as ``YYYY-MM-DD``.
-        retired: messages that it took out, because their days are over for the table.
-        vacuumed: files that it removed, which had been taken out of the table a week before.
-        seconds: that it took.
-        basis: what the settings rest on.
-    """
-
-    table: str
-    start: int
+    table: str  # its directory or URL
+    start: int  # start, end: half-open range of physical offsets that this run went over
     end: int
-    expired: int
-    removed: int
+    expired: int  # bytes of log that the broker had deleted before they were read
+    removed: int  # messages taken back, because the log went back before them
+    #: the versions of the table that have them still: one each time that it stepped back
     removed_after: tuple[int, ...]
-    added: int
-    messages: int
-    commits: int
-    clustered: tuple[str, ...]
-    seconds: float
-    basis: Basis = field(default_factory=Basis)
+    added: int  # messages that it put into the table
+    messages: int  # how many of this store the table holds
+    commits: int  # that it made, without those of stepping back and merging
+    clustered: tuple[str, ...]  # days whose small files it merged, as ``YYYY-MM-DD``
+    seconds: float  # that it took
+    basis: Basis = field(default_factory=Basis)  # what the settings rest on
+    #: cluster, broker: whose messages these are, in a table of many stores; None in one of one store
     cluster: str | None = None
     broker: str | None = None
-    retired: int = 0
-    vacuumed: int = 0
+    retired: int = 0  # messages that it took out, because their days are over for the table
+    vacuumed: int = 0  # files that it removed, which had been taken out of the table a week before
 
     def then(self, later: Cataloged) -> Cataloged:
         """This run and a later one as one."""

@@ -72,23 +72,15 @@ def schema(*, bodies: bool, many: bool = False) -> pa.Schema:
 
 @dataclass(frozen=True, slots=True)
 class Writer:
-    """Writes files beside a table. Its functions are a task's work: they return an error that they raised.
+    """Writes files beside a table. Its functions are a task's work: they return an error that they raised."""
 
-    Attributes:
-        table: the table's directory.
-        token: is in the name of every file, so that those which no commit came to name are found.
-        bodies: whether the table has them.
-        locks: the directory with the lock for tasks, which they hold; None where hosts' locks may not meet.
-        directory: where a store's days lie, relative to the table; empty for the table itself.
-        url: of a table in an object store; None for one in a directory.
-    """
-
-    table: Path
-    token: str
-    bodies: bool
+    table: Path  # the table's directory
+    token: str  # is in the name of every file, so that those which no commit came to name are found
+    bodies: bool  # whether the table has them
+    #: the directory with the lock for tasks, which they hold; None where hosts' locks may not meet
     locks: Path | None
-    directory: str = ""
-    url: str | None = None
+    directory: str = ""  # where a store's days lie, relative to the table; empty for the table itself
+    url: str | None = None  # of a table in an object store; None for one in a directory
 
     def guarded(self, work: Iterable[Written]) -> list[Written] | ReputError:
         """Do some of this writer's work."""
@@ -181,16 +173,11 @@ def _write(rows: pa.Table, place: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Adding:
-    """Writes the messages of a part of the log.
-
-    Attributes:
-        settings: the store's.
-        after: messages with a greater physicalOffset are wanted.
-    """
+    """Writes the messages of a part of the log."""
 
     writer: Writer
-    settings: StoreSettings
-    after: int
+    settings: StoreSettings  # the store's
+    after: int  # messages with a greater physicalOffset are wanted
 
     def __call__(self, part: Part) -> list[Written] | ReputError:
         """The files with the messages that begin in ``part``, or why there are none."""

@@ -62,40 +62,24 @@ _OPTIONS = {"max_retries": "4", "retry_timeout": "60s", "timeout": "60s", "conne
 
 @dataclass(frozen=True, slots=True)
 class File:
-    """A file of the table.
+    """A file of the table."""
 
-    Attributes:
-        path: relative to the table.
-        day: its messages' day, None for those that have none.
-        size: bytes.
-        rows: messages.
-        last: the greatest physicalOffset in it; None if the table's log doesn't tell.
-    """
-
-    path: str
-    day: date | None
-    size: int
-    rows: int
-    last: int | None
+    path: str  # relative to the table
+    day: date | None  # its messages' day, None for those that have none
+    size: int  # bytes
+    rows: int  # messages
+    last: int | None  # the greatest physicalOffset in it; None if the table's log doesn't tell
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A file that is on disk, and that no commit names yet.
+    """A file that is on disk, and that no commit names yet."""
 
-    Attributes:
-        path: relative to the table.
-        day: its messages', as ``YYYY-MM-DD``; None for those that have none.
-        size: bytes.
-        rows: messages.
-        statistics: JSON, as in the table's log.
-    """
-
-    path: str
-    day: str | None
-    size: int
-    rows: int
-    statistics: str
+    path: str  # relative to the table
+    day: str | None  # its messages', as ``YYYY-MM-DD``; None for those that have none
+    size: int  # bytes
+    rows: int  # messages
+    statistics: str  # JSON, as in the table's log
 
 
 class Table:
@@ -106,6 +90,9 @@ class Table:
         broker: whose rows are meant, in a table of many stores; None for a table of one store.
         either: only its kind is asked for, so that none is refused.
 
+    Raises:
+        OutputError: there is a table that can't be read, or isn't one of messages, or not of this kind.
+
     Attributes:
         path: its directory; for one in an object store what ``Path`` makes of the URL.
         url: the URL, or the directory, as a text.
@@ -113,9 +100,6 @@ class Table:
         is_many: whether it is one of many stores; None when it isn't there.
         cursor: up to which physical offset it holds the log; None when it holds nothing of it yet.
         named: paths of the files that this object has put into a commit, whatever became of that.
-
-    Raises:
-        OutputError: there is a table that can't be read, or isn't one of messages, or not of this kind.
     """
 
     def __init__(self, path: Path, broker: Broker | None = None, *, either: bool = False) -> None:

@@ -140,17 +140,11 @@ def catalog(
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """Where a run continues, as long as table and log are what they were, but for what the log has gained.
+    """Where a run continues, as long as table and log are what they were, but for what the log has gained."""
 
-    Attributes:
-        standing: that.
-        state: the table's.
-        log: what the segments' files looked like before the two were compared.
-    """
-
-    standing: Standing
-    state: tuple[int | None, frozenset[str]]
-    log: tuple[tuple[int, ...], ...]
+    standing: Standing  # that
+    state: tuple[int | None, frozenset[str]]  # the table's
+    log: tuple[tuple[int, ...], ...]  # what the segments' files looked like before the two were compared
 
 
 class Catalog:

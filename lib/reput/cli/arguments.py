@@ -20,6 +20,7 @@ from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError
 from reput.format import names
+from reput.format.names import Queue
 from reput.rocksdb import is_database
 from reput.store.listing import names_seen, topics_seen
 
@@ -87,7 +88,7 @@ def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
     return [f"{topic}:{number}" for number in sorted(found)]
 
 
-def _in_rocksdb(ctx: typer.Context) -> list[tuple[str, int]]:
+def _in_rocksdb(ctx: typer.Context) -> list[Queue]:
     """Topic and queueId of the queues in RocksDB."""
     from reput.query.rocksdb import RocksQueues, queues_of
 

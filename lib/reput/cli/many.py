@@ -37,17 +37,11 @@ _CODES = (0, 1, 2, 3, 4, 5)
 
 @dataclass(frozen=True, slots=True)
 class Document:
-    """What a command printed as JSON.
+    """What a command printed as JSON."""
 
-    Attributes:
-        exit_code: other than 2.
-        facts: without what each document begins with.
-        kept: what it has proven; None for nothing.
-    """
-
-    exit_code: int
-    facts: dict[str, object]
-    kept: Proofs | None = None
+    exit_code: int  # other than 2
+    facts: dict[str, object]  # without what each document begins with
+    kept: Proofs | None = None  # what it has proven; None for nothing
 
     def to_dict(self) -> dict[str, object]:
         """The facts."""

@@ -240,21 +240,14 @@ def _save(store: QueryStore, answer: Answer, body: Path | None, record: Path | N
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """An answer, and how it is shown.
+    """An answer, and how it is shown."""
 
-    Attributes:
-        answer: the answer.
-        settings: those that it was asked with.
-        bodies: of each message what is said of its body, by JSON names.
-        meant: the queue or topic that may have been meant, where there is none of that name.
-        log_times: storeTimestamp of the log's first and last message, ms, where nothing was found in the time
-            that was asked for; else None.
-    """
-
-    answer: Answer
-    settings: StoreSettings
-    bodies: tuple[dict[str, object], ...]
-    meant: str | None = None
+    answer: Answer  # the answer
+    settings: StoreSettings  # those that it was asked with
+    bodies: tuple[dict[str, object], ...]  # of each message what is said of its body, by JSON names
+    meant: str | None = None  # the queue or topic that may have been meant, where there is none of that name
+    #: storeTimestamp of the log's first and last message, ms, where nothing was found in the time that
+    #: was asked for; else None
     log_times: tuple[int, int] | None = None
 
     @property

@@ -38,60 +38,39 @@ class CrashStart(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """How a broker loads and recovers a store: nothing of this changes what a rebuild writes.
+    """How a broker loads and recovers a store: nothing of this changes what a rebuild writes."""
 
-    Attributes:
-        skips_directories: a directory among segments or queue files is passed over, not a wrong length.
-        drops_empty_last_file: the last file of a directory is deleted when it has no bytes.
-        index_failure_refuses: an index file that can't be opened stops the start.
-        clean_start: where a clean start begins.
-        crash_start: where a start after a crash begins.
-        limits_segments: ``commitLogRecoverMaxNum`` ends the search for that segment.
-        dispatches_after_clean: a clean start dispatches what lies behind the end of the queues.
-        cuts_by_new_end: whether the queues are cut is asked with their end after that dispatch.
-        begins_at_queue_end: dispatch goes on from the end of the queues, not from that of the log.
-        searches_min_offset: a queue's min offset is searched for by halving.
-        fails_on_empty_queue_file: the search fails when a queue's last file, not its first, has no unit.
-        knows_delay_levels: delay levels are known while recovering; without them the units of the schedule
-            topic hold the hash of the tags.
-        checks_room: a record's size is compared with the room left, that of a BLANK too.
-        switches_queue_types: batch queues exist, and a queue of the wrong type stops the start.
-        flushes_logics_later: the checkpoint's logics fields move with the thorough flush of the queues.
-        knows_message_ends: a queue knows where its last message ends; else where that begins.
-        cuts_by_queue_end: the queues are cut when one of them knows of the log's end or more; else never
-            after a stop in good order, and always after a crash.
-        destroys_after_clean: without a segment, a start after a stop in good order deletes the queues, too.
-        refuses_wrong_length: a file of another length stops the start; else nothing of its directory is
-            loaded from there on.
-        counts_bad_lengths: after a crash, a record whose lengths don't add up is taken for a message without
-            a topic, of the size that it says.
-        finds_across_gaps: what lies behind a gap in the log is found.
-        takes_lock: the broker holds ``lock`` while it runs.
-        replaces_abort: ``abort`` is written beside its place and renamed, even over a loop of links.
-    """
-
-    skips_directories: bool
-    drops_empty_last_file: bool
-    index_failure_refuses: bool
-    clean_start: CleanStart
-    crash_start: CrashStart
-    limits_segments: bool
-    dispatches_after_clean: bool
-    cuts_by_new_end: bool
-    begins_at_queue_end: bool
-    searches_min_offset: bool
-    fails_on_empty_queue_file: bool
+    skips_directories: bool  # a directory among segments or queue files is passed over, not a wrong length
+    drops_empty_last_file: bool  # the last file of a directory is deleted when it has no bytes
+    index_failure_refuses: bool  # an index file that can't be opened stops the start
+    clean_start: CleanStart  # where a clean start begins
+    crash_start: CrashStart  # where a start after a crash begins
+    limits_segments: bool  # ``commitLogRecoverMaxNum`` ends the search for that segment
+    dispatches_after_clean: bool  # a clean start dispatches what lies behind the end of the queues
+    cuts_by_new_end: bool  # whether the queues are cut is asked with their end after that dispatch
+    begins_at_queue_end: bool  # dispatch goes on from the end of the queues, not from that of the log
+    searches_min_offset: bool  # a queue's min offset is searched for by halving
+    fails_on_empty_queue_file: bool  # the search fails when a queue's last file, not its first, has no unit
+    #: delay levels are known while recovering; without them the units of the schedule topic hold the
+    #: hash of the tags
     knows_delay_levels: bool
-    checks_room: bool
-    switches_queue_types: bool
-    flushes_logics_later: bool
-    knows_message_ends: bool = True
+    checks_room: bool  # a record's size is compared with the room left, that of a BLANK too
+    switches_queue_types: bool  # batch queues exist, and a queue of the wrong type stops the start
+    flushes_logics_later: bool  # the checkpoint's logics fields move with the thorough flush of the queues
+    knows_message_ends: bool = True  # a queue knows where its last message ends; else where that begins
+    #: the queues are cut when one of them knows of the log's end or more; else never after a stop in
+    #: good order, and always after a crash
     cuts_by_queue_end: bool = True
+    #: without a segment, a start after a stop in good order deletes the queues, too
     destroys_after_clean: bool = True
+    #: a file of another length stops the start; else nothing of its directory is loaded from there on
     refuses_wrong_length: bool = True
+    #: after a crash, a record whose lengths don't add up is taken for a message without a topic, of
+    #: the size that it says
     counts_bad_lengths: bool = False
-    finds_across_gaps: bool = True
-    takes_lock: bool = True
+    finds_across_gaps: bool = True  # what lies behind a gap in the log is found
+    takes_lock: bool = True  # the broker holds ``lock`` while it runs
+    #: ``abort`` is written beside its place and renamed, even over a loop of links
     replaces_abort: bool = False
 
     @property
@@ -102,84 +81,55 @@ class Recovery:
 
 @dataclass(frozen=True, slots=True)
 class Queries:
-    """How a broker answers: nothing of this changes what a rebuild writes.
+    """How a broker answers: nothing of this changes what a rebuild writes."""
 
-    Attributes:
-        time_boundaries: an offset by time is searched for by the times of messages and has a lower and an
-            upper boundary; else by the times of files, and is the nearest.
-        clamps_time: an offset by time lies within the queue.
-        skips_before_full: a pull passes over units of a missing segment before it asks whether it is full.
-        scans_units: a pull's limit of 16,000 counts units, not their bytes.
-        scans_past_limit: the unit at that limit is still looked at.
-        overflow_begins_again: past the end of a queue that begins at 0 the next offset is 0, not the end.
-        stops_one_short: a pull of more than one message ends one before those asked for.
-    """
-
+    #: an offset by time is searched for by the times of messages and has a lower and an upper
+    #: boundary; else by the times of files, and is the nearest
     time_boundaries: bool
-    clamps_time: bool
-    skips_before_full: bool
-    scans_units: bool
-    scans_past_limit: bool
-    overflow_begins_again: bool
-    stops_one_short: bool = False
+    clamps_time: bool  # an offset by time lies within the queue
+    skips_before_full: bool  # a pull passes over units of a missing segment before it asks whether it is full
+    scans_units: bool  # a pull's limit of 16,000 counts units, not their bytes
+    scans_past_limit: bool  # the unit at that limit is still looked at
+    overflow_begins_again: bool  # past the end of a queue that begins at 0 the next offset is 0, not the end
+    stops_one_short: bool = False  # a pull of more than one message ends one before those asked for
 
 
 @dataclass(frozen=True, slots=True)
 class Dialect:
-    """The rules of one run of RocketMQ releases.
+    """The rules of one run of RocketMQ releases."""
 
-    Attributes:
-        name: the name that ``--rocketmq-version`` takes and that reports show.
-        versions: every release with these rules, oldest first, as ``major.minor.patch``.
-        topic_length_v2: records of magic 0xDAA320AB, with a topic length of two bytes, are messages; without
-            it they are an illegal magic.
-        index_tags: the index holds TAGS as ``topic#T#tag``, after UNIQ_KEY and KEYS.
-        multi_dispatch: light message queues (LMQ) exist; without it INNER_MULTI_DISPATCH means nothing.
-        lmq_excluded_prefixes: a message whose topic starts with one of these has no LMQ units.
-        lmq_excluded_topics: a message of one of these topics has no LMQ units.
-        lmq_rejects_slash: an LMQ whose name holds ``/`` gets no unit; the others of that message still do.
-        counts_keys: hashSlotCount of an index file counts its keys; else the slots that hold a chain.
-        empty_index_count: indexCount on disk of an index file without entries, after a clean stop.
-        checkpoint_fields: how many longs the store checkpoint holds, from byte 0 on.
-        inner_batch_properties: INNER_BASE and INNER_NUM are parsed when a record has both; one that isn't an
-            integer (of 64 and of 16 bits) makes the record invalid.
-        append_prop_crc: the record may end in ``__CRC32#``, and forceVerifyPropCRC checks it.
-        multi_path_commit_log: storePathCommitLog may list several directories.
-        trims_text_settings: text values of broker.conf lose the white space around them.
-        rocksdb_lmq: queues in RocksDB have light message queues, too.
-        filter_parts: CONTAINS, STARTSWITH and ENDSWITH are operators of consumers' expressions; asked for
-            where units have bit maps.
-        settings_in_rocksdb: topics, groups and offsets may be in RocksDB.
-        imports_json_settings: there, a JSON file with a higher counter is imported at the start.
-        unknown_settings: keys that reput reads from broker.conf and that none of these releases has.
-        maped_settings: ``mappedFileSizeCommitLog`` and ``mappedFileSizeConsumeQueue`` have one p less.
-        recovery: how these releases start on a store.
-        queries: how they look for messages.
-    """
-
-    name: str
-    versions: tuple[str, ...]
+    name: str  # the name that ``--rocketmq-version`` takes and that reports show
+    versions: tuple[str, ...]  # every release with these rules, oldest first, as ``major.minor.patch``
+    #: records of magic 0xDAA320AB, with a topic length of two bytes, are messages; without it they are
+    #: an illegal magic
     topic_length_v2: bool
-    index_tags: bool
-    multi_dispatch: bool
-    lmq_excluded_prefixes: tuple[str, ...]
-    lmq_excluded_topics: tuple[str, ...]
-    lmq_rejects_slash: bool
-    empty_index_count: int
-    checkpoint_fields: int
+    index_tags: bool  # the index holds TAGS as ``topic#T#tag``, after UNIQ_KEY and KEYS
+    multi_dispatch: bool  # light message queues (LMQ) exist; without it INNER_MULTI_DISPATCH means nothing
+    lmq_excluded_prefixes: tuple[str, ...]  # a message whose topic starts with one of these has no LMQ units
+    lmq_excluded_topics: tuple[str, ...]  # a message of one of these topics has no LMQ units
+    lmq_rejects_slash: bool  # an LMQ whose name holds ``/`` gets no unit; the others of that message still do
+    empty_index_count: int  # indexCount on disk of an index file without entries, after a clean stop
+    checkpoint_fields: int  # how many longs the store checkpoint holds, from byte 0 on
+    #: INNER_BASE and INNER_NUM are parsed when a record has both; one that isn't an integer (of 64 and
+    #: of 16 bits) makes the record invalid
     inner_batch_properties: bool
-    append_prop_crc: bool
-    multi_path_commit_log: bool
-    trims_text_settings: bool
-    rocksdb_lmq: bool
+    append_prop_crc: bool  # the record may end in ``__CRC32#``, and forceVerifyPropCRC checks it
+    multi_path_commit_log: bool  # storePathCommitLog may list several directories
+    trims_text_settings: bool  # text values of broker.conf lose the white space around them
+    rocksdb_lmq: bool  # queues in RocksDB have light message queues, too
+    #: CONTAINS, STARTSWITH and ENDSWITH are operators of consumers' expressions; asked for where units
+    #: have bit maps
     filter_parts: bool
+    #: keys that reput reads from broker.conf and that none of these releases has
     unknown_settings: frozenset[str]
-    recovery: Recovery
-    queries: Queries
+    recovery: Recovery  # how these releases start on a store
+    queries: Queries  # how they look for messages
+    #: hashSlotCount of an index file counts its keys; else the slots that hold a chain
     counts_keys: bool = False
+    #: ``mappedFileSizeCommitLog`` and ``mappedFileSizeConsumeQueue`` have one p less
     maped_settings: bool = False
-    settings_in_rocksdb: bool = False
-    imports_json_settings: bool = False
+    settings_in_rocksdb: bool = False  # topics, groups and offsets may be in RocksDB
+    imports_json_settings: bool = False  # there, a JSON file with a higher counter is imported at the start
 
     def lmq_excludes(self, topic: str) -> bool:
         """Whether a message of this topic gets no LMQ units, whatever its properties say."""

@@ -203,17 +203,11 @@ _SWITCHES = {
 
 @dataclass(frozen=True, slots=True)
 class ConfigPlace:
-    """A store's ``config/``, and the form that is in force there.
+    """A store's ``config/``, and the form that is in force there."""
 
-    Attributes:
-        directory: ``config/``.
-        form: which.
-        imports: the kinds of which a JSON file with a higher counter is imported.
-    """
-
-    directory: Path
-    form: Form = Form.FILES
-    imports: frozenset[Kind] = frozenset()
+    directory: Path  # ``config/``
+    form: Form = Form.FILES  # which
+    imports: frozenset[Kind] = frozenset()  # the kinds of which a JSON file with a higher counter is imported
 
     def file(self, kind: Kind) -> Path:
         """The JSON file of a kind; it may be missing."""
@@ -240,21 +234,15 @@ class ConfigPlace:
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """What a broker would start with.
+    """What a broker would start with."""
 
-    Attributes:
-        entries: the topics and groups with their JSON objects by name; offsets as ``{queueId: offset}`` by
-            ``TOPIC@GROUP``.
-        path: the database, or the file that was taken instead.
-        version: how new they are; None where the database has none (before 5.3.1).
-        said: what else lies there, and which was taken, with both counters; one a line.
-        pulled: offsets that were pulled, as ``entries``; v2 alone keeps them.
-    """
-
+    #: the topics and groups with their JSON objects by name; offsets as ``{queueId: offset}`` by
+    #: ``TOPIC@GROUP``
     entries: Mapping[str, object]
-    path: Path
-    version: DataVersion | None
-    said: tuple[str, ...] = ()
+    path: Path  # the database, or the file that was taken instead
+    version: DataVersion | None  # how new they are; None where the database has none (before 5.3.1)
+    said: tuple[str, ...] = ()  # what else lies there, and which was taken, with both counters; one a line
+    #: offsets that were pulled, as ``entries``; v2 alone keeps them
     pulled: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -399,16 +387,11 @@ def _saying(found: Kept, line: str) -> Kept:
 
 @dataclass(frozen=True, slots=True)
 class Decided:
-    """Which form is in force.
+    """Which form is in force."""
 
-    Attributes:
-        form, imports: as in :class:`ConfigPlace`.
-        said: why, where it isn't files alone; one a line.
-    """
-
-    form: Form
+    form: Form  # form, imports: as in :class:`ConfigPlace`
     imports: frozenset[Kind]
-    said: tuple[str, ...] = ()
+    said: tuple[str, ...] = ()  # why, where it isn't files alone; one a line
 
 
 def decide(root: Path, conf: BrokerConf) -> Decided:

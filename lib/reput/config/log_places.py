@@ -24,18 +24,13 @@ _DRIVE = re.compile(r"[A-Za-z]:")
 
 @dataclass(frozen=True, slots=True)
 class DLedgerSettings:
-    """What a store with ``enableDLegerCommitLog`` has beside its segments.
+    """What a store with ``enableDLegerCommitLog`` has beside its segments."""
 
-    Attributes:
-        home: ``dledger-SELFID`` in the store, absolute; its ``checkpoint`` tells what is committed.
-        dirs: of the segments that DLedger writes, in the order of broker.conf; the other directories of the
-            commit log hold what was written before it.
-        alone: the group has one member, so that whatever it has written is committed.
-    """
-
-    home: Path
+    home: Path  # ``dledger-SELFID`` in the store, absolute; its ``checkpoint`` tells what is committed
+    #: of the segments that DLedger writes, in the order of broker.conf; the other directories of the
+    #: commit log hold what was written before it
     dirs: tuple[Path, ...]
-    alone: bool
+    alone: bool  # the group has one member, so that whatever it has written is committed
 
 
 def absolute(path: Path) -> Path:

@@ -54,32 +54,21 @@ _MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 
 
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
-    """What decides how a broker starts on a store, and of queues in log order how they are written.
+    """What decides how a broker starts on a store, and of queues in log order how they are written."""
 
-    Attributes:
-        check_crc: ``checkCRCOnRecover``.
-        index_safe: ``messageIndexSafe``: the walk begins early enough to index again.
-        most_segments: ``commitLogRecoverMaxNum``; from 5.4 on, else not looked at.
-        recheck_from_queues: ``recheckReputOffsetFromCq``: 5.x dispatches from the end of the queues, as 4.9.
-        check_offsets: ``checkCommitLogOffsetOnRecover``: a record whose stored place lies outside its segment
-            ends the walk.
-        batch_queue_file_size: ``mapperFileSizeBatchConsumeQueue`` in bytes.
-        queue_ext: ``enableConsumeQueueExt``.
-        queue_ext_file_size: ``mappedFileSizeConsumeQueueExt`` in bytes.
-        accelerated: ``enableAcceleratedRecovery``.
-        controller_mode: ``enableControllerMode``: the group's epochs decide where the log ends.
-    """
-
-    check_crc: bool = True
-    index_safe: bool = False
-    most_segments: int = 10
+    check_crc: bool = True  # ``checkCRCOnRecover``
+    index_safe: bool = False  # ``messageIndexSafe``: the walk begins early enough to index again
+    most_segments: int = 10  # ``commitLogRecoverMaxNum``; from 5.4 on, else not looked at
+    #: ``recheckReputOffsetFromCq``: 5.x dispatches from the end of the queues, as 4.9
     recheck_from_queues: bool = False
+    #: ``checkCommitLogOffsetOnRecover``: a record whose stored place lies outside its segment ends the
+    #: walk
     check_offsets: bool = False
-    batch_queue_file_size: int = 300_000 * 46
-    queue_ext: bool = False
-    queue_ext_file_size: int = 48 << 20
-    accelerated: bool = False
-    controller_mode: bool = False
+    batch_queue_file_size: int = 300_000 * 46  # ``mapperFileSizeBatchConsumeQueue`` in bytes
+    queue_ext: bool = False  # ``enableConsumeQueueExt``
+    queue_ext_file_size: int = 48 << 20  # ``mappedFileSizeConsumeQueueExt`` in bytes
+    accelerated: bool = False  # ``enableAcceleratedRecovery``
+    controller_mode: bool = False  # ``enableControllerMode``: the group's epochs decide where the log ends
 
     def deciding(self) -> dict[str, object]:
         """What of it decides which bytes a rebuild writes, JSON-ready; nothing where all is as usual."""
@@ -93,34 +82,22 @@ class RecoverySettings:
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """What broker.conf says of filters: names and defaults of ``BrokerConfig``, the same from 4.9.0 to 5.5.0.
+    """What broker.conf says of filters, as ``BrokerConfig`` names it, with the defaults of 4.9.0 to 5.5.0."""
 
-    Attributes:
-        calculates: ``enableCalcFilterBitMap``: messages get bit maps.
-        error_rate: ``maxErrorRateOfBloomFilter``, in percent.
-        consumers: ``expectConsumerNumUseFilter``.
-    """
-
-    calculates: bool = False
-    error_rate: int = 20
-    consumers: int = 32
+    calculates: bool = False  # ``enableCalcFilterBitMap``: messages get bit maps
+    error_rate: int = 20  # ``maxErrorRateOfBloomFilter``, in percent
+    consumers: int = 32  # ``expectConsumerNumUseFilter``
 
 
 @dataclass(frozen=True, slots=True)
 class RocksDBSettings:
-    """What of a store is in RocksDB.
+    """What of a store is in RocksDB."""
 
-    Attributes:
-        queues: the directory of the queues' database, relative to the store; None: queues are in files alone.
-        files: queues are in files.
-        lmq: light message queues are in the database (5.3.2 on, with ``enableLmq``).
-        index: the index is in ``rocksdbstore/`` (``indexRocksDBEnable``, 5.4 on).
-    """
-
+    #: the directory of the queues' database, relative to the store; None: queues are in files alone
     queues: str | None = None
-    files: bool = True
-    lmq: bool = False
-    index: bool = False
+    files: bool = True  # queues are in files
+    lmq: bool = False  # light message queues are in the database (5.3.2 on, with ``enableLmq``)
+    index: bool = False  # the index is in ``rocksdbstore/`` (``indexRocksDBEnable``, 5.4 on)
 
     def deciding(self) -> dict[str, object]:
         """What of it decides which bytes a rebuild writes, JSON-ready; nothing where all is in files."""
@@ -132,59 +109,38 @@ class RocksDBSettings:
 
 @dataclass(frozen=True, slots=True)
 class StoreSettings:
-    """What a run needs to know of a store; made by :meth:`load`, and sent to executors as it is.
+    """What a run needs to know of a store; made by :meth:`load`, and sent to executors as it is."""
 
-    Attributes:
-        root: the store, absolute.
-        commit_log_dirs: the directories that hold segments, absolute, each once, in the order of broker.conf;
-            those of ``readOnlyCommitLogStorePaths`` come last.
-        segment_size: ``mappedFileSizeCommitLog`` in bytes; None when broker.conf doesn't say.
-        consume_queue_file_size: bytes of a consume queue file, a multiple of 20.
-        max_hash_slot_num: slots of an index file.
-        max_index_num: entries of an index file; the first stays unused.
-        message_index_enable: index files are wanted.
-        delay_levels_ms: delay of each level in ms; index 0 is level 1.
-        enable_multi_dispatch: messages may have units in light message queues (LMQ), too.
-        enable_lmq: the queue id of an LMQ is 0 instead of the message's own.
-        force_verify_prop_crc: ``__CRC32#`` is checked instead of the body CRC.
-        dialect: the rules of the broker's version.
-        broker_conf: the file that was read, absolute; None when there was none.
-        release: the release that was given, in full; None when none was.
-        max_message_size: ``maxMessageSize`` in bytes.
-        basis: what was assumed, and what the store says against what was given.
-        remote: where the store lies, if ``root`` only stands for it.
-        recovery: how the broker starts.
-        filters: whether and how bit maps are calculated for consumers that filter by SQL92.
-        dledger: set if DLedger writes the commit log (``enableDLegerCommitLog``).
-        rocksdb: what is in RocksDB.
-        config_form: how topics, groups and offsets are kept.
-        config_imports: of which of them a JSON file with a higher counter is imported at the start.
-        passed_over: physical offsets of messages with a wrong body that aren't taken, though others follow.
-    """
-
-    root: Path
+    root: Path  # the store, absolute
+    #: the directories that hold segments, absolute, each once, in the order of broker.conf; those of
+    #: ``readOnlyCommitLogStorePaths`` come last
     commit_log_dirs: tuple[Path, ...]
-    segment_size: int | None
-    consume_queue_file_size: int
-    max_hash_slot_num: int
-    max_index_num: int
-    message_index_enable: bool
-    delay_levels_ms: tuple[int, ...]
-    enable_multi_dispatch: bool
-    enable_lmq: bool
-    force_verify_prop_crc: bool
-    dialect: Dialect
-    broker_conf: Path | None = None
-    recovery: RecoverySettings = RecoverySettings()
-    dledger: DLedgerSettings | None = None
+    segment_size: int | None  # ``mappedFileSizeCommitLog`` in bytes; None when broker.conf doesn't say
+    consume_queue_file_size: int  # bytes of a consume queue file, a multiple of 20
+    max_hash_slot_num: int  # slots of an index file
+    max_index_num: int  # entries of an index file; the first stays unused
+    message_index_enable: bool  # index files are wanted
+    delay_levels_ms: tuple[int, ...]  # delay of each level in ms; index 0 is level 1
+    enable_multi_dispatch: bool  # messages may have units in light message queues (LMQ), too
+    enable_lmq: bool  # the queue id of an LMQ is 0 instead of the message's own
+    force_verify_prop_crc: bool  # ``__CRC32#`` is checked instead of the body CRC
+    dialect: Dialect  # the rules of the broker's version
+    broker_conf: Path | None = None  # the file that was read, absolute; None when there was none
+    recovery: RecoverySettings = RecoverySettings()  # how the broker starts
+    dledger: DLedgerSettings | None = None  # set if DLedger writes the commit log (``enableDLegerCommitLog``)
+    #: whether and how bit maps are calculated for consumers that filter by SQL92
     filters: FilterSettings = FilterSettings()
-    release: str | None = None
-    max_message_size: int = MAX_MESSAGE_SIZE
+    release: str | None = None  # the release that was given, in full; None when none was
+    max_message_size: int = MAX_MESSAGE_SIZE  # ``maxMessageSize`` in bytes
+    #: what was assumed, and what the store says against what was given
     basis: Basis = field(default=Basis(), compare=False)
+    #: where the store lies, if ``root`` only stands for it
     remote: RemoteStore | None = field(default=None, compare=False)
-    rocksdb: RocksDBSettings = RocksDBSettings()
-    config_form: Form = Form.FILES
+    rocksdb: RocksDBSettings = RocksDBSettings()  # what is in RocksDB
+    config_form: Form = Form.FILES  # how topics, groups and offsets are kept
+    #: of which of them a JSON file with a higher counter is imported at the start
     config_imports: frozenset[Kind] = frozenset()
+    #: physical offsets of messages with a wrong body that aren't taken, though others follow
     passed_over: frozenset[int] = frozenset()
 
     @property

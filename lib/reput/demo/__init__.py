@@ -28,15 +28,10 @@ FLEET_BROKERS = ("broker-a", "broker-b", "broker-a-slave")
 
 @dataclass(frozen=True, slots=True)
 class DemoStore:
-    """The broker's store, unpacked.
+    """The broker's store, unpacked."""
 
-    Attributes:
-        root: the store's directory.
-        broker_conf: the configuration that the broker ran with.
-    """
-
-    root: Path
-    broker_conf: Path
+    root: Path  # the store's directory
+    broker_conf: Path  # the configuration that the broker ran with
 
 
 def unpack(directory: Path) -> DemoStore:

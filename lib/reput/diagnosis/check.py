@@ -55,29 +55,19 @@ _GIVE = (GIVE_RELEASE, GIVE_DELAY_LEVELS)
 
 @dataclass(slots=True)
 class Diagnosis:
-    """What ``reput check`` says of a store; ``to_dict`` is what ``--json`` prints.
+    """What ``reput check`` says of a store; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        settings: what the store was read with.
-        findings: all that was found, each once, the worst first.
-        snapshot: the store as a start finds it; None where none can be made on it.
-        plan: what a start does; None where that isn't foretold, or a broker runs.
-        report: the comparison with the whole log, or with another store; None where that wasn't made.
-        quick: it wasn't asked for.
-        all_lost: nothing was compared, for there is nothing that could be: all has to be made from the log.
-        not_read: what wasn't looked at, for people.
-        seconds: wall time.
-    """
-
-    settings: StoreSettings
-    findings: list[Finding]
-    snapshot: Snapshot | None = None
-    plan: Plan | None = None
+    settings: StoreSettings  # what the store was read with
+    findings: list[Finding]  # all that was found, each once, the worst first
+    snapshot: Snapshot | None = None  # the store as a start finds it; None where none can be made on it
+    plan: Plan | None = None  # what a start does; None where that isn't foretold, or a broker runs
+    #: the comparison with the whole log, or with another store; None where that wasn't made
     report: Report | None = None
-    quick: bool = False
+    quick: bool = False  # it wasn't asked for
+    #: nothing was compared, for there is nothing that could be: all has to be made from the log
     all_lost: bool = False
-    not_read: list[str] = field(default_factory=list)
-    seconds: float = 0.0
+    not_read: list[str] = field(default_factory=list)  # what wasn't looked at, for people
+    seconds: float = 0.0  # wall time
 
     @property
     def notes(self) -> list[Note]:

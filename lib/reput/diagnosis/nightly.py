@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from reput.config.settings import StoreSettings
 from reput.diagnosis.verdict import COUNTS, Effect
 from reput.errors import ReputError
+from reput.format.names import Queue
 from reput.job.many import Outcome
 from reput.newer_python import UTC
 from reput.remote import client, remote_store, with_urls
@@ -33,17 +34,12 @@ MOST_FINDINGS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Again:
-    """What a check goes on from.
+    """What a check goes on from."""
 
-    Attributes:
-        before: what was proven; None for the first one.
-        everything: nothing: all is compared again, and what was told of changed segments is forgotten.
-        digests: what the bytes say; those of all files are read.
-    """
-
-    before: Proofs | None = None
+    before: Proofs | None = None  # what was proven; None for the first one
+    #: nothing: all is compared again, and what was told of changed segments is forgotten
     everything: bool = False
-    digests: bool = False
+    digests: bool = False  # what the bytes say; those of all files are read
 
     @property
     def known_files(self) -> dict[str, KnownFile]:
@@ -55,17 +51,11 @@ class Again:
 
 @dataclass(slots=True)
 class Checked:
-    """What came of it.
+    """What came of it."""
 
-    Attributes:
-        diagnosis: the store's.
-        lag: messages that consumer groups still have to read; None where that can't be told.
-        proofs: for the next run.
-    """
-
-    diagnosis: Diagnosis
-    lag: int | None
-    proofs: Proofs
+    diagnosis: Diagnosis  # the store's
+    lag: int | None  # messages that consumer groups still have to read; None where that can't be told
+    proofs: Proofs  # for the next run
 
     @property
     def exit_code(self) -> int:
@@ -101,7 +91,7 @@ def check_again(
 
 
 def _lag(
-    options: VerifyOptions, settings: StoreSettings | None, ends: Mapping[tuple[str, int], tuple[int, int]]
+    options: VerifyOptions, settings: StoreSettings | None, ends: Mapping[Queue, tuple[int, int]]
 ) -> int | None:
     """Messages that consumer groups still have to read; None without committed offsets, or a queue."""
     from reput.lag.report import total_lag

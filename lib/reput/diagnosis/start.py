@@ -17,6 +17,7 @@ from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
 from reput.config.settings import StoreSettings
 from reput.diagnosis.verdict import PHYSICAL, QUEUE_OFFSET, Area, Effect, Finding, Remedy
 from reput.format import names
+from reput.format.names import Queue
 from reput.log.rivals import MISTAKEN, SECOND_FILE
 from reput.recovery.losses import Loss
 from reput.recovery.plan import Plan
@@ -214,7 +215,7 @@ def _area(loss: Loss, settings: StoreSettings) -> Area:
 
 def unique(found: Iterable[Finding]) -> Iterator[Finding]:
     """Each finding once: of one place and kind that several tell of, the first."""
-    said: set[tuple[str, str, int, int, tuple[str, int] | None]] = set()
+    said: set[tuple[str, str, int, int, Queue | None]] = set()
     for one in found:
         key = one.kind, one.path, one.first, one.end, one.queue
         if key not in said:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from reput.errors import Fact
+from reput.format.names import Queue
 from reput.newer_python import StrEnum
 from reput.verify.report import Difference
 from reput.words import counted
@@ -71,29 +72,20 @@ _JSON_PLACES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding(Difference):
-    """Something wrong, and what comes of it; docs/findings.md lists the kinds.
-
-    Attributes:
-        effect: what comes of it.
-        remedy: who puts it right.
-        outcome: what a broker makes of it; "" where that goes without saying.
-        step: what is to be done by hand; "" where nothing is.
-        span: what ``first`` and ``end`` are; None without places.
-        messages: messages that are lost, or that nothing leads to; 0 where none is, or nobody can count them.
-        offset: byte offset in the file; None where it isn't about one.
-    """
+    """Something wrong, and what comes of it; docs/findings.md lists the kinds."""
 
     area: Area
-    effect: Effect
-    remedy: Remedy
-    outcome: str = ""
-    step: str = ""
-    span: str | None = None
+    effect: Effect  # what comes of it
+    remedy: Remedy  # who puts it right
+    outcome: str = ""  # what a broker makes of it; "" where that goes without saying
+    step: str = ""  # what is to be done by hand; "" where nothing is
+    span: str | None = None  # what ``first`` and ``end`` are; None without places
+    #: messages that are lost, or that nothing leads to; 0 where none is, or nobody can count them
     messages: int = 0
-    offset: int | None = None
+    offset: int | None = None  # byte offset in the file; None where it isn't about one
 
     @property
-    def queue(self) -> tuple[str, int] | None:
+    def queue(self) -> Queue | None:
         """The queue, where it is about one."""
         return None if self.topic is None or self.queue_id is None else (self.topic, self.queue_id)
 
@@ -185,19 +177,12 @@ _AREAS = {
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The first line of a diagnosis.
+    """The first line of a diagnosis."""
 
-    Attributes:
-        sort: for programs.
-        store: its directory or URL.
-        words: what to do about it, in a few words.
-        said: why.
-    """
-
-    sort: Sort
-    store: str
-    words: str
-    said: str
+    sort: Sort  # for programs
+    store: str  # its directory or URL
+    words: str  # what to do about it, in a few words
+    said: str  # why
 
     @property
     def text(self) -> str:

@@ -57,19 +57,12 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """The result of one check.
+    """The result of one check."""
 
-    Attributes:
-        name: of the check; stable, for programs.
-        status: how it came out.
-        found: what is there.
-        next_step: how to fix it; None when it is ok.
-    """
-
-    name: str
-    status: Status
-    found: str
-    next_step: str | None = None
+    name: str  # of the check; stable, for programs
+    status: Status  # how it came out
+    found: str  # what is there
+    next_step: str | None = None  # how to fix it; None when it is ok
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

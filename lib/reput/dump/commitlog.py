@@ -39,19 +39,12 @@ MOST_OFFSET = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Some records that are asked for, in log order. Its columns are filled again for the next block.
+    """Some records that are asked for, in log order. Its columns are filled again for the next block."""
 
-    Attributes:
-        data: uint8[bytes], the segment.
-        base: physical offset of its first byte.
-        frames: columns.
-        rows: int64[n], which of their rows; n > 0.
-    """
-
-    data: NDArray[np.uint8]
-    base: int
-    frames: Frames
-    rows: NDArray[np.int64]
+    data: NDArray[np.uint8]  # uint8[bytes], the segment
+    base: int  # physical offset of its first byte
+    frames: Frames  # columns
+    rows: NDArray[np.int64]  # int64[n], which of their rows; n > 0
 
     def messages(self) -> Iterator[Message]:
         """The records one by one."""
@@ -92,19 +85,12 @@ Event = Block | Damage | Blank | Unwritten
 
 @dataclass(slots=True)
 class _Scan:
-    """One segment, while it is gone over.
+    """One segment, while it is gone over."""
 
-    Attributes:
-        part: from where the scan begins to where only a hole of the file follows.
-        segment: its bytes.
-        walk: gives the columns.
-        tail: physical offset after the last record or damage.
-    """
-
-    part: Part
-    segment: SegmentBytes
-    walk: FrameWalk
-    tail: int
+    part: Part  # from where the scan begins to where only a hole of the file follows
+    segment: SegmentBytes  # its bytes
+    walk: FrameWalk  # gives the columns
+    tail: int  # physical offset after the last record or damage
 
     @property
     def data(self) -> NDArray[np.uint8]:

@@ -28,25 +28,16 @@ _TABLES = {
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """One entry.
+    """One entry."""
 
-    Attributes:
-        kind: what it is of.
-        path: the database.
-        name: the topic or the group; of a version what it is of.
-        group, queue_id, offset: of offsets, with the topic in ``name``.
-        config: the JSON object of a topic or a group.
-        version: of a version.
-    """
-
-    kind: str
-    path: Path
-    name: str
-    group: str | None = None
+    kind: str  # what it is of
+    path: Path  # the database
+    name: str  # the topic or the group; of a version what it is of
+    group: str | None = None  # group, queue_id, offset: of offsets, with the topic in ``name``
     queue_id: int | None = None
     offset: int | None = None
-    config: object = None
-    version: DataVersion | None = None
+    config: object = None  # the JSON object of a topic or a group
+    version: DataVersion | None = None  # of a version
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

@@ -35,23 +35,15 @@ _BACK = len(UnitKind)  # a message's unit that leads before one that comes befor
 
 @dataclass(slots=True)
 class _Walk:
-    """A queue while it is gone over.
+    """A queue while it is gone over."""
 
-    Attributes:
-        place, start, end: as asked.
-        ext: its records of consumequeue_ext.
-        open: the run that the last chunk ended with.
-        last: the highest physicalOffset so far.
-        after: queueOffset behind the last file's last unit.
-    """
-
-    place: QueuePlace
+    place: QueuePlace  # place, start, end: as asked
     start: int
     end: int
-    ext: ExtFiles
-    open: Open | None = None
-    last: int = -1
-    after: int | None = None
+    ext: ExtFiles  # its records of consumequeue_ext
+    open: Open | None = None  # the run that the last chunk ended with
+    last: int = -1  # the highest physicalOffset so far
+    after: int | None = None  # queueOffset behind the last file's last unit
 
 
 def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:

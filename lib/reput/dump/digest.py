@@ -22,6 +22,7 @@ from reput.dump.places import LogPlace, log_place
 from reput.errors import Fact, RemoteStoreError, ReputError, SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.names import Queue
 from reput.log.segments import open_segment
 from reput.query.queue import QueueView
 from reput.query.rocksdb import RocksQueueView, is_read_from, queues_in_rocksdb
@@ -40,19 +41,13 @@ Listener = Callable[[int, int], object]
 
 @dataclass(frozen=True, slots=True)
 class Digest:
-    """A range and its digest.
+    """A range and its digest."""
 
-    Attributes:
-        topic, queue_id: of a queue; None for the log.
-        start, end: half open: physical offsets of the log, queueOffsets of a queue.
-        sha256: of its bytes, in hexadecimal digits.
-    """
-
-    topic: str | None
+    topic: str | None  # topic, queue_id: of a queue; None for the log
     queue_id: int | None
-    start: int
+    start: int  # start, end: half open: physical offsets of the log, queueOffsets of a queue
     end: int
-    sha256: str
+    sha256: str  # of its bytes, in hexadecimal digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,23 +87,15 @@ class Differs(Fact):
 
 @dataclass(slots=True)
 class Written:
-    """A file of digests that was written.
+    """A file of digests that was written."""
 
-    Attributes:
-        settings: the store's.
-        file: the file.
-        start, end: of the log, physical offsets.
-        ranges, queues: how many.
-        not_read: queues that can't be read, or have a gap, in words.
-    """
-
-    settings: StoreSettings
-    file: Path
-    start: int
+    settings: StoreSettings  # the store's
+    file: Path  # the file
+    start: int  # start, end: of the log, physical offsets
     end: int
-    ranges: int = 0
+    ranges: int = 0  # ranges, queues: how many
     queues: int = 0
-    not_read: list[str] = field(default_factory=list)
+    not_read: list[str] = field(default_factory=list)  # queues that can't be read, or have a gap, in words
 
     @property
     def exit_code(self) -> int:
@@ -131,23 +118,14 @@ class Written:
 
 @dataclass(slots=True)
 class Compared:
-    """What came of a comparison with a file of digests.
+    """What came of a comparison with a file of digests."""
 
-    Attributes:
-        settings: the store's.
-        file: the file.
-        other: the store that it is of, as it was named there.
-        same: ranges that are the same.
-        differs: what isn't.
-        not_read: ranges that only one of the two has, in words.
-    """
-
-    settings: StoreSettings
-    file: Path
-    other: str
-    same: int = 0
-    differs: list[Differs] = field(default_factory=list)
-    not_read: list[str] = field(default_factory=list)
+    settings: StoreSettings  # the store's
+    file: Path  # the file
+    other: str  # the store that it is of, as it was named there
+    same: int = 0  # ranges that are the same
+    differs: list[Differs] = field(default_factory=list)  # what isn't
+    not_read: list[str] = field(default_factory=list)  # ranges that only one of the two has, in words
 
     @property
     def exit_code(self) -> int:
@@ -203,7 +181,7 @@ class _Bytes:
         self.settings = self.place.settings
         extent = of_log(self.place)
         self.start, self.end = extent.start, extent.end
-        self._queues: dict[tuple[str, int], QueueView | RocksQueueView] = {}
+        self._queues: dict[Queue, QueueView | RocksQueueView] = {}
         self._in_rocksdb = queues_in_rocksdb(self.settings)
         self._batch = self.settings.batch_topics()
 
@@ -231,7 +209,7 @@ class _Bytes:
             start = high
         return found.hexdigest() if start == end else None
 
-    def queues(self) -> list[tuple[str, int]]:
+    def queues(self) -> list[Queue]:
         """Plain queues, by topic and id."""
         found = set(take(self.settings).queues)
         if self._in_rocksdb is not None:
@@ -405,7 +383,7 @@ def _line(one: Digest) -> str:
     return json.dumps({"schema_version": SCHEMA_VERSION, "type": sort, **facts})
 
 
-def _read(file: Path) -> tuple[str, set[tuple[str, int]], list[Digest]]:
+def _read(file: Path) -> tuple[str, set[Queue], list[Digest]]:
     """The store's name, its queues, and the digests."""
     try:
         text = file.read_text(encoding="utf-8")
@@ -419,7 +397,7 @@ def _read(file: Path) -> tuple[str, set[tuple[str, int]], list[Digest]]:
             ) from error
         raise _no_digests(file, 0, "bytes that aren't UTF-8") from error
     store: str | None = None
-    queues: set[tuple[str, int]] = set()
+    queues: set[Queue] = set()
     found: list[Digest] = []
     for number, line in enumerate(text.splitlines(), 1):
         try:

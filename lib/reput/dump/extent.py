@@ -15,16 +15,12 @@ from reput.scan.rules import Part
 
 @dataclass(frozen=True, slots=True)
 class LogExtent:
-    """What a log holds.
+    """What a log holds."""
 
-    Attributes:
-        start, end: physical offsets, half open, up to the last record's end; equal where there is none.
-        first, last: storeTimestamp, ms, of the first and the last record; 0 if missing.
-    """
-
+    #: start, end: physical offsets, half open, up to the last record's end; equal where there is none
     start: int
     end: int
-    first: int = 0
+    first: int = 0  # first, last: storeTimestamp, ms, of the first and the last record; 0 if missing
     last: int = 0
 
 

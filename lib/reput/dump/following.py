@@ -16,6 +16,7 @@ from reput.dump.commitlog import Event, Reader
 from reput.dump.damage import Damage
 from reput.dump.wanted import Wanted
 from reput.errors import SegmentGoneError, UnsupportedError
+from reput.format.names import Queue
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, Segment
 
@@ -101,7 +102,7 @@ class _Following:
         self._live = live
         self._reader = reader
         self._exact = exact
-        self._told: set[tuple[str, int]] = set()
+        self._told: set[Queue] = set()
 
     def between(self, log: CommitLog, start: int, end: int) -> Iterator[Event]:
         """What lies in [start, end), of which everything is settled."""

@@ -31,19 +31,12 @@ _WHAT = "the index file"
 
 @dataclass(frozen=True, slots=True)
 class IndexPlace:
-    """An index file.
+    """An index file."""
 
-    Attributes:
-        path: the file.
-        slots: maxHashSlotNum.
-        entries: maxIndexNum.
-        length: bytes in the file.
-    """
-
-    path: Path
-    slots: int
-    entries: int
-    length: int
+    path: Path  # the file
+    slots: int  # maxHashSlotNum
+    entries: int  # maxIndexNum
+    length: int  # bytes in the file
 
     @property
     def full_length(self) -> int:
@@ -53,17 +46,11 @@ class IndexPlace:
 
 @dataclass(frozen=True, slots=True)
 class FileHead:
-    """A file's first line.
+    """A file's first line."""
 
-    Attributes:
-        place: the file.
-        header: its header.
-        slots_used: slots that lead to an entry.
-    """
-
-    place: IndexPlace
-    header: indexfile.IndexHeader
-    slots_used: int
+    place: IndexPlace  # the file
+    header: indexfile.IndexHeader  # its header
+    slots_used: int  # slots that lead to an entry
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -85,25 +72,15 @@ class FileHead:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One entry.
+    """One entry."""
 
-    Attributes:
-        ordinal: its number in the file, from 1 on.
-        key_hash: as stored.
-        position: physicalOffset.
-        timestamp: beginTimestamp and the entry's seconds, ms; up to 999 ms before its message's.
-        previous: ordinal of the next one in the chain, 0 at its end.
-        slot: number of the slot that the chain begins at.
-        matches: whether it has the hash of the key that is asked for; None when none is.
-    """
-
-    ordinal: int
-    key_hash: int
-    position: int
-    timestamp: int
-    previous: int
-    slot: int
-    matches: bool | None = None
+    ordinal: int  # its number in the file, from 1 on
+    key_hash: int  # as stored
+    position: int  # physicalOffset
+    timestamp: int  # beginTimestamp and the entry's seconds, ms; up to 999 ms before its message's
+    previous: int  # ordinal of the next one in the chain, 0 at its end
+    slot: int  # number of the slot that the chain begins at
+    matches: bool | None = None  # whether it has the hash of the key that is asked for; None when none is
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -121,19 +98,12 @@ class Entry:
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """Where the search for a key begins.
+    """Where the search for a key begins."""
 
-    Attributes:
-        key: ``topic#key``.
-        key_hash: its hash, as entries have it.
-        slot: number of the slot.
-        ordinal: that the slot leads to, 0: no chain.
-    """
-
-    key: str
-    key_hash: int
-    slot: int
-    ordinal: int
+    key: str  # ``topic#key``
+    key_hash: int  # its hash, as entries have it
+    slot: int  # number of the slot
+    ordinal: int  # that the slot leads to, 0: no chain
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

@@ -31,39 +31,25 @@ _DEEPEST = 4
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """A commit log, or some of its segments.
+    """A commit log, or some of its segments."""
 
-    Attributes:
-        settings: those of its store, as far as they are known.
-        log: the segments; none where it may be empty, and can't be read yet.
-        can_grow: a whole directory was named, so that new segments can be seen.
-        followed: other segments follow, which weren't asked for.
-    """
-
-    settings: StoreSettings
-    log: CommitLog
-    can_grow: bool
-    followed: bool = False
+    settings: StoreSettings  # those of its store, as far as they are known
+    log: CommitLog  # the segments; none where it may be empty, and can't be read yet
+    can_grow: bool  # a whole directory was named, so that new segments can be seen
+    followed: bool = False  # other segments follow, which weren't asked for
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePlace:
-    """The files of one queue.
+    """The files of one queue."""
 
-    Attributes:
-        topic, queue_id: as the directories are named; None where a file lies elsewhere.
-        files: (path, byte offset of the first byte in the queue, bytes), in the queue's order.
-        batch: units are those of a batch queue; None where only the bytes can tell.
-        ext: where its records of consumequeue_ext would be.
-        database: the RocksDB that has it instead of files.
-    """
-
-    topic: str | None
+    topic: str | None  # topic, queue_id: as the directories are named; None where a file lies elsewhere
     queue_id: int | None
+    #: (path, byte offset of the first byte in the queue, bytes), in the queue's order
     files: tuple[tuple[Path, int, int], ...]
-    batch: bool | None
-    ext: Path | None
-    database: Path | None = None
+    batch: bool | None  # units are those of a batch queue; None where only the bytes can tell
+    ext: Path | None  # where its records of consumequeue_ext would be
+    database: Path | None = None  # the RocksDB that has it instead of files
 
 
 def log_place(

@@ -16,27 +16,19 @@ UNWRITTEN, ZEROS = "unwritten", "zeros"
 
 @dataclass(frozen=True, slots=True)
 class QueueUnit:
-    """One unit.
+    """One unit."""
 
-    Attributes:
-        place: its queue.
-        queue_offset: by its place in the file; of a batch the first message's, as it says itself.
-        position, size, tags_code: as stored.
-        repeats: the next unit leads to the same message: this one stands in for one that was lost.
-        batch: of a batch queue: storeTimestamp in ms, messages, compacted offset.
-        ext: what the tagsCode leads to; None where it is no address, or leads to nothing.
-        stored: storeTimestamp in ms, which units in RocksDB have.
-    """
-
-    place: QueuePlace
-    queue_offset: int
-    position: int
+    place: QueuePlace  # its queue
+    queue_offset: int  # by its place in the file; of a batch the first message's, as it says itself
+    position: int  # position, size, tags_code: as stored
     size: int
     tags_code: int
-    repeats: bool = False
+    repeats: bool = False  # the next unit leads to the same message: this one stands in for one that was lost
+    #: of a batch queue: storeTimestamp in ms, messages, compacted offset
     batch: tuple[int, int, int] | None = None
+    #: what the tagsCode leads to; None where it is no address, or leads to nothing
     ext: ExtRecord | None = None
-    stored: int | None = None
+    stored: int | None = None  # storeTimestamp in ms, which units in RocksDB have
 
     @property
     def is_address(self) -> bool:
@@ -75,18 +67,13 @@ class QueueUnit:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Places in a queue that hold no unit, and needn't.
+    """Places in a queue that hold no unit, and needn't."""
 
-    Attributes:
-        place: the queue.
-        kind: ``pre-blank``: before the first message; ``unwritten``: zeros up to the queue's end; ``zeros``:
-            up to the end of what was asked for, so that it isn't known what follows.
-        start, end: queueOffsets, half open; of a batch queue numbers of units.
-    """
-
-    place: QueuePlace
+    place: QueuePlace  # the queue
+    #: ``pre-blank``: before the first message; ``unwritten``: zeros up to the queue's end; ``zeros``:
+    #: up to the end of what was asked for, so that it isn't known what follows
     kind: str
-    start: int
+    start: int  # start, end: queueOffsets, half open; of a batch queue numbers of units
     end: int
 
     def to_dict(self) -> dict[str, object]:
@@ -105,20 +92,13 @@ Event = QueueUnit | Run | Damage
 
 @dataclass(slots=True)
 class Open:
-    """A run that may go on in the next chunk: of pre-blanks, or of zeros that may turn out to be a hole.
+    """A run that may go on in the next chunk: of pre-blanks, or of zeros that may turn out to be a hole."""
 
-    Attributes:
-        kind: what its units are; zeros, unless the queue has others.
-        start, end: queueOffsets, half open; of a batch queue numbers of units.
-        path: the file in which it begins.
-        offset: byte of that file where it begins.
-    """
-
-    kind: int
-    start: int
+    kind: int  # what its units are; zeros, unless the queue has others
+    start: int  # start, end: queueOffsets, half open; of a batch queue numbers of units
     end: int
-    path: Path
-    offset: int
+    path: Path  # the file in which it begins
+    offset: int  # byte of that file where it begins
 
 
 def damage(

@@ -14,17 +14,11 @@ from reput.format.consumequeueext import HEAD, HEAD_LENGTH, MAX_UNIT_LENGTH, pla
 
 @dataclass(frozen=True, slots=True)
 class ExtRecord:
-    """A unit's record of consumequeue_ext.
+    """A unit's record of consumequeue_ext."""
 
-    Attributes:
-        tags_code: the tagsCode itself.
-        store_timestamp: ms.
-        bit_map: for which consumers the message may be.
-    """
-
-    tags_code: int
-    store_timestamp: int
-    bit_map: bytes
+    tags_code: int  # the tagsCode itself
+    store_timestamp: int  # ms
+    bit_map: bytes  # for which consumers the message may be
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

@@ -18,17 +18,11 @@ _LAST_HOUR = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class DatabaseHead:
-    """What the database says of itself.
+    """What the database says of itself."""
 
-    Attributes:
-        path: the database.
-        position: physicalOffset of the last message with entries; None without the mark.
-        timestamp: the mark of a storeTimestamp, ms.
-    """
-
-    path: Path
-    position: int | None
-    timestamp: int | None
+    path: Path  # the database
+    position: int | None  # physicalOffset of the last message with entries; None without the mark
+    timestamp: int | None  # the mark of a storeTimestamp, ms
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -42,25 +36,15 @@ class DatabaseHead:
 
 @dataclass(frozen=True, slots=True)
 class KeyEntry:
-    """One entry.
+    """One entry."""
 
-    Attributes:
-        hour: of storeTimestamp, ms.
-        topic: the message's.
-        kind: ``K``, ``T`` or ``U``.
-        key: the key, or the tags; None for ``U``.
-        unique: the unique key.
-        position: physicalOffset.
-        timestamp: storeTimestamp, ms.
-    """
-
-    hour: int
-    topic: str
-    kind: str
-    key: str | None
-    unique: str
-    position: int
-    timestamp: int
+    hour: int  # of storeTimestamp, ms
+    topic: str  # the message's
+    kind: str  # ``K``, ``T`` or ``U``
+    key: str | None  # the key, or the tags; None for ``U``
+    unique: str  # the unique key
+    position: int  # physicalOffset
+    timestamp: int  # storeTimestamp, ms
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

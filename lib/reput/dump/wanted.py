@@ -92,30 +92,19 @@ class Pieces(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What a record must have; None asks for nothing.
+    """What a record must have; None asks for nothing."""
 
-    Attributes:
-        topics: one of these.
-        queues: one of these, (topic, queueId); a queueId of None stands for all queues of the topic.
-        queue_start, queue_end: half open, of queueOffsets.
-        tags: TAGS is one of these.
-        key: a word of KEYS, or UNIQ_KEY, is this, as a client asks for a key.
-        uniq_key: UNIQ_KEY is this.
-        transaction: its state.
-        body_size_over: its body, as it is stored, has more bytes than this.
-        since, until: storeTimestamp in ms; half open.
-    """
-
-    topics: tuple[str, ...] = ()
+    topics: tuple[str, ...] = ()  # one of these
+    #: one of these, (topic, queueId); a queueId of None stands for all queues of the topic
     queues: tuple[tuple[str, int | None], ...] = ()
-    queue_start: int | None = None
+    queue_start: int | None = None  # queue_start, queue_end: half open, of queueOffsets
     queue_end: int | None = None
-    tags: frozenset[str] | None = None
-    key: str | None = None
-    uniq_key: str | None = None
-    transaction: Transaction | None = None
-    body_size_over: int | None = None
-    since: int | None = None
+    tags: frozenset[str] | None = None  # TAGS is one of these
+    key: str | None = None  # a word of KEYS, or UNIQ_KEY, is this, as a client asks for a key
+    uniq_key: str | None = None  # UNIQ_KEY is this
+    transaction: Transaction | None = None  # its state
+    body_size_over: int | None = None  # its body, as it is stored, has more bytes than this
+    since: int | None = None  # since, until: storeTimestamp in ms; half open
     until: int | None = None
 
     @property

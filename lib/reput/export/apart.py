@@ -50,21 +50,13 @@ REASONS = {
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Messages that were left out.
+    """Messages that were left out."""
 
-    Attributes:
-        kind: why; a stable name.
-        count: how many.
-        first: physical offset of the first.
-        reason: why, in words.
-        option: what includes them; None where nothing does.
-    """
-
-    kind: str
-    count: int
-    first: int
-    reason: str
-    option: str | None
+    kind: str  # why; a stable name
+    count: int  # how many
+    first: int  # physical offset of the first
+    reason: str  # why, in words
+    option: str | None  # what includes them; None where nothing does
 
     def __str__(self) -> str:
         how = "" if self.option is None else f" ({self.option} includes them)"

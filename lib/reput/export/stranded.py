@@ -19,6 +19,7 @@ from reput.dump.places import numbered_files
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
 from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
+from reput.format.names import QueueBytes
 from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.plan import MOST_READ, brings_back, plan
 from reput.replay.placing import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
@@ -47,19 +48,19 @@ class Stranded:
         settings: of a whole store.
         kind: the finding's name.
 
-    Attributes:
-        uncertain: in words, whether messages among them were cut off on purpose.
-
     Raises:
         SettingsError: no finding with messages has this name; says why.
         ReputError: what a start cuts off can't be told.
+
+    Attributes:
+        uncertain: in words, whether messages among them were cut off on purpose.
     """
 
     def __init__(self, settings: StoreSettings, kind: str) -> None:
         self._settings = settings
         self._kind = check_kind(kind)
         self._ranges: list[tuple[int, int]] = []
-        self._queues: dict[tuple[bytes, int], _Queue] = {}
+        self._queues: dict[QueueBytes, _Queue] = {}
         self.uncertain: list[str] = []
         by_range = kind in BY_RANGE
         if not by_range:
@@ -85,7 +86,7 @@ class Stranded:
             return rows[mask]
         state = found.sys_flag[rows] & commitlog.TRANSACTION_MASK
         has_unit = (state == commitlog.TRANSACTION_NONE) | (state == commitlog.TRANSACTION_COMMIT)
-        of_queue: dict[tuple[bytes, int], list[int]] = {}
+        of_queue: dict[QueueBytes, list[int]] = {}
         columns = found.topic[rows], found.topic_length[rows], found.queue_id[rows]
         for number, (at, length, queue_id) in enumerate(zip(*(one.tolist() for one in columns), strict=True)):
             of_queue.setdefault((block.data[at : at + length].tobytes(), queue_id), []).append(number)
@@ -97,7 +98,7 @@ class Stranded:
         chosen_rows: NDArray[np.int64] = rows[wanted & has_unit]
         return chosen_rows
 
-    def _queue(self, queue: tuple[bytes, int]) -> _Queue:
+    def _queue(self, queue: QueueBytes) -> _Queue:
         found = self._queues.get(queue)
         if found is None:
             topic = javastring.decode(queue[0])
@@ -105,7 +106,7 @@ class Stranded:
             if names.topic_problem(topic.encode()) is not None:
                 found = _Queue([], is_batch=False)  # no directory can have this name
             elif self._in_rocksdb is not None and is_read_from(self._settings, topic):
-                found = _KeyedQueue(self._in_rocksdb, topic, queue[1])
+                found = _QueueBytes(self._in_rocksdb, topic, queue[1])
             elif is_batch:
                 found = _Queue(_files(names.batch_queue_directory(root, topic, queue[1])), is_batch=True)
             else:
@@ -198,7 +199,7 @@ class _Queue:
         return at < len(units) and bool(_is_unit(units[at : at + 1])[0])
 
 
-class _KeyedQueue(_Queue):
+class _QueueBytes(_Queue):
     """The units of a queue in RocksDB: each stands at its queueOffset."""
 
     def __init__(self, queues: RocksQueues, topic: str, queue_id: int) -> None:

@@ -26,6 +26,7 @@ from reput.export.records import deliver_time, line_of
 from reput.export.stranded import Stranded, check_kind
 from reput.format import commitlog, javastring, names, properties
 from reput.format.commitlog import Record
+from reput.format.names import QueueBytes
 from reput.newer_python import Self
 from reput.next_command import next_command
 from reput.query.message import Message
@@ -65,7 +66,7 @@ class SmallStore:
         self._fd: int | None = None
         self._waiting = bytearray()
         self._end = 0
-        self._next: dict[tuple[bytes, int], int] = {}
+        self._next: dict[QueueBytes, int] = {}
 
     def __enter__(self) -> Self:
         self._staging = self._beside.__enter__()
@@ -155,7 +156,7 @@ class SmallStore:
         raw = _with(record.properties, changed) if changed else record.properties
         return replace(record, queue_offset=offset, properties=raw)
 
-    def _taken(self, queue: tuple[bytes, int], count: int) -> int:
+    def _taken(self, queue: QueueBytes, count: int) -> int:
         offset = self._next.get(queue, 0)
         self._next[queue] = offset + count
         return offset
@@ -202,60 +203,37 @@ STDOUT = Path("-")
 
 @dataclass(frozen=True, slots=True)
 class ExportOptions:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        store: a store, or segments of one.
-        out: the file of lines, :data:`STDOUT`, or the directory of the new store.
-        form: :data:`LINES` or :data:`STORE`.
-        wanted: what records must have.
-        start, end: of their physical offsets; half open.
-        finding: only messages of findings of this kind.
-        limit: so many at most.
-        included: what goes into a new store although it is left out otherwise.
-        force: replace a file that is there.
-        broker_conf, version: see :meth:`StoreSettings.load`.
-    """
-
-    store: Path
-    out: Path
-    form: str = LINES
-    wanted: Wanted = field(default_factory=Wanted)
-    start: int = 0
+    store: Path  # a store, or segments of one
+    out: Path  # the file of lines, :data:`STDOUT`, or the directory of the new store
+    form: str = LINES  # :data:`LINES` or :data:`STORE`
+    wanted: Wanted = field(default_factory=Wanted)  # what records must have
+    start: int = 0  # start, end: of their physical offsets; half open
     end: int = MOST_OFFSET
-    finding: str | None = None
-    limit: int | None = None
-    included: frozenset[Apart] = frozenset()
-    force: bool = False
-    broker_conf: Path | None = None
+    finding: str | None = None  # only messages of findings of this kind
+    limit: int | None = None  # so many at most
+    included: frozenset[Apart] = frozenset()  # what goes into a new store although it is left out otherwise
+    force: bool = False  # replace a file that is there
+    broker_conf: Path | None = None  # broker_conf, version: see :meth:`StoreSettings.load`
     version: str | None = None
 
 
 @dataclass(slots=True)
 class Exported:
-    """What came of it; ``to_dict`` is what ``--json`` prints.
+    """What came of it; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        settings: the store's.
-        options: what was asked for.
-        messages, bytes: of the log, that were written.
-        topics: messages by topic.
-        first, last: physical offsets of the first and the last of them; None without one.
-        left_out: what was asked for and isn't in the new store.
-        findings: damage in the range that was read.
-        not_checked: what isn't certain of the choice.
-    """
-
-    settings: StoreSettings
-    options: ExportOptions
-    messages: int = 0
+    settings: StoreSettings  # the store's
+    options: ExportOptions  # what was asked for
+    messages: int = 0  # messages, bytes: of the log, that were written
     bytes: int = 0
-    topics: dict[str, int] = field(default_factory=dict)
+    topics: dict[str, int] = field(default_factory=dict)  # messages by topic
+    #: first, last: physical offsets of the first and the last of them; None without one
     first: int | None = None
     last: int | None = None
-    left_out: list[LeftOut] = field(default_factory=list)
-    findings: list[Damage] = field(default_factory=list)
-    not_checked: list[str] = field(default_factory=list)
+    left_out: list[LeftOut] = field(default_factory=list)  # what was asked for and isn't in the new store
+    findings: list[Damage] = field(default_factory=list)  # damage in the range that was read
+    not_checked: list[str] = field(default_factory=list)  # what isn't certain of the choice
 
     @property
     def exit_code(self) -> int:

@@ -31,15 +31,10 @@ _SHIFT = np.uint64(29)
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One property of N messages.
+    """One property of N messages."""
 
-    Attributes:
-        codes: int32[N]: index into ``values``; -1 where the message lacks the property.
-        values: distinct values, as bytes of the record.
-    """
-
-    codes: NDArray[np.int32]
-    values: tuple[bytes, ...]
+    codes: NDArray[np.int32]  # int32[N]: index into ``values``; -1 where the message lacks the property
+    values: tuple[bytes, ...]  # distinct values, as bytes of the record
 
 
 def columns(
@@ -336,15 +331,10 @@ def _is_presence(condition: Node) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class BitMaps:
-    """Bit maps of N messages.
+    """Bit maps of N messages."""
 
-    Attributes:
-        bits: uint8[N, size].
-        stored: bool[N]: the message has one. Without, its unit ends after its 20 fixed bytes.
-    """
-
-    bits: NDArray[np.uint8]
-    stored: NDArray[np.bool_]
+    bits: NDArray[np.uint8]  # uint8[N, size]
+    stored: NDArray[np.bool_]  # bool[N]: the message has one. Without, its unit ends after its 20 fixed bytes
 
 
 class TopicFilters:
@@ -376,7 +366,7 @@ class TopicFilters:
     def of_records(
         self, data: NDArray[np.uint8], starts: NDArray[np.int64], lengths: NDArray[np.int64]
     ) -> BitMaps:
-        """Bit maps of N records; arguments as for :func:`reput.filter.bitmaps.columns`."""
+        """Bit maps of N records; arguments as for :func:`columns`."""
         found = columns(data, starts, lengths, self.names, present=self.present)
         return self.of_columns(found, len(starts))
 

@@ -40,15 +40,10 @@ _LONG_BITS = (1 << 64) - 1
 
 @dataclass(frozen=True, slots=True)
 class BloomFilter:
-    """How many bits a bit map has, and how many of them a consumer sets.
+    """How many bits a bit map has, and how many of them a consumer sets."""
 
-    Attributes:
-        bits: ``m``, a multiple of 8; a broker also sets ``bitMapLengthConsumeQueueExt`` to it.
-        hashes: ``k``.
-    """
-
-    bits: int
-    hashes: int
+    bits: int  # ``m``, a multiple of 8; a broker also sets ``bitMapLengthConsumeQueueExt`` to it
+    hashes: int  # ``k``
 
     @classmethod
     def create(cls, settings: FilterSettings) -> Self:
@@ -124,35 +119,24 @@ _INT_MIN = -(2**31)
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFilter:
-    """A consumer group's filter on a topic.
+    """A consumer group's filter on a topic."""
 
-    Attributes:
-        group: the key that it has in the file.
-        text: ``expression``; None if missing.
-        condition: the expression; None when a broker can't compile it. It then logs an error of each message,
-            and the consumer sets no bit.
-        problem: why there is no condition.
-        positions: ``bitPos``: the bits that it sets.
-    """
-
-    group: str
-    text: str | None
+    group: str  # the key that it has in the file
+    text: str | None  # ``expression``; None if missing
+    #: the expression; None when a broker can't compile it. It then logs an error of each message, and
+    #: the consumer sets no bit
     condition: Node | None
-    problem: str | None
-    positions: tuple[int, ...]
+    problem: str | None  # why there is no condition
+    positions: tuple[int, ...]  # ``bitPos``: the bits that it sets
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerFilters:
-    """The filters that a broker has when it has just started.
+    """The filters that a broker has when it has just started."""
 
-    Attributes:
-        by_topic: those of each topic, in the order of the file; a topic is here only with at least one.
-        ignored: why all that is in the file counts for nothing; None when it counts.
-    """
-
+    #: those of each topic, in the order of the file; a topic is here only with at least one
     by_topic: Mapping[str, tuple[ConsumerFilter, ...]]
-    ignored: str | None = None
+    ignored: str | None = None  # why all that is in the file counts for nothing; None when it counts
 
 
 NO_FILTERS = ConsumerFilters({})

@@ -12,8 +12,9 @@ from pathlib import Path
 
 from reput.errors import SettingsError
 
-#: Topic and queueId.
+#: Topic and queueId; the same with the topic's bytes, as records and keys have it.
 Queue = tuple[str, int]
+QueueBytes = tuple[bytes, int]
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from reput.config.stand_in import with_queues
 from reput.errors import Finding, OutputError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex, rocksdbqueue
+from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import QueueEnd
 from reput.job.summary import missing_queues, queues_without_messages
 from reput.rocksdb import Database, is_database, opened, traces
@@ -127,7 +128,7 @@ def check_continues(plan: Plan) -> None:
         )
 
 
-def carried(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
+def carried(plan: Plan) -> dict[QueueBytes, QueueEnd]:
     """The last message of each queue of the store whose messages have all expired from the log.
 
     A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place or
@@ -146,8 +147,8 @@ def carried(plan: Plan) -> dict[tuple[bytes, int], QueueEnd]:
         return {}
     else:
         store, is_there = plan.settings.root, is_database(directory)
-    found: dict[tuple[bytes, int], QueueEnd] = {}
-    doubtful: dict[tuple[bytes, int], QueueEnd] = {}
+    found: dict[QueueBytes, QueueEnd] = {}
+    doubtful: dict[QueueBytes, QueueEnd] = {}
     try:
         if is_there:
             with opened(directory) as database:
@@ -181,14 +182,14 @@ def _tell(plan: Plan, path: str, expected: str, found: str, outcome: str, count:
 
 
 def expired_ends(
-    database: Database, plan: Plan, doubtful: dict[tuple[bytes, int], QueueEnd] | None = None
-) -> dict[tuple[bytes, int], QueueEnd]:
+    database: Database, plan: Plan, doubtful: dict[QueueBytes, QueueEnd] | None = None
+) -> dict[QueueBytes, QueueEnd]:
     """The last message of each queue of a database that points before the log.
 
     Args:
         doubtful: gets those that point into it, of queues that the log has no message of.
     """
-    found: dict[tuple[bytes, int], QueueEnd] = {}
+    found: dict[QueueBytes, QueueEnd] = {}
     state = plan.journal.state
     for keys, values in database.blocks(rocksdbqueue.OFFSETS):
         for key, value in zip(keys, values, strict=True):
@@ -205,7 +206,7 @@ def expired_ends(
     return found
 
 
-def _last_units(plan: Plan, store: Path, known: Set[tuple[bytes, int]]) -> dict[tuple[bytes, int], QueueEnd]:
+def _last_units(plan: Plan, store: Path, known: Set[QueueBytes]) -> dict[QueueBytes, QueueEnd]:
     """The same of what a store has of queues in files.
 
     A place before the log stands for one that can't be told.
@@ -214,7 +215,7 @@ def _last_units(plan: Plan, store: Path, known: Set[tuple[bytes, int]]) -> dict[
         store: has the queues that the log has no message of.
         known: those of which nothing is told where their files don't say it.
     """
-    found: dict[tuple[bytes, int], QueueEnd] = {}
+    found: dict[QueueBytes, QueueEnd] = {}
     at_zero: list[tuple[str, str, str]] = []
     doubtful: list[tuple[str, str, str]] = []
     start = plan.log.start

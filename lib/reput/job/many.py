@@ -47,17 +47,11 @@ class Result(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A job on one store.
+    """A job on one store."""
 
-    Attributes:
-        place: the store's.
-        options: of the job; their paths are on the store's host.
-        cluster, broker: what the store is called, where that was said.
-    """
-
-    place: Place
-    options: Options
-    cluster: str | None = None
+    place: Place  # the store's
+    options: Options  # of the job; their paths are on the store's host
+    cluster: str | None = None  # cluster, broker: what the store is called, where that was said
     broker: str | None = None
 
     @property
@@ -68,17 +62,11 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """The outcome for one store.
+    """The outcome for one store."""
 
-    Attributes:
-        job: what was requested.
-        result: of the job, or why it was refused or failed.
-        seconds: wall time, while others ran.
-    """
-
-    job: Job
-    result: Result | ReputError
-    seconds: float
+    job: Job  # what was requested
+    result: Result | ReputError  # of the job, or why it was refused or failed
+    seconds: float  # wall time, while others ran
 
     @property
     def exit_code(self) -> int:

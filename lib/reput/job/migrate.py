@@ -61,33 +61,19 @@ _FORMS = (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB)
 
 @dataclass(slots=True)
 class Migration:
-    """What a migration is going to do; ``to_dict`` is what ``--json`` prints.
+    """What a migration is going to do; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        store: the store.
-        to: "rocksdb" or "file".
-        broker_conf: the broker's file, as it was before.
-        settings: those of the broker afterwards.
-        basis: what those of before are based on.
-        already: the store is in that form; only broker.conf is left.
-        lines: of broker.conf that have to be set.
-        config: what happens to topics, groups and offsets.
-        lacking: what the other form doesn't have, and what of it differs.
-        replaces: what is put in place or moved away, relative to the store.
-        needed_bytes: of disk, by a sample of the log; None where none was taken.
-    """
-
-    store: str
-    to: str
-    broker_conf: Path
-    settings: StoreSettings
-    basis: Basis
-    already: bool
-    lines: list[str]
-    config: ConfigMove
-    lacking: list[str]
-    replaces: list[str]
-    needed_bytes: int | None = None
+    store: str  # the store
+    to: str  # "rocksdb" or "file"
+    broker_conf: Path  # the broker's file, as it was before
+    settings: StoreSettings  # those of the broker afterwards
+    basis: Basis  # what those of before are based on
+    already: bool  # the store is in that form; only broker.conf is left
+    lines: list[str]  # of broker.conf that have to be set
+    config: ConfigMove  # what happens to topics, groups and offsets
+    lacking: list[str]  # what the other form doesn't have, and what of it differs
+    replaces: list[str]  # what is put in place or moved away, relative to the store
+    needed_bytes: int | None = None  # of disk, by a sample of the log; None where none was taken
 
     @property
     def exit_code(self) -> int:
@@ -110,23 +96,18 @@ class Migration:
 
 @dataclass(slots=True)
 class Migrated:
-    """What was migrated; ``to_dict`` is what ``--json`` prints.
+    """What was migrated; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        plan: what was to be done.
-        kept: the directory of what was replaced; None when nothing was.
-        rebuilt: what came of the rebuild; None where only an interrupted swap was finished, or nothing
-            was to be done.
-        findings: what is wrong in the files for consumers that go on from RocksDB; in ``plan.lacking``, too.
-            Of an interrupted run that had done its work, those of the log as well.
-        differs: what else the rebuild showed to differ; in ``plan.lacking``, too.
-    """
-
-    plan: Migration
-    kept: str | None = None
+    plan: Migration  # what was to be done
+    kept: str | None = None  # the directory of what was replaced; None when nothing was
+    #: what came of the rebuild; None where only an interrupted swap was finished, or nothing was to be
+    #: done
     rebuilt: Summary | None = None
     store: str = ""
+    #: what is wrong in the files for consumers that go on from RocksDB; in ``plan.lacking``, too. Of
+    #: an interrupted run that had done its work, those of the log as well
     findings: list[str] = field(default_factory=list)
+    #: what else the rebuild showed to differ; in ``plan.lacking``, too
     differs: list[str] = field(default_factory=list)
 
     @property
@@ -271,15 +252,10 @@ def migrate(
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a migration has yet to tell.
+    """What a migration has yet to tell."""
 
-    Attributes:
-        to: the form that it moved to; empty where that isn't known.
-        findings, differs: as those of :class:`Migrated`.
-    """
-
-    to: str = ""
-    findings: tuple[str, ...] = ()
+    to: str = ""  # the form that it moved to; empty where that isn't known
+    findings: tuple[str, ...] = ()  # findings, differs: as those of :class:`Migrated`
     differs: tuple[str, ...] = ()
 
     def of_before(self, to: str) -> tuple[list[str], list[str]]:

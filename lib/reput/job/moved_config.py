@@ -37,19 +37,13 @@ _FORBIDDEN_TABLE = "forbiddenTable"
 
 @dataclass(slots=True)
 class ConfigMove:
-    """What is to be done in ``config/``.
+    """What is to be done in ``config/``."""
 
-    Attributes:
-        write: new files by name, relative to the store.
-        remove: what is moved away: databases that the other form doesn't look at, or would import over.
-        said: what happens to each kind, for people.
-        batch: topics with batch queues, by what is in force now.
-    """
-
-    write: dict[str, bytes] = field(default_factory=dict)
+    write: dict[str, bytes] = field(default_factory=dict)  # new files by name, relative to the store
+    #: what is moved away: databases that the other form doesn't look at, or would import over
     remove: list[str] = field(default_factory=list)
-    said: list[str] = field(default_factory=list)
-    batch: frozenset[str] = frozenset()
+    said: list[str] = field(default_factory=list)  # what happens to each kind, for people
+    batch: frozenset[str] = frozenset()  # topics with batch queues, by what is in force now
 
 
 def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:

@@ -21,44 +21,28 @@ _PARTS_A_SLOT = 4
 
 @dataclass(frozen=True, slots=True)
 class RebuildOptions:
-    """The options of ``reput rebuild``.
+    """The options of ``reput rebuild``."""
 
-    Attributes:
-        store: the store; holds ``commitlog/`` unless broker.conf says otherwise.
-        out: directory for the output, None to rebuild in place.
-        broker_conf: the broker's own configuration file, None to use what the store shows.
-        rocketmq_version: the dialect, None to use what the store shows.
-        queues: ``TOPIC`` or ``TOPIC:ID``; empty for all.
-        index: build index files, too.
-        known_topics_only: leave out topics that config/topics.json doesn't name.
-        max_bytes_per_trigger: bytes of log that one micro-batch takes.
-        part_bytes: bytes of log that one task takes at most.
-        catalog: a Delta table that gets all messages, None for none.
-        catalog_bodies: with their bodies.
-        convert: in place, to the sizes and the release given, whatever the store shows.
-        changes: keys and values that take the place of those in broker_conf.
-        without: physical offsets of messages with a wrong body that are passed over like other damage.
-        single_host: tasks write into the same files, as they may where all share one page cache; False: they
-            don't; None: what the executors show.
-        conf_by_hand, version_by_hand: broker_conf or rocketmq_version was given by an option, not by the
-            environment.
-    """
-
-    store: Path
-    out: Path | None = None
-    broker_conf: Path | None = None
-    rocketmq_version: str | None = None
-    queues: tuple[str, ...] = ()
-    index: bool = True
-    known_topics_only: bool = False
-    max_bytes_per_trigger: int = 4 * GIB
-    part_bytes: int = 256 << 20
-    catalog: Path | None = None
-    catalog_bodies: bool = False
-    convert: bool = False
-    changes: tuple[tuple[str, str], ...] = ()
+    store: Path  # the store; holds ``commitlog/`` unless broker.conf says otherwise
+    out: Path | None = None  # directory for the output, None to rebuild in place
+    broker_conf: Path | None = None  # the broker's own configuration file, None to use what the store shows
+    rocketmq_version: str | None = None  # the dialect, None to use what the store shows
+    queues: tuple[str, ...] = ()  # ``TOPIC`` or ``TOPIC:ID``; empty for all
+    index: bool = True  # build index files, too
+    known_topics_only: bool = False  # leave out topics that config/topics.json doesn't name
+    max_bytes_per_trigger: int = 4 * GIB  # bytes of log that one micro-batch takes
+    part_bytes: int = 256 << 20  # bytes of log that one task takes at most
+    catalog: Path | None = None  # a Delta table that gets all messages, None for none
+    catalog_bodies: bool = False  # with their bodies
+    convert: bool = False  # in place, to the sizes and the release given, whatever the store shows
+    changes: tuple[tuple[str, str], ...] = ()  # keys and values that take the place of those in broker_conf
+    #: physical offsets of messages with a wrong body that are passed over like other damage
     without: tuple[int, ...] = ()
+    #: tasks write into the same files, as they may where all share one page cache; False: they don't;
+    #: None: what the executors show
     single_host: bool | None = None
+    #: conf_by_hand, version_by_hand: broker_conf or rocketmq_version was given by an option, not by
+    #: the environment
     conf_by_hand: bool = True
     version_by_hand: bool = True
 
@@ -123,14 +107,8 @@ class RebuildOptions:
 
 @dataclass(frozen=True, slots=True)
 class TailOptions(RebuildOptions):
-    """The options of ``reput tail``; ``out`` is given.
+    """The options of ``reput tail``; ``out`` is given."""
 
-    Attributes:
-        max_rate: bytes of log a second that are read at most, None for no limit.
-        metrics_port: where metrics are served, 0 for any free port, None for no metrics.
-        metrics_address: the address that this port is opened on.
-    """
-
-    max_rate: int | None = None
-    metrics_port: int | None = None
-    metrics_address: str = "127.0.0.1"
+    max_rate: int | None = None  # bytes of log a second that are read at most, None for no limit
+    metrics_port: int | None = None  # where metrics are served, 0 for any free port, None for no metrics
+    metrics_address: str = "127.0.0.1"  # the address that this port is opened on

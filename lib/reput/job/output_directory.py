@@ -20,19 +20,12 @@ from reput.store.space import existing_parent
 
 @dataclass(frozen=True, slots=True)
 class Undone:
-    """What was undone; ``to_dict`` is what ``--json`` prints.
+    """What was undone; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        store: the store.
-        put_back: what is in place again, relative to the store.
-        taken_away: what the rebuild had added, relative to the store.
-        kept: the directory that holds what was in place, the rebuilt files.
-    """
-
-    store: str
-    put_back: list[str]
-    taken_away: list[str]
-    kept: str
+    store: str  # the store
+    put_back: list[str]  # what is in place again, relative to the store
+    taken_away: list[str]  # what the rebuild had added, relative to the store
+    kept: str  # the directory that holds what was in place, the rebuilt files
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""

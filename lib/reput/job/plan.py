@@ -201,18 +201,12 @@ def _shown(settings: dict[str, object], names: list[str]) -> str:
 
 @dataclass(slots=True)
 class Plan:
-    """A rebuild that may begin: settings read, locks held, journal open.
-
-    Attributes:
-        log: without segments at its end to which nothing was written yet.
-        end: physical offset up to which the log is read.
-        swapped: where an earlier run's swap, finished by this one, keeps what it replaced.
-    """
+    """A rebuild that may begin: settings read, locks held, journal open."""
 
     options: RebuildOptions
     settings: StoreSettings
-    log: CommitLog
-    end: int
+    log: CommitLog  # without segments at its end to which nothing was written yet
+    end: int  # physical offset up to which the log is read
     root: Path
     selection: Selection
     known: frozenset[str] | None
@@ -221,7 +215,7 @@ class Plan:
     journal: Journal
     abort_present: bool
     filters: FiltersNow | None
-    swapped: str | None = None
+    swapped: str | None = None  # where an earlier run's swap, finished by this one, keeps what it replaced
 
     @property
     def in_place(self) -> bool:
@@ -274,23 +268,16 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Intended:
-    """What a run is asked to do; found without changing anything.
-
-    Attributes:
-        log: without segments at its end to which nothing was written yet.
-        estimate: how much there is to do, by a sample.
-        opening: what its journal begins with.
-        root: where it writes; for a rebuild in place, beside the store's files.
-    """
+    """What a run is asked to do; found without changing anything."""
 
     settings: StoreSettings
-    log: CommitLog
+    log: CommitLog  # without segments at its end to which nothing was written yet
     known: frozenset[str] | None
     selection: Selection
     filters: FiltersNow | None
-    estimate: Estimate
-    opening: Opening
-    root: Path
+    estimate: Estimate  # how much there is to do, by a sample
+    opening: Opening  # what its journal begins with
+    root: Path  # where it writes; for a rebuild in place, beside the store's files
 
     @property
     def journal(self) -> Path:

@@ -23,41 +23,27 @@ from reput.store.space import check_free, free_bytes
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """What a rebuild would do; ``to_dict`` is what ``--json`` prints.
+    """What a rebuild would do; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        store: the store.
-        output: where it would write.
-        in_place: it would replace the store's own files.
-        rocketmq_version: as this release writes them.
-        start: physical offset at which it would begin: the log's start, or where an earlier run stopped.
-        likely_end: physical offset near which the written log ends, by a megabyte.
-        continues: an earlier run would be continued.
-        finishes_swap: a swap that was interrupted would be finished first, and nothing else if it was of this
-            same command.
-        estimated_messages, estimated_keys: in the whole log, by a sample of it.
-        needed_bytes, free_bytes: of disk, by that sample; a continued run needs less.
-        replaces: what of the store would be replaced, relative to it.
-        unknown_queues: requested queues that neither a directory nor config/topics.json has, each with the
-            nearest one, or None.
-        basis: what the settings are based on.
-    """
-
-    store: str
-    output: str
-    in_place: bool
-    rocketmq_version: str
-    start: int
-    likely_end: int
-    continues: bool
+    store: str  # the store
+    output: str  # where it would write
+    in_place: bool  # it would replace the store's own files
+    rocketmq_version: str  # as this release writes them
+    start: int  # physical offset at which it would begin: the log's start, or where an earlier run stopped
+    likely_end: int  # physical offset near which the written log ends, by a megabyte
+    continues: bool  # an earlier run would be continued
+    #: a swap that was interrupted would be finished first, and nothing else if it was of this same
+    #: command
     finishes_swap: bool
-    estimated_messages: int
+    estimated_messages: int  # estimated_messages, estimated_keys: in the whole log, by a sample of it
     estimated_keys: int
-    needed_bytes: int
+    needed_bytes: int  # needed_bytes, free_bytes: of disk, by that sample; a continued run needs less
     free_bytes: int
-    replaces: list[str]
+    replaces: list[str]  # what of the store would be replaced, relative to it
+    #: requested queues that neither a directory nor config/topics.json has, each with the nearest one,
+    #: or None
     unknown_queues: dict[str, str | None] = field(default_factory=dict)
-    basis: Basis = field(default_factory=Basis)
+    basis: Basis = field(default_factory=Basis)  # what the settings are based on
 
     @property
     def exit_code(self) -> int:
@@ -75,19 +61,12 @@ class Preview:
 
 @dataclass(frozen=True, slots=True)
 class UndoPreview:
-    """What an undo would do; ``to_dict`` is what ``--json`` prints.
+    """What an undo would do; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        store: the store.
-        finishes_swap: a swap that was interrupted would be finished first; then ``kept`` may be another.
-        kept: the directory that it would put back; None when only the swap would be finished.
-        put_back, taken_away: names in the store, relative to it.
-    """
-
-    store: str
-    finishes_swap: bool
-    kept: str | None
-    put_back: list[str]
+    store: str  # the store
+    finishes_swap: bool  # a swap that was interrupted would be finished first; then ``kept`` may be another
+    kept: str | None  # the directory that it would put back; None when only the swap would be finished
+    put_back: list[str]  # put_back, taken_away: names in the store, relative to it
     taken_away: list[str]
 
     def to_dict(self) -> dict[str, object]:

@@ -64,11 +64,11 @@ class SegmentCopies:
         wanted: the files in log order, and where each copy goes.
         directory: the store that is restored.
 
-    Attributes:
-        copied: bytes copied so far.
-
     Raises:
         ReputError: a file can't be read or written; when the block is left.
+
+    Attributes:
+        copied: bytes copied so far.
     """
 
     def __init__(self, url: str, wanted: Sequence[tuple[RemoteFile, Path]], directory: Path) -> None:
@@ -140,30 +140,20 @@ _MADE_HERE = frozenset({names.CHECKPOINT, names.LOCK, names.ABORT})
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """The result of a restore; ``to_dict`` is what ``--json`` prints.
+    """The result of a restore; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        store: the URL where it was read.
-        output: the store here.
-        segments: copied by this run and earlier ones.
-        bytes: of these.
-        copied_bytes: of the segments that this run copied; of a dry run, would copy.
-        config_files: copied from config/.
-        left_out: files and directories of the store elsewhere that were neither copied nor made anew.
-        rebuilt: the result for queues and index; None for a dry run, and where all was done before.
-        next_steps: what to do with the store.
-        needed_bytes, free_bytes: of disk, for a dry run: what would be written, and what there is.
-    """
-
-    store: str
-    output: str
-    segments: int
-    bytes: int
-    copied_bytes: int
-    config_files: int
+    store: str  # the URL where it was read
+    output: str  # the store here
+    segments: int  # copied by this run and earlier ones
+    bytes: int  # of these
+    copied_bytes: int  # of the segments that this run copied; of a dry run, would copy
+    config_files: int  # copied from config/
+    #: files and directories of the store elsewhere that were neither copied nor made anew
     left_out: tuple[str, ...]
+    #: the result for queues and index; None for a dry run, and where all was done before
     rebuilt: Summary | None = None
-    next_steps: tuple[str, ...] = ()
+    next_steps: tuple[str, ...] = ()  # what to do with the store
+    #: needed_bytes, free_bytes: of disk, for a dry run: what would be written, and what there is
     needed_bytes: int | None = None
     free_bytes: int | None = None
 

@@ -24,14 +24,10 @@ _NAME = re.compile(r"[a-z0-9_]([a-z0-9_.-]*[a-z0-9_])?", re.ASCII)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A store's place.
+    """A store's place."""
 
-    Attributes:
-        path: its directory; absolute and without ``..`` if it is on a host. Of a URL, what ``Path`` makes.
-        host: a name in lower case, or an address; None for this process's own file system, and for a URL.
-    """
-
-    path: Path
+    path: Path  # its directory; absolute and without ``..`` if it is on a host. Of a URL, what ``Path`` makes
+    #: a name in lower case, or an address; None for this process's own file system, and for a URL
     host: str | None = None
 
     def __str__(self) -> str:
@@ -107,21 +103,16 @@ _KEYS = (_PLACE, *_COMMON)
 
 @dataclass(frozen=True, slots=True)
 class StoreEntry:
-    """A store, and what is said of it.
+    """A store, and what is said of it."""
 
-    Attributes:
-        place: where it is; a path here is absolute if it comes from a file.
-        cluster, broker: ``brokerClusterName`` and ``brokerName``; None where nothing is said.
-        broker_conf: the broker's configuration file, where the store is, or here for a URL. ``{store}`` and
-            ``{host}`` in it stand for the store's.
-        rocketmq_version: the release that wrote the store.
-    """
-
-    place: Place
+    place: Place  # where it is; a path here is absolute if it comes from a file
+    #: cluster, broker: ``brokerClusterName`` and ``brokerName``; None where nothing is said
     cluster: str | None = None
     broker: str | None = None
+    #: the broker's configuration file, where the store is, or here for a URL. ``{store}`` and
+    #: ``{host}`` in it stand for the store's
     broker_conf: Path | None = None
-    rocketmq_version: str | None = None
+    rocketmq_version: str | None = None  # the release that wrote the store
 
     @classmethod
     def parse(cls, word: str) -> StoreEntry:

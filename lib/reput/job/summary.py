@@ -31,18 +31,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Gone:
-    """A queue in the store that the log has no message of.
+    """A queue in the store that the log has no message of."""
 
-    Attributes:
-        topic, queue_id: the queue.
-        last: its last file, which can be carried over, or why it can't.
-        is_batch: it is a batch queue.
-    """
-
-    topic: str
+    topic: str  # topic, queue_id: the queue
     queue_id: int
-    last: LastFile | str
-    is_batch: bool = False
+    last: LastFile | str  # its last file, which can be carried over, or why it can't
+    is_batch: bool = False  # it is a batch queue
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.queue_id}"
@@ -153,70 +147,51 @@ def _queues(root: Path) -> list[tuple[str, int, Path]]:
 
 @dataclass(slots=True)
 class Summary:
-    """The result of a rebuild; ``to_dict`` is what ``--json`` prints.
+    """The result of a rebuild; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        store, output: directories.
-        in_place: the store's own files were replaced.
-        followed: the log was followed until the tail was stopped.
-        rocketmq_version: the dialect.
-        start, end: physical offsets, half open: the range of the log that the output covers.
-        messages, bytes: in that range, of whole records.
-        new_messages, new_bytes: what this run added to an existing output.
-        queues, units: in the output.
-        index_files, index_entries: in the output.
-        batches: micro-batches that made the output.
-        seconds: wall time of this run.
-        absent_queues: requested queues for which the log has no message.
-        did_you_mean: the nearest queue that there is, by such a one; none where nothing is like it.
-        carried_queues: queues of the store whose messages have all expired; their last file was carried over.
-        doubtful_queues: carried queues whose file points at messages that the log should have.
-        vanished_queues: queues whose last file couldn't be carried over, with the reason.
-        unknown_topics: topics of the log that config/topics.json lacks; empty without that file.
-        without_units: messages that got no unit because their topic was left out, by topic; empty if queues
-            were chosen.
-        salvaged: damaged ranges kept, places filled and messages hidden, by kind; the newest ones only.
-        findings: what was skipped.
-        left_alone: what a store rebuilt in place has and no log holds: timer wheel, compaction.
-        stops: what keeps a broker from starting on the store, and isn't mended by what was made.
-        kept: the directory that holds what was replaced, None when nothing was.
-        stages: wall time by stage, s.
-        catalog: the result for the table of messages, None when no table was wanted.
-        basis: what the settings are based on.
-    """
-
-    store: str
+    store: str  # store, output: directories
     output: str
-    in_place: bool
-    rocketmq_version: str
-    start: int = 0
+    in_place: bool  # the store's own files were replaced
+    rocketmq_version: str  # the dialect
+    start: int = 0  # start, end: physical offsets, half open: the range of the log that the output covers
     end: int = 0
-    messages: int = 0
+    messages: int = 0  # messages, bytes: in that range, of whole records
     bytes: int = 0
-    new_messages: int = 0
+    new_messages: int = 0  # new_messages, new_bytes: what this run added to an existing output
     new_bytes: int = 0
-    queues: int = 0
+    queues: int = 0  # queues, units: in the output
     units: int = 0
-    index_files: int = 0
+    index_files: int = 0  # index_files, index_entries: in the output
     index_entries: int = 0
-    batches: int = 0
-    seconds: float = 0.0
+    batches: int = 0  # micro-batches that made the output
+    seconds: float = 0.0  # wall time of this run
+    #: requested queues for which the log has no message
     absent_queues: list[str] = field(default_factory=list)
+    #: the nearest queue that there is, by such a one; none where nothing is like it
     did_you_mean: dict[str, str] = field(default_factory=dict)
+    #: queues of the store whose messages have all expired; their last file was carried over
     carried_queues: list[str] = field(default_factory=list)
+    #: carried queues whose file points at messages that the log should have
     doubtful_queues: list[str] = field(default_factory=list)
+    #: queues whose last file couldn't be carried over, with the reason
     vanished_queues: dict[str, str] = field(default_factory=dict)
+    #: topics of the log that config/topics.json lacks; empty without that file
     unknown_topics: list[str] = field(default_factory=list)
+    #: messages that got no unit because their topic was left out, by topic; empty if queues were
+    #: chosen
     without_units: dict[str, int] = field(default_factory=dict)
+    #: damaged ranges kept, places filled and messages hidden, by kind; the newest ones only
     salvaged: dict[str, int] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)  # what was skipped
+    #: what a store rebuilt in place has and no log holds: timer wheel, compaction
     left_alone: list[str] = field(default_factory=list)
+    #: what keeps a broker from starting on the store, and isn't mended by what was made
     stops: list[Problem] = field(default_factory=list)
-    kept: str | None = None
-    stages: dict[str, float] = field(default_factory=dict)
-    followed: bool = False
-    catalog: Cataloged | None = None
-    basis: Basis = field(default_factory=Basis)
+    kept: str | None = None  # the directory that holds what was replaced, None when nothing was
+    stages: dict[str, float] = field(default_factory=dict)  # wall time by stage, s
+    followed: bool = False  # the log was followed until the tail was stopped
+    catalog: Cataloged | None = None  # the result for the table of messages, None when no table was wanted
+    basis: Basis = field(default_factory=Basis)  # what the settings are based on
 
     @property
     def exit_code(self) -> int:

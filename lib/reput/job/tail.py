@@ -274,17 +274,11 @@ def tail(
 
 @dataclass(frozen=True, slots=True)
 class Awaited:
-    """The result of waiting for a log's first segment.
+    """The result of waiting for a log's first segment."""
 
-    Attributes:
-        settings: the store's.
-        is_there: there is a segment; otherwise the wait was ended by a request to stop.
-        lock: the output's, held since the wait began; None if there was no wait.
-    """
-
-    settings: StoreSettings
-    is_there: bool
-    lock: OutputLock | None = None
+    settings: StoreSettings  # the store's
+    is_there: bool  # there is a segment; otherwise the wait was ended by a request to stop
+    lock: OutputLock | None = None  # the output's, held since the wait began; None if there was no wait
 
 
 @contextmanager

@@ -33,33 +33,23 @@ _INT_MAX, _LONG_MAX = (1 << 31) - 1, (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What a group has committed for a queue.
+    """What a group has committed for a queue."""
 
-    Attributes:
-        topic, group, queue_id: the group and the queue.
-        offset: queue offset of the next message that it wants; a negative one counts as none.
-        pulled: queue offset after what it has pulled, if the broker writes that down (5.5); else None.
-    """
-
-    topic: str
+    topic: str  # topic, group, queue_id: the group and the queue
     group: str
     queue_id: int
-    offset: int
+    offset: int  # queue offset of the next message that it wants; a negative one counts as none
+    #: queue offset after what it has pulled, if the broker writes that down (5.5); else None
     pulled: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Offsets:
-    """What was read.
+    """What was read."""
 
-    Attributes:
-        path: the file, or the database.
-        committed: its entries, in its order.
-        topics: by group the topics for which it has an entry, with offsets or without.
-    """
-
-    path: Path
-    committed: tuple[Committed, ...]
+    path: Path  # the file, or the database
+    committed: tuple[Committed, ...]  # its entries, in its order
+    #: by group the topics for which it has an entry, with offsets or without
     topics: Mapping[str, tuple[str, ...]]
 
 

@@ -30,26 +30,16 @@ _LONG_MAX = (1 << 63) - 1
 
 @dataclass(frozen=True, slots=True)
 class DelayLag:
-    """A delay level.
+    """A delay level."""
 
-    Attributes:
-        level: 1 and on.
-        delay_ms: how long it delays; None where broker.conf doesn't have the level.
-        offset: queueOffset of the next message to deliver; None where the broker noted none: 0.
-        min_offset, max_offset: half-open range of the queue's offsets.
-        waiting: messages that wait.
-        due: deliver time of the next one, ms; None without one.
-        flag: "past-end" or "expired" (before the first message); a start corrects both.
-    """
-
-    level: int
-    delay_ms: int | None
-    offset: int | None
-    min_offset: int
+    level: int  # 1 and on
+    delay_ms: int | None  # how long it delays; None where broker.conf doesn't have the level
+    offset: int | None  # queueOffset of the next message to deliver; None where the broker noted none: 0
+    min_offset: int  # min_offset, max_offset: half-open range of the queue's offsets
     max_offset: int
-    waiting: int
-    due: int | None
-    flag: str | None
+    waiting: int  # messages that wait
+    due: int | None  # deliver time of the next one, ms; None without one
+    flag: str | None  # "past-end" or "expired" (before the first message); a start corrects both
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

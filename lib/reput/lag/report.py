@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
 from reput.errors import SettingsError, StoreError
+from reput.format.names import Queue
 from reput.lag.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
 from reput.lag.delays import DelayLag, delay_lags
 from reput.newer_python import StrEnum
@@ -71,32 +72,23 @@ class AgesTo(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class QueueLag:
-    """How far behind a group is on a queue.
+    """How far behind a group is on a queue."""
 
-    Attributes:
-        group: its name; ends in ``@broadcast`` where 5.x keeps offsets for consumers that get every message.
-        topic, queue_id: which queue.
-        committed: queue offset of the next message it wants; None when it never committed any.
-        pulled: queue offset after what it had pulled, if the broker wrote that down.
-        min_offset, max_offset: half-open range of the queue's offsets, as the broker answers; 0 and 0 where
-            there is no queue.
-        lag: messages that it still has to read.
-        expired: messages that expired before it read them.
-        oldest_stored: storeTimestamp of the next one to read, ms; None if missing, or it isn't there.
-        flags: what is odd.
-    """
-
+    #: its name; ends in ``@broadcast`` where 5.x keeps offsets for consumers that get every message
     group: str
-    topic: str
+    topic: str  # topic, queue_id: which queue
     queue_id: int
-    committed: int | None
-    pulled: int | None
+    committed: int | None  # queue offset of the next message it wants; None when it never committed any
+    pulled: int | None  # queue offset after what it had pulled, if the broker wrote that down
+    #: min_offset, max_offset: half-open range of the queue's offsets, as the broker answers; 0 and 0
+    #: where there is no queue
     min_offset: int
     max_offset: int
-    lag: int
-    expired: int
+    lag: int  # messages that it still has to read
+    expired: int  # messages that expired before it read them
+    #: storeTimestamp of the next one to read, ms; None if missing, or it isn't there
     oldest_stored: int | None
-    flags: tuple[Flag, ...] = ()
+    flags: tuple[Flag, ...] = ()  # what is odd
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -111,23 +103,15 @@ _JSON_NAMES = (*_NAMES, "oldest_store_timestamp")
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """The queues of a group and topic together.
+    """The queues of a group and topic together."""
 
-    Attributes:
-        group, topic: the group and the topic.
-        queues: how many.
-        lag, expired: their sums.
-        oldest_stored: the least of theirs.
-        flags: how many queues have each.
-    """
-
-    group: str
+    group: str  # group, topic: the group and the topic
     topic: str
-    queues: int
-    lag: int
+    queues: int  # how many
+    lag: int  # lag, expired: their sums
     expired: int
-    oldest_stored: int | None
-    flags: dict[Flag, int]
+    oldest_stored: int | None  # the least of theirs
+    flags: dict[Flag, int]  # how many queues have each
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
@@ -138,33 +122,19 @@ class GroupLag:
 
 @dataclass(frozen=True)
 class LagReport:
-    """What :func:`lag` found.
+    """What :func:`lag` found."""
 
-    Attributes:
-        store: the store.
-        rocketmq_version: the release whose rules were used.
-        offsets: the file with the committed offsets.
-        taken: ms since 1970 when it was read.
-        rows: one a group, topic and queue; the greatest lag first, then by name.
-        basis: what the settings are based on.
-        delays: the delay levels; empty where only a group or a topic was asked for.
-        corrected: the file of corrected offsets that was written; None without one.
-        moved: how many are other there.
-        ages_to: up to when ages count.
-        ages_to_ms: that moment, ms since 1970; None for ``taken``.
-    """
-
-    store: Path
-    rocketmq_version: str
-    offsets: Path
-    taken: int
-    rows: tuple[QueueLag, ...]
-    basis: Basis = field(default_factory=Basis)
-    delays: tuple[DelayLag, ...] = ()
-    corrected: Path | None = None
-    moved: int = 0
-    ages_to: AgesTo = AgesTo.NOW
-    ages_to_ms: int | None = None
+    store: Path  # the store
+    rocketmq_version: str  # the release whose rules were used
+    offsets: Path  # the file with the committed offsets
+    taken: int  # ms since 1970 when it was read
+    rows: tuple[QueueLag, ...]  # one a group, topic and queue; the greatest lag first, then by name
+    basis: Basis = field(default_factory=Basis)  # what the settings are based on
+    delays: tuple[DelayLag, ...] = ()  # the delay levels; empty where only a group or a topic was asked for
+    corrected: Path | None = None  # the file of corrected offsets that was written; None without one
+    moved: int = 0  # how many are other there
+    ages_to: AgesTo = AgesTo.NOW  # up to when ages count
+    ages_to_ms: int | None = None  # that moment, ms since 1970; None for ``taken``
 
     @property
     def reference(self) -> int:
@@ -275,7 +245,7 @@ def lag(
     )
 
 
-def total_lag(settings: StoreSettings, ends: Mapping[tuple[str, int], tuple[int, int]]) -> int:
+def total_lag(settings: StoreSettings, ends: Mapping[Queue, tuple[int, int]]) -> int:
     """The sum over :attr:`LagReport.rows`, for which no time is looked up.
 
     Args:

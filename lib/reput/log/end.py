@@ -144,17 +144,11 @@ _SETTLED_MS = 2_000
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the walk before learned of a segment.
+    """What the walk before learned of a segment."""
 
-    Attributes:
-        end: position after the last whole record.
-        last_record: its position, -1 if missing.
-        head: its first bytes, by which it is known again.
-    """
-
-    end: int
-    last_record: int
-    head: bytes
+    end: int  # position after the last whole record
+    last_record: int  # its position, -1 if missing
+    head: bytes  # its first bytes, by which it is known again
 
 
 class LogEnd:

@@ -55,102 +55,64 @@ _LEAST = -(1 << 63)
 
 
 class End(NamedTuple):
-    """The end of a log.
+    """The end of a log."""
 
-    Attributes:
-        offset: physical offset; everything before it is settled.
-        store_timestamp: of the last record before it, ms; 0 if not known.
-    """
-
-    offset: int
-    store_timestamp: int
+    offset: int  # physical offset; everything before it is settled
+    store_timestamp: int  # of the last record before it, ms; 0 if not known
 
 
 @dataclass(slots=True)
 class _Foreign:
-    """Bytes after the settled end that may be left over from before the broker's last start.
+    """Bytes after the settled end that may be left over from before the broker's last start."""
 
-    Attributes:
-        end: position after the last of them.
-        newest: the highest storeTimestamp, ms, among records in them.
-        searched: when what follows the settled end was gone over last, seconds.
-    """
-
-    end: int
-    newest: int
-    searched: float = 0.0
+    end: int  # position after the last of them
+    newest: int  # the highest storeTimestamp, ms, among records in them
+    searched: float = 0.0  # when what follows the settled end was gone over last, seconds
 
 
 class _Survey(NamedTuple):
-    """What a segment holds from a settled position on; positions, -1 is none.
+    """What a segment holds from a settled position on; positions, -1 is none."""
 
-    Attributes:
-        doubt: where it first isn't certain to be the broker's present log.
-        last: the last record before that.
-        before: the record before that one.
-        reach: position after the last record of all.
-        final: the last record of all.
-        final_before: the record before that one.
-        newest: the highest storeTimestamp, ms, of records from ``doubt`` on.
-        is_closed: a BLANK stands at ``reach``.
-    """
-
-    doubt: int
-    last: int
-    before: int
-    reach: int
-    final: int
-    final_before: int
-    newest: int
-    is_closed: bool
+    doubt: int  # where it first isn't certain to be the broker's present log
+    last: int  # the last record before that
+    before: int  # the record before that one
+    reach: int  # position after the last record of all
+    final: int  # the last record of all
+    final_before: int  # the record before that one
+    newest: int  # the highest storeTimestamp, ms, of records from ``doubt`` on
+    is_closed: bool  # a BLANK stands at ``reach``
 
 
 class _Held(NamedTuple):
-    """Why the end stays in a segment though a later one has begun.
+    """Why the end stays in a segment though a later one has begun."""
 
-    Attributes:
-        looks: the position that waits to be written, what stands there, and the file's time of modification.
-        since: when it began to look like that, seconds.
-        last: physical offset of the last segment that has begun.
-        passes: it has looked like that for long enough.
-    """
-
+    #: the position that waits to be written, what stands there, and the file's time of modification
     looks: tuple[int, bytes, int]
-    since: float
-    last: int
-    passes: bool = False
+    since: float  # when it began to look like that, seconds
+    last: int  # physical offset of the last segment that has begun
+    passes: bool = False  # it has looked like that for long enough
 
 
 @dataclass(slots=True)
 class _Tail:
-    """The segment that the broker is writing.
-
-    Attributes:
-        end: settled up to here.
-        last: position of the last settled record, -1 if none is known.
-        head: its first bytes, by which it is known again.
-        timestamp: its storeTimestamp, ms.
-        foreign: what else stands after the end, None if it was seen unwritten.
-        unfinished: the bytes after the end when a record was seen half there.
-        resting: position and CRC of a record that waits for time to pass, and since when.
-        searched: what stood at the end when the rest was searched last, and when.
-        held: a later segment has begun, and this one isn't written to its end.
-    """
+    """The segment that the broker is writing."""
 
     segment: Segment
     descriptor: int
     identity: tuple[int, int]
     data: NDArray[np.uint8]
     records: Records
-    end: int = 0
-    last: int = -1
-    head: bytes = b""
-    timestamp: int = 0
-    foreign: _Foreign | None = None
-    unfinished: NDArray[np.uint8] | None = None
+    end: int = 0  # settled up to here
+    last: int = -1  # position of the last settled record, -1 if none is known
+    head: bytes = b""  # its first bytes, by which it is known again
+    timestamp: int = 0  # its storeTimestamp, ms
+    foreign: _Foreign | None = None  # what else stands after the end, None if it was seen unwritten
+    unfinished: NDArray[np.uint8] | None = None  # the bytes after the end when a record was seen half there
+    #: position and CRC of a record that waits for time to pass, and since when
     resting: tuple[int, int, float] = (-1, 0, 0.0)
+    #: what stood at the end when the rest was searched last, and when
     searched: tuple[bytes, float] = field(default=(b"", 0.0))
-    held: _Held | None = None
+    held: _Held | None = None  # a later segment has begun, and this one isn't written to its end
 
     @property
     def view(self) -> memoryview:

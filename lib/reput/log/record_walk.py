@@ -19,15 +19,10 @@ _ANY_BYTES = (1 << 63) - 1
 
 
 class Left(NamedTuple):
-    """What a range of the log holds; None where too much would have to be walked over to tell.
+    """What a range of the log holds; None where too much would have to be walked over to tell."""
 
-    Attributes:
-        messages: whole records that begin in it.
-        first_timestamp: the first one's storeTimestamp, ms; None also where there is none.
-    """
-
-    messages: int | None = None
-    first_timestamp: int | None = None
+    messages: int | None = None  # whole records that begin in it
+    first_timestamp: int | None = None  # the first one's storeTimestamp, ms; None also where there is none
 
 
 class RecordWalk:

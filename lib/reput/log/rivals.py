@@ -24,20 +24,15 @@ MISTAKEN = frozenset({SECOND_FILE, RIVAL_FILE, ODD_NAME})
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What is known of two files for one place.
+    """What is known of two files for one place."""
 
-    Attributes:
-        kind: ``second-file`` or ``rival-file``.
-        stays, goes: the two; of ``rival-file`` either may be the log's, unless ``found`` says which one is.
-        found: what was found.
-        next_step: what the operator can do.
-    """
-
-    kind: str
+    kind: str  # ``second-file`` or ``rival-file``
+    #: stays, goes: the two; of ``rival-file`` either may be the log's, unless ``found`` says which one
+    #: is
     stays: Path
     goes: Path
-    found: str
-    next_step: str
+    found: str  # what was found
+    next_step: str  # what the operator can do
 
 
 def is_odd(path: Path, base: int) -> bool:

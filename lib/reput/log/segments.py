@@ -43,34 +43,22 @@ UNCOMMITTED = "uncommitted-entries"
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One commit-log file.
+    """One commit-log file."""
 
-    Attributes:
-        path: the file.
-        base: physical offset of its first byte, from its name.
-        length: bytes in the file that belong to the log, at most the segment size.
-    """
-
-    path: Path
-    base: int
-    length: int
+    path: Path  # the file
+    base: int  # physical offset of its first byte, from its name
+    length: int  # bytes in the file that belong to the log, at most the segment size
 
 
 @dataclass(frozen=True, slots=True)
 class CommitLog:
-    """The segments of a store in log order.
+    """The segments of a store in log order."""
 
-    Attributes:
-        segments: at least one.
-        segment_size: bytes that each segment spans in the log.
-        findings: gaps between segments and segments of a wrong length; entries that aren't committed.
-        entries: records may stand in DLedger's entries.
-    """
-
-    segments: tuple[Segment, ...]
-    segment_size: int
+    segments: tuple[Segment, ...]  # at least one
+    segment_size: int  # bytes that each segment spans in the log
+    #: gaps between segments and segments of a wrong length; entries that aren't committed
     findings: tuple[Finding, ...] = ()
-    entries: bool = False
+    entries: bool = False  # records may stand in DLedger's entries
 
     @property
     def start(self) -> int:

@@ -15,17 +15,11 @@ ZEROS = 4096
 
 @dataclass(frozen=True, slots=True)
 class Passed:
-    """Such a segment.
+    """Such a segment."""
 
-    Attributes:
-        segment: the segment.
-        end: position up to which there were records.
-        marks: (position, bytes) that stood there when it was passed.
-    """
-
-    segment: Segment
-    end: int
-    marks: tuple[tuple[int, bytes], ...]
+    segment: Segment  # the segment
+    end: int  # position up to which there were records
+    marks: tuple[tuple[int, bytes], ...]  # (position, bytes) that stood there when it was passed
 
     def changed(self) -> int | None:
         """The first physical offset where other bytes are now than were passed, None if missing.

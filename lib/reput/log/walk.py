@@ -21,20 +21,14 @@ from reput.scan.output import Status
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """Where the parts of a record lie; positions are relative to the scanned data.
+    """Where the parts of a record lie; positions are relative to the scanned data."""
 
-    Attributes:
-        position, size: of the frame: of the record, or of the entry that it stands in.
-        body, topic, properties: half-open ranges.
-        header: bytes from the frame's first byte to the record's: 48 in an entry, else 0.
-    """
-
-    position: int
+    position: int  # position, size: of the frame: of the record, or of the entry that it stands in
     size: int
-    body: tuple[int, int]
+    body: tuple[int, int]  # body, topic, properties: half-open ranges
     topic: tuple[int, int]
     properties: tuple[int, int]
-    header: int = 0
+    header: int = 0  # bytes from the frame's first byte to the record's: 48 in an entry, else 0
 
     @property
     def record(self) -> int:
@@ -156,30 +150,19 @@ def property_crc_is_wrong(view: memoryview, record: Frame, raw: bytes, values: d
 
 
 class Walked(NamedTuple):
-    """Where a walk over whole frames ended. Positions are relative to the segment; -1 is none.
+    """Where a walk over whole frames ended. Positions are relative to the segment; -1 is none."""
 
-    Attributes:
-        status: why it ended: BLANK, UNWRITTEN or what is wrong; FULL after as many records as were wanted.
-        position: where no whole frame stands.
-        records: frames that were passed.
-        last: position of the last of them.
-        before: position of the one before it.
-        timestamp: the last one's storeTimestamp, ms; the one given when there is none.
-        top: the highest storeTimestamp, ms.
-        drop: position of the first record that is older than the one before it, if none after it is as new
-            again as the newest before.
-        before_drop: position of the record before ``drop``.
-    """
-
-    status: int
-    position: int
-    records: int
-    last: int
-    before: int
-    timestamp: int
-    top: int
+    status: int  # why it ended: BLANK, UNWRITTEN or what is wrong; FULL after as many records as were wanted
+    position: int  # where no whole frame stands
+    records: int  # frames that were passed
+    last: int  # position of the last of them
+    before: int  # position of the one before it
+    timestamp: int  # the last one's storeTimestamp, ms; the one given when there is none
+    top: int  # the highest storeTimestamp, ms
+    #: position of the first record that is older than the one before it, if none after it is as new
+    #: again as the newest before
     drop: int
-    before_drop: int
+    before_drop: int  # position of the record before ``drop``
 
 
 def first_time(segment: Segment, *, topic_length_v2: bool, entries: bool) -> int | None:

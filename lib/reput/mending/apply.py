@@ -67,33 +67,22 @@ _BY_CONFIG = frozenset({"queue-type", MISSING_CONFIG, LOST_CONFIG})
 
 @dataclass(slots=True)
 class Mended:
-    """What ``reput mend`` would do, or has done; ``to_dict`` is what ``--json`` prints.
+    """What ``reput mend`` would do, or has done; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        before: what was wrong.
-        steps: what there is to do about it, in order.
-        applied: they were taken.
-        after: what is left; None where nothing was done.
-        changes: what of the log isn't any more what it was.
-        rebuilt: what came of the rebuild; None when queues and index were left as they were.
-        made: the queues, index and checkpoint that were made anew, relative to the store.
-        finished: where an earlier command's swap, finished by this one, keeps what it replaced.
-        kept: the directory of what was replaced; None when nothing was.
-        replica: what a replica has, None where none was given.
-        seconds: wall time.
-    """
-
-    before: Diagnosis
-    steps: list[Step] = field(default_factory=list)
-    applied: bool = False
-    after: Diagnosis | None = None
-    changes: list[Change] = field(default_factory=list)
+    before: Diagnosis  # what was wrong
+    steps: list[Step] = field(default_factory=list)  # what there is to do about it, in order
+    applied: bool = False  # they were taken
+    after: Diagnosis | None = None  # what is left; None where nothing was done
+    changes: list[Change] = field(default_factory=list)  # what of the log isn't any more what it was
+    #: what came of the rebuild; None when queues and index were left as they were
     rebuilt: Summary | None = None
+    #: the queues, index and checkpoint that were made anew, relative to the store
     made: list[str] = field(default_factory=list)
+    #: where an earlier command's swap, finished by this one, keeps what it replaced
     finished: str | None = None
-    kept: str | None = None
-    replica: Comparison | None = None
-    seconds: float = 0.0
+    kept: str | None = None  # the directory of what was replaced; None when nothing was
+    replica: Comparison | None = None  # what a replica has, None where none was given
+    seconds: float = 0.0  # wall time
 
     @property
     def now(self) -> Diagnosis:

@@ -31,16 +31,12 @@ _STRAY = frozenset({"stray-file", "stray-directory", NO_FILE, SECOND_FILE})
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do.
+    """One thing to do."""
 
-    Attributes:
-        kind: ``move-aside``, ``take``, ``close-log``, ``make-queues``, ``make-index``, ``make-checkpoint``,
-            or ``by-hand``.
-        text: what it changes, for people.
-    """
-
+    #: ``move-aside``, ``take``, ``close-log``, ``make-queues``, ``make-index``, ``make-checkpoint``,
+    #: or ``by-hand``
     kind: str
-    text: str
+    text: str  # what it changes, for people
 
     @property
     def by_hand(self) -> bool:
@@ -57,15 +53,10 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Making:
-    """What of queues, index and checkpoint is to be made anew.
+    """What of queues, index and checkpoint is to be made anew."""
 
-    Attributes:
-        queues: these; None for all, and whatever lies beside them.
-        index, checkpoint: these, too.
-    """
-
-    queues: frozenset[Queue] | None = frozenset()
-    index: bool = False
+    queues: frozenset[Queue] | None = frozenset()  # these; None for all, and whatever lies beside them
+    index: bool = False  # index, checkpoint: these, too
     checkpoint: bool = False
 
     @classmethod

@@ -50,7 +50,7 @@ from reput.store.files import opened
 def place_again(
     target: Target,
     parts: list[Part],
-    committed: dict[tuple[str, int], QueueState | None],
+    committed: dict[Queue, QueueState | None],
     breaks: Breaks,
     altered: Altered,
     *,
@@ -89,7 +89,7 @@ def place_again(
     return result
 
 
-def drop_rest(target: Target, queue: tuple[str, int], before: QueueState | None, now: QueueState) -> None:
+def drop_rest(target: Target, queue: Queue, before: QueueState | None, now: QueueState) -> None:
     """Remove what is left of a queue's old incarnation, once the new one is committed.
 
     When this is interrupted, the scratch directory is still there, and the next start does it.
@@ -129,7 +129,7 @@ def _place_queue(
     target: Target,
     parts: list[Part],
     queue_files: QueueFiles,
-    queue: tuple[str, int],
+    queue: Queue,
     committed: QueueState | None,
     rows: QueueRows | None,
     breaks: Breaks,
@@ -163,20 +163,13 @@ _Block = tuple[Rows, BitMaps]
 
 @dataclass(frozen=True, slots=True)
 class Waiting:
-    """What a batch has for one queue.
+    """What a batch has for one queue."""
 
-    Attributes:
-        topic, queue_id: the queue.
-        is_batch: it is a batch queue.
-        committed: its state before the batch, None if it had none.
-        stretches: its units in log order.
-    """
-
-    topic: str
+    topic: str  # topic, queue_id: the queue
     queue_id: int
-    is_batch: bool
-    committed: QueueState | None
-    stretches: tuple[Stretch, ...]
+    is_batch: bool  # it is a batch queue
+    committed: QueueState | None  # its state before the batch, None if it had none
+    stretches: tuple[Stretch, ...]  # its units in log order
 
 
 def waiting(

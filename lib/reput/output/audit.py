@@ -227,9 +227,7 @@ def _read(path: Path, offset: int, length: int) -> bytes:
         return b""
 
 
-def check_queues(
-    target: Target, known: Mapping[tuple[str, int], QueueState], queues: Iterable[tuple[str, int]]
-) -> None:
+def check_queues(target: Target, known: Mapping[Queue, QueueState], queues: Iterable[Queue]) -> None:
     """Check that queues still have their last committed unit.
 
     Args:

@@ -23,6 +23,7 @@ from typing import Any
 from reput.build.placement import Breaks
 from reput.errors import OutputError, ReputError
 from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
 from reput.output import appended_queues, index_files, scan_task, whole_queues
 from reput.output.index_files import BatchIndex
 from reput.output.scan_task import Floors
@@ -48,17 +49,11 @@ _READ_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class Sent:
-    """A result as it goes through Spark.
+    """A result as it goes through Spark."""
 
-    Attributes:
-        data: it, pickled; empty where it is in the file.
-        path: the file, which is there until :meth:`taken`.
-        length, crc: of the file: bytes, and their CRC-32.
-    """
-
-    data: bytes
-    path: str = ""
-    length: int = 0
+    data: bytes  # it, pickled; empty where it is in the file
+    path: str = ""  # the file, which is there until :meth:`taken`
+    length: int = 0  # length, crc: of the file: bytes, and their CRC-32
     crc: int = 0
 
     def taken(self) -> object:
@@ -146,10 +141,10 @@ _SHARES_A_SLOT = 2
 class StateFloors:
     """The floors of a state, without copying all queues."""
 
-    def __init__(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+    def __init__(self, queues: Mapping[Queue, QueueState]) -> None:
         self._queues = queues
 
-    def get(self, queue: tuple[str, int], default: int, /) -> int:
+    def get(self, queue: Queue, default: int, /) -> int:
         """A queue's committed next queueOffset, or the default."""
         state = self._queues.get(queue)
         return default if state is None else state.next
@@ -161,17 +156,11 @@ class StateFloors:
 
 @dataclass(frozen=True, slots=True)
 class BatchTasks:
-    """Runs a batch's work.
+    """Runs a batch's work."""
 
-    Attributes:
-        runner: runs the batch's functions.
-        target: where they write, and whether they flush.
-        floors: each queue's committed next queueOffset, at least where it isn't 0.
-    """
-
-    runner: Runner
-    target: Target
-    floors: Floors
+    runner: Runner  # runs the batch's functions
+    target: Target  # where they write, and whether they flush
+    floors: Floors  # each queue's committed next queueOffset, at least where it isn't 0
 
     @classmethod
     def for_databases(cls, runner: Runner, target: Target) -> BatchTasks:
@@ -195,7 +184,7 @@ class BatchTasks:
     def place_again(
         self,
         parts: list[Part],
-        committed: dict[tuple[str, int], QueueState | None],
+        committed: dict[Queue, QueueState | None],
         breaks: Breaks,
         altered: Altered,
         *,
@@ -277,15 +266,11 @@ class BatchTasks:
 
 @dataclass(frozen=True, slots=True)
 class _Task:
-    """Calls a function with the target and an item, under the output's lock; returns an error it raised.
-
-    Attributes:
-        is_sent: the result goes to another process of this host.
-    """
+    """Calls a function with the target and an item, under the output's lock; returns an error it raised."""
 
     target: Target
     function: Callable[..., object]
-    is_sent: bool
+    is_sent: bool  # the result goes to another process of this host
 
     def __call__(self, item: object) -> object:
         try:

@@ -321,33 +321,22 @@ class IndexBuilder(BatchIndex):
 
 @dataclass(frozen=True, slots=True)
 class IndexTask:
-    """A stretch of keys for one index file.
+    """A stretch of keys for one index file."""
 
-    Attributes:
-        root: the output.
-        path: the index file.
-        header: its header so far; None for a file that follows a full one, whose last entry is the key
-            before ``first_key``.
-        first_key: ordinal, among the keys of ``spills``, of the first key to put.
-        keys: how many keys to put, at most what the file has room for.
-        spills: in log order; they hold the keys, and the one before them where ``header`` is None.
-        max_hash_slot_num, max_index_num: the file's dimensions.
-        counts_keys: as :attr:`reput.config.dialect.Dialect.counts_keys`.
-        owner: of a file that has to be made; None for the process's own.
-        flush: fsync the file, because the driver's fsync would not reach this host.
-    """
-
-    root: Path
-    path: Path
+    root: Path  # the output
+    path: Path  # the index file
+    #: its header so far; None for a file that follows a full one, whose last entry is the key before
+    #: ``first_key``
     header: IndexHeader | None
-    first_key: int
-    keys: int
+    first_key: int  # ordinal, among the keys of ``spills``, of the first key to put
+    keys: int  # how many keys to put, at most what the file has room for
+    #: in log order; they hold the keys, and the one before them where ``header`` is None
     spills: tuple[Spill, ...]
-    max_hash_slot_num: int
+    max_hash_slot_num: int  # max_hash_slot_num, max_index_num: the file's dimensions
     max_index_num: int
-    counts_keys: bool
-    owner: Owner | None
-    flush: bool
+    counts_keys: bool  # as :attr:`reput.config.dialect.Dialect.counts_keys`
+    owner: Owner | None  # of a file that has to be made; None for the process's own
+    flush: bool  # fsync the file, because the driver's fsync would not reach this host
 
     @property
     def is_whole(self) -> bool:

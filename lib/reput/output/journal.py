@@ -1,15 +1,15 @@
 """The journal: the commit point of every batch.
 
-``.reput/journal`` in the output is a sequence of :mod:`reput.output.journal`: the
-:class:`Opening`, then each :class:`Batch` whose outputs were on disk before it was appended. Its end offset
-is the cursor, whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the end of
+``.reput/journal`` in the output is a sequence of records: the :class:`Opening`, then each :class:`Batch`
+whose outputs were on disk before it was appended. Its end offset is the cursor, whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the end of
 the journal was never committed, and is cut off.
 
 A journal that has grown is rewritten, so that its length depends on the store and on how much is done in
 :data:`KEEP_SECONDS`, not on its age: a snapshot replaces the oldest batches, and the newest are kept as they
 are, to step back to. Batches are numbered from 1, those in the snapshot included.
 
-Three kinds: the opening, first in each journal; a snapshot, second where the opening announces one; batches.
+A record: length uint32, CRC-32 of the payload uint32 (both big-endian), payload: UTF-8 JSON. Three kinds: the
+opening, first in each journal; a snapshot, second where the opening announces one; batches.
 A batch's payload begins with ``{"start":``, by which one is found behind damage.
 """
 
@@ -30,6 +30,7 @@ from zlib import crc32
 
 from reput.errors import Finding, JournalError, OutputError
 from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
 from reput.replay.state import Batch, Opening, QueueState, Salvaged, State
 from reput.store import files
 from reput.store.ownership import Owner
@@ -57,7 +58,7 @@ _ALWAYS = [each.name for each in fields(Batch) if each.name not in (*_OWN_FORM, 
 _STATE = [each.name for each in fields(State) if each.name not in _OWN_FORM]
 
 
-def frame(payload: dict[str, Any], queues: dict[tuple[str, int], QueueState] | None = None) -> bytes:
+def frame(payload: dict[str, Any], queues: dict[Queue, QueueState] | None = None) -> bytes:
     """A record's bytes.
 
     Args:
@@ -172,7 +173,7 @@ def _dumped(facts: dict[str, Any]) -> str:
     return json.dumps(facts, separators=(",", ":"))
 
 
-def _by_topic(queues: dict[tuple[str, int], QueueState]) -> Iterator[dict[str, list[list[Any]]]]:
+def _by_topic(queues: dict[Queue, QueueState]) -> Iterator[dict[str, list[list[Any]]]]:
     """The rows of some topics at a time, since a topic's name is longer than all the numbers of a queue."""
     topics: dict[str, list[list[Any]]] = {}
     for topic, found in groupby(sorted(queues), key=itemgetter(0)):

@@ -140,11 +140,11 @@ class LiveFile:
         name: the file's; it is made if it holds no entries yet.
         header: as of the last commit; what the file holds beyond it is discarded.
 
-    Attributes:
-        name, header: the file's name, and its header by now.
-
     Raises:
         OutputError: it can't be opened or made, or should have entries and is missing.
+
+    Attributes:
+        name, header: the file's name, and its header by now.
     """
 
     def __init__(self, target: Target, name: str, header: IndexHeader) -> None:

@@ -19,6 +19,7 @@ the rest.
   messages of the last unit before the log's start (``BatchConsumeQueue.deleteExpiredFile``,
   ``correctMinOffset``, 5.3.3).
 * In consumequeue_ext files are removed that end before the unit to which the queue's first unit points
+from reput.format.names import Queue
   (``ConsumeQueueExt.truncateByMinAddress``, 4.9.7).
 """
 
@@ -36,6 +37,7 @@ from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import place_of
+from reput.format.names import Queue
 from reput.log.segments import CommitLog
 from reput.output.journal import Journal
 from reput.output.whole_queues import series
@@ -45,7 +47,7 @@ from reput.store import files, system
 from reput.store.listing import names_in
 from reput.store.reading import open_file, reading
 
-Queues = Mapping[tuple[str, int], QueueState]
+Queues = Mapping[Queue, QueueState]
 
 _POSITION_LENGTH = 8  # of a unit's physicalOffset, its first field
 _UNITS_AT_ONCE = 200  # about a page
@@ -155,14 +157,14 @@ def _unread(state: State, log: CommitLog) -> Finding:
     )
 
 
-def _emptied(queues: Queues) -> Iterator[tuple[tuple[str, int], QueueState]]:
+def _emptied(queues: Queues) -> Iterator[tuple[Queue, QueueState]]:
     """All queues, with no message left; what their next queueOffset depends on is lost, too."""
     for queue, known in queues.items():
         if known.first != known.next or known.shift or known.lone_zero:
             yield queue, replace(known, first=known.next, shift=0, lone_zero=None, units=0, bytes=0)
 
 
-def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[tuple[str, int], QueueState]]:
+def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[Queue, QueueState]]:
     """The queues that have units before the log's start, corrected."""
     for queue, known in queues.items():
         if known.first == known.next:
@@ -173,7 +175,7 @@ def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[tu
             yield queue, replace(known, first=first, units=0, bytes=0)
 
 
-def _first_live(target: Target, queue: tuple[str, int], known: QueueState, log_start: int) -> int:
+def _first_live(target: Target, queue: Queue, known: QueueState, log_start: int) -> int:
     """The queueOffset of a queue's first unit at or past the log's start; its last unit is past it.
 
     Mostly this reads one page: units are in log order, and few expire at once.
@@ -292,7 +294,7 @@ def _marker(target: Target) -> Path:
 _NEXT_STEP = "Put the file back, or remove the output and run again"
 
 
-def first_live(target: Target, queue: tuple[str, int], known: QueueState, log_start: int) -> int:
+def first_live(target: Target, queue: Queue, known: QueueState, log_start: int) -> int:
     """The first queueOffset of a batch queue whose message isn't before the log's start."""
     file_size = target.settings.recovery.batch_queue_file_size
     for base, path in series(names.batch_queue_directory(target.root, *queue)):
@@ -326,7 +328,7 @@ def gone(target: Target, queues: Queues, changed: Queues, log_start: int) -> Ite
             yield from _gone_ext(target, queue, now)
 
 
-def _gone_batch(target: Target, queue: tuple[str, int], now: QueueState, log_start: int) -> Iterator[Path]:
+def _gone_batch(target: Target, queue: Queue, now: QueueState, log_start: int) -> Iterator[Path]:
     file_size = target.settings.recovery.batch_queue_file_size
     for base, path in series(names.batch_queue_directory(target.root, *queue)):
         if base + file_size >= now.appended:
@@ -336,7 +338,7 @@ def _gone_batch(target: Target, queue: tuple[str, int], now: QueueState, log_sta
         yield path
 
 
-def _gone_ext(target: Target, queue: tuple[str, int], now: QueueState) -> Iterator[Path]:
+def _gone_ext(target: Target, queue: Queue, now: QueueState) -> Iterator[Path]:
     file_size = target.settings.consume_queue_file_size
     at = now.first * UNIT_LENGTH
     path = names.queue_file(target.root, *queue, at - at % file_size)

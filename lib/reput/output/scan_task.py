@@ -38,7 +38,7 @@ _MOST_COLLECTED = 1 << 22
 class Floors(Protocol):
     """Each queue's committed next queueOffset."""
 
-    def get(self, queue: tuple[str, int], default: int, /) -> int:
+    def get(self, queue: Queue, default: int, /) -> int:
         """A queue's, or the default."""
         ...
 

@@ -137,32 +137,20 @@ _UNITS_A_FILE = 1000
 
 @dataclass(frozen=True, slots=True)
 class FileParts:
-    """Units for queue files, by topic; each file has pieces, in order.
+    """Units for queue files, by topic; each file has pieces, in order."""
 
-    Attributes:
-        paths: the files that hold the units.
-        queues: of each queue file: topic and queue id.
-        begin: int64[files], byte offset in the queue at which the file begins.
-        is_new: bool[files], the batch begins it.
-        pieces: int64[files + 1], file n has the pieces [pieces[n], pieces[n + 1]).
-        path: int64[pieces], which of the paths holds the run that the piece is of.
-        at, length, crc: int64[pieces], uint32: where the run is, and its bytes.
-        skip, take: int64[pieces], the piece is the run's bytes [skip, skip + take).
-        place: int64[pieces], the piece's byte offset in its file.
-    """
-
-    paths: list[str]
-    queues: list[Queue]
-    begin: NDArray[np.int64]
-    is_new: NDArray[np.bool_]
-    pieces: NDArray[np.int64]
-    path: NDArray[np.int64]
-    at: NDArray[np.int64]
+    paths: list[str]  # the files that hold the units
+    queues: list[Queue]  # of each queue file: topic and queue id
+    begin: NDArray[np.int64]  # int64[files], byte offset in the queue at which the file begins
+    is_new: NDArray[np.bool_]  # bool[files], the batch begins it
+    pieces: NDArray[np.int64]  # int64[files + 1], file n has the pieces [pieces[n], pieces[n + 1])
+    path: NDArray[np.int64]  # int64[pieces], which of the paths holds the run that the piece is of
+    at: NDArray[np.int64]  # at, length, crc: int64[pieces], uint32: where the run is, and its bytes
     length: NDArray[np.int64]
     crc: NDArray[np.uint32]
-    skip: NDArray[np.int64]
+    skip: NDArray[np.int64]  # skip, take: int64[pieces], the piece is the run's bytes [skip, skip + take)
     take: NDArray[np.int64]
-    place: NDArray[np.int64]
+    place: NDArray[np.int64]  # int64[pieces], the piece's byte offset in its file
 
     def __len__(self) -> int:
         """How many files."""

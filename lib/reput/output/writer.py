@@ -591,7 +591,7 @@ class BatchWriter:
             and (finding.kind, finding.offset) not in reported
         ]
 
-    def _reported(self) -> set[tuple[str, int]]:
+    def _reported(self) -> set[Queue]:
         return {(finding.kind, finding.offset) for finding in self._journal.state.findings}
 
     def _check_same_log(self) -> None:

@@ -53,43 +53,26 @@ _TIME = 1_577_836_800
 
 @dataclass(frozen=True, slots=True)
 class PackOptions:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        out: the archive.
-        light: without Spark.
-        with_spark: Spark's jars and scripts go into it.
-        machine: what it is to run on, as ``uname -m`` says it; None for this one.
-        force: replace a file that is there.
-    """
-
-    out: Path
-    light: bool = False
-    with_spark: bool = False
-    machine: str | None = None
-    force: bool = False
+    out: Path  # the archive
+    light: bool = False  # without Spark
+    with_spark: bool = False  # Spark's jars and scripts go into it
+    machine: str | None = None  # what it is to run on, as ``uname -m`` says it; None for this one
+    force: bool = False  # replace a file that is there
 
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What an archive holds, and what it needs of a host: :data:`MANIFEST` has the same.
+    """What an archive holds, and what it needs of a host: :data:`MANIFEST` has the same."""
 
-    Attributes:
-        reput_version, python_version: what is in it.
-        machine: what it runs on, as ``uname -m`` says it.
-        least_glibc: the oldest glibc that it runs on.
-        with_spark: Spark's jars are in it.
-        packages: versions by name.
-        left_out: places of modules that need a library which a host may lack.
-    """
-
-    reput_version: str
+    reput_version: str  # reput_version, python_version: what is in it
     python_version: str
-    machine: str
-    least_glibc: str
-    with_spark: bool
-    packages: dict[str, str]
-    left_out: list[str]
+    machine: str  # what it runs on, as ``uname -m`` says it
+    least_glibc: str  # the oldest glibc that it runs on
+    with_spark: bool  # Spark's jars are in it
+    packages: dict[str, str]  # versions by name
+    left_out: list[str]  # places of modules that need a library which a host may lack
 
     @property
     def spark(self) -> str:
@@ -105,22 +88,14 @@ class Facts:
 
 @dataclass(frozen=True, slots=True)
 class Packed:
-    """What came of it; ``to_dict`` is what ``--json`` prints.
+    """What came of it; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        out: the archive.
-        bytes, unpacked_bytes: its size, and that of the files in it.
-        files: how many.
-        facts: what it holds and needs.
-        seconds: how long it took.
-    """
-
-    out: Path
-    bytes: int
+    out: Path  # the archive
+    bytes: int  # bytes, unpacked_bytes: its size, and that of the files in it
     unpacked_bytes: int
-    files: int
-    facts: Facts
-    seconds: float
+    files: int  # how many
+    facts: Facts  # what it holds and needs
+    seconds: float  # how long it took
 
     exit_code = 0
 

@@ -23,34 +23,22 @@ _CONTINUES = (
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A message of an answer.
-
-    Attributes:
-        verdict: whether it really is what was queried.
-        remark: the verdict in words; None if it is.
-    """
+    """A message of an answer."""
 
     message: Message
-    verdict: str = "MATCH"
-    remark: str | None = None
+    verdict: str = "MATCH"  # whether it really is what was queried
+    remark: str | None = None  # the verdict in words; None if it is
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """An answer.
+    """An answer."""
 
-    Attributes:
-        found: whether there is what was queried.
-        why: the reason if there isn't.
-        facts: what else is known, by JSON names.
-        messages: what was found, including hash collisions.
-        by_queue: the answers of a topic's queues, which these are of, by queue id.
-    """
-
-    found: bool
-    why: str | None = None
-    facts: dict[str, object] = field(default_factory=dict)
-    messages: tuple[Shown, ...] = ()
+    found: bool  # whether there is what was queried
+    why: str | None = None  # the reason if there isn't
+    facts: dict[str, object] = field(default_factory=dict)  # what else is known, by JSON names
+    messages: tuple[Shown, ...] = ()  # what was found, including hash collisions
+    #: the answers of a topic's queues, which these are of, by queue id
     by_queue: dict[int, Answer] = field(default_factory=dict)
 
     @property

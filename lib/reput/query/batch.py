@@ -33,13 +33,13 @@ class BatchQueueView:
         topic, queue_id: which queue; it may have no files.
         log_start: physical offset where the log begins.
 
-    Attributes:
-        min_offset: queue offset of the first message whose record is still in the log; -1 without a unit.
-        max_offset: queue offset of the next message.
-
     Raises:
         SettingsError: files of this size hold no whole number of units.
         StoreError: a file can't be read, or no broker could load it.
+
+    Attributes:
+        min_offset: queue offset of the first message whose record is still in the log; -1 without a unit.
+        max_offset: queue offset of the next message.
     """
 
     unit_length = UNIT_LENGTH

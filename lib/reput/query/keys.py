@@ -45,15 +45,11 @@ class Verdict(Enum):
 
 @dataclass(frozen=True, slots=True)
 class KeyHit:
-    """An offset that the index gave.
-
-    Attributes:
-        message: the message there; None when it is gone.
-    """
+    """An offset that the index gave."""
 
     physical_offset: int
     verdict: Verdict
-    message: Message | None
+    message: Message | None  # the message there; None when it is gone
 
 
 @dataclass(frozen=True, slots=True)

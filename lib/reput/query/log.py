@@ -31,12 +31,12 @@ _MOST_SEGMENTS = 3
 class LogReader:
     """The segments of a store as they are when this is created, and those that a broker adds later.
 
-    Attributes:
-        start: physical offset where the log begins.
-
     Raises:
         StoreError: there is no log.
         SettingsError: broker.conf gives another segment size than the segments have.
+
+    Attributes:
+        start: physical offset where the log begins.
     """
 
     def __init__(self, settings: StoreSettings) -> None:

@@ -37,17 +37,11 @@ _MOST_PORT = 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class MessageId:
-    """A broker's id of a message.
+    """A broker's id of a message."""
 
-    Attributes:
-        address: of the broker, IPv4 or IPv6 in text form.
-        port: of the broker, 0 to 65535.
-        physical_offset: of the message.
-    """
-
-    address: str
-    port: int
-    physical_offset: int
+    address: str  # of the broker, IPv4 or IPv6 in text form
+    port: int  # of the broker, 0 to 65535
+    physical_offset: int  # of the message
 
     def encode(self) -> str:
         """32 digits with an IPv4 address, 56 with an IPv6 address."""
@@ -105,19 +99,12 @@ class Batch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Inner:
-    """A message of a batch.
+    """A message of a batch."""
 
-    Attributes:
-        queue_offset: its own.
-        flag: the application's.
-        properties: as :attr:`Message.properties`.
-        body: bytes.
-    """
-
-    queue_offset: int
-    flag: int
-    properties: dict[str, str]
-    body: bytes
+    queue_offset: int  # its own
+    flag: int  # the application's
+    properties: dict[str, str]  # as :attr:`Message.properties`
+    body: bytes  # bytes
 
     @property
     def tags(self) -> str | None:
@@ -140,15 +127,10 @@ class Inner:
 
 @dataclass(frozen=True)
 class Message:
-    """One message of the commit log.
+    """One message of the commit log."""
 
-    Attributes:
-        record: as it is in the log.
-        size: bytes of the record.
-    """
-
-    record: commitlog.Record
-    size: int
+    record: commitlog.Record  # as it is in the log
+    size: int  # bytes of the record
 
     @cached_property
     def topic(self) -> str:

@@ -39,14 +39,10 @@ class TagFilter:
 
     Source: ``FilterAPI.buildSubscriptionData``, ``DefaultMessageFilter.isMatchedByConsumeQueue``,
     ``PullAPIWrapper.processPullResult`` (rocketmq-all-4.9.7, 5.3.3).
-
-    Attributes:
-        tags: the tags; None for all messages.
-        codes: their hashes.
     """
 
-    tags: frozenset[str] | None = None
-    codes: frozenset[int] = frozenset()
+    tags: frozenset[str] | None = None  # the tags; None for all messages
+    codes: frozenset[int] = frozenset()  # their hashes
 
     @classmethod
     def parse(cls, expression: str | None) -> TagFilter:
@@ -92,23 +88,17 @@ class Status(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A unit that a pull took.
+    """A unit that a pull took."""
 
-    Attributes:
-        queue_offset: its place in the queue; that of its first message, when it holds several.
-        messages: how many it holds.
-        physical_offset, size, tags_code: its fields; the last may be an address in consumequeue_ext.
-        message: the message to which it points; None when no message begins there.
-        tag_fits: a client keeps it: its tag, or that of a message in it, is one of those wanted, not just the
-            hash.
-    """
-
-    queue_offset: int
-    messages: int
+    queue_offset: int  # its place in the queue; that of its first message, when it holds several
+    messages: int  # how many it holds
+    #: physical_offset, size, tags_code: its fields; the last may be an address in consumequeue_ext
     physical_offset: int
     size: int
     tags_code: int
-    message: Message | None
+    message: Message | None  # the message to which it points; None when no message begins there
+    #: a client keeps it: its tag, or that of a message in it, is one of those wanted, not just the
+    #: hash
     tag_fits: bool
 
     def has(self, queue_offset: int) -> bool:
@@ -118,21 +108,14 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """The answer to one pull.
+    """The answer to one pull."""
 
-    Attributes:
-        status: how it ended.
-        next_begin_offset: the queue offset for the next pull.
-        min_offset, max_offset: of the queue.
-        found: the units taken, in order.
-        missing_at: physical offset of the first message that isn't in the log, None when all are.
-    """
-
-    status: Status
-    next_begin_offset: int
-    min_offset: int
+    status: Status  # how it ended
+    next_begin_offset: int  # the queue offset for the next pull
+    min_offset: int  # min_offset, max_offset: of the queue
     max_offset: int
-    found: tuple[Found, ...] = ()
+    found: tuple[Found, ...] = ()  # the units taken, in order
+    #: physical offset of the first message that isn't in the log, None when all are
     missing_at: int | None = None
 
 

@@ -32,20 +32,13 @@ _TAGS_END = 10
 
 
 class Unit(NamedTuple):
-    """A queue's unit for one record of the log.
+    """A queue's unit for one record of the log."""
 
-    Attributes:
-        queue_offset: of its message; of the first one, if it is a batch.
-        messages: how many are in it.
-        physical_offset, size: of the record, in bytes.
-        tags_code: as stored.
-    """
-
-    queue_offset: int
-    messages: int
-    physical_offset: int
+    queue_offset: int  # of its message; of the first one, if it is a batch
+    messages: int  # how many are in it
+    physical_offset: int  # physical_offset, size: of the record, in bytes
     size: int
-    tags_code: int
+    tags_code: int  # as stored
 
 
 class QueueView:
@@ -56,15 +49,15 @@ class QueueView:
         log_start: physical offset where the log begins.
         model: what :func:`recovered` says of it; None where nobody has asked.
 
+    Raises:
+        StoreError: a file can't be read, or no broker could load it.
+
     Attributes:
         min_offset: queue offset of the first unit whose message is still in the log.
         max_offset: queue offset of the next message.
         min_logic: byte offset of the first unit that counts.
         files: the files in order, each with the number of its valid bytes.
         file_size: bytes of a file.
-
-    Raises:
-        StoreError: a file can't be read, or no broker could load it.
     """
 
     unit_length = UNIT_LENGTH

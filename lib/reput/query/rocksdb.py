@@ -18,6 +18,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import commitlog, names, rocksdbindex, rocksdbqueue
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.names import Queue
 from reput.query.keys import MOST_OFFSETS, TAG_TYPE
 from reput.query.queue import Unit
 from reput.query.times import Boundary
@@ -109,7 +110,7 @@ class RocksQueues:
                     found.append(parsed.queue_id)
         return tuple(sorted(found))
 
-    def read(self) -> Iterator[tuple[str, int]]:
+    def read(self) -> Iterator[Queue]:
         """Those of :meth:`ends` that are read from here: not where files have them as well."""
         topics: dict[str, bool] = {}
         for topic, queue_id in self.ends():
@@ -134,7 +135,7 @@ class RocksQueues:
                     raise _broken(self.path, f"{topic}:{queue_id}", "unit", rocksdbqueue.UNIT_LENGTH, value)
                 yield key, value
 
-    def ends(self) -> Iterator[tuple[str, int]]:
+    def ends(self) -> Iterator[Queue]:
         """Topic and queueId of all queues that have a last message, by key."""
         for keys, values in self.database.blocks(rocksdbqueue.OFFSETS):
             for key, value in zip(keys, values, strict=True):
@@ -147,12 +148,12 @@ class RocksQueues:
 class RocksQueueView:
     """A queue as a broker answers from these keys; the counterpart of :class:`reput.query.queue.QueueView`.
 
+    Raises:
+        StoreError: the database can't be read, or holds what no broker writes.
+
     Attributes:
         min_offset: queue offset of the first message that is still in the log.
         max_offset: queue offset of the next message.
-
-    Raises:
-        StoreError: the database can't be read, or holds what no broker writes.
     """
 
     unit_length = UNIT_LENGTH  # RocksDBConsumeQueue.getUnitSize: that of files

@@ -16,6 +16,7 @@ from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
 from reput.format import names
+from reput.format.names import Queue
 from reput.query.batch import BatchQueueView
 from reput.query.keys import MOST_OFFSETS, IndexReader, KeyHit, look_up
 from reput.query.log import LogReader
@@ -41,16 +42,11 @@ ALWAYS = (0, (1 << 63) - 1)
 
 @dataclass(frozen=True, slots=True)
 class ById:
-    """The message of an id.
+    """The message of an id."""
 
-    Attributes:
-        message: None if missing.
-        by_key: the id is the client's, and the message was found by the index.
-        host_fits: the message was stored by the broker that the id names; a broker doesn't check this.
-    """
-
-    message: Message | None
-    by_key: bool = False
+    message: Message | None  # None if missing
+    by_key: bool = False  # the id is the client's, and the message was found by the index
+    #: the message was stored by the broker that the id names; a broker doesn't check this
     host_fits: bool = True
 
 
@@ -68,7 +64,7 @@ class QueryStore:
     def __init__(self, settings: StoreSettings) -> None:
         check_store(settings.root)
         self._settings = settings
-        self._queues: dict[tuple[str, int], View] = {}
+        self._queues: dict[Queue, View] = {}
         self._listed: dict[str, dict[str, set[int]]] = {}
         self._index: RocksIndexReader | None = None
         self._topics = TopicsNow(settings.config)
@@ -141,7 +137,7 @@ class QueryStore:
                 self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, start)
         return {queue_id: self._queues[topic, queue_id] for queue_id in ids}
 
-    def know_listed(self, directory: str, queues: Iterable[tuple[str, int]]) -> None:
+    def know_listed(self, directory: str, queues: Iterable[Queue]) -> None:
         """Take the queues in one of the store's directories of queues as somebody else has listed them."""
         found: dict[str, set[int]] = {}
         for topic, queue_id in queues:

@@ -114,18 +114,12 @@ def _by_file_times(log: LogReader, queue: QueueView, timestamp: int) -> int:
 
 @dataclass(slots=True)
 class _Near:
-    """The units around a time: byte positions in their file, -1 without one, and times in ms.
+    """The units around a time: byte positions in their file, -1 without one, and times in ms."""
 
-    Attributes:
-        exact: a unit of that time; None without one.
-        left: the last unit before it; left_time is -1 where its message has expired.
-        right: the first unit after it.
-    """
-
-    exact: int | None = None
-    left: int = -1
+    exact: int | None = None  # a unit of that time; None without one
+    left: int = -1  # the last unit before it; left_time is -1 where its message has expired
     left_time: int = -1
-    right: int = -1
+    right: int = -1  # the first unit after it
     right_time: int = -1
 
 

@@ -42,20 +42,13 @@ _MOST_UNITS = 8192
 
 @dataclass(frozen=True, slots=True)
 class Loss(Fact):
-    """Something that the restart takes away, or leaves broken; docs/findings.md lists the kinds.
+    """Something that the restart takes away, or leaves broken; docs/findings.md lists the kinds."""
 
-    Attributes:
-        offset, end: physical offsets in the log, or queueOffsets for a queue; half open.
-        count: messages, units or keys concerned.
-        text: the same for people.
-        queue: topic and queue id, where ``offset`` and ``end`` are queueOffsets.
-    """
-
-    offset: int
+    offset: int  # offset, end: physical offsets in the log, or queueOffsets for a queue; half open
     end: int
-    count: int
-    text: str
-    queue: tuple[str, int] | None = None
+    count: int  # messages, units or keys concerned
+    text: str  # the same for people
+    queue: Queue | None = None  # topic and queue id, where ``offset`` and ``end`` are queueOffsets
 
     @property
     def said(self) -> str:
@@ -413,7 +406,7 @@ def _unreached_text(one: Unreached) -> str:
 
 
 def _loss(
-    prediction: Prediction, queue: tuple[str, int], kind: str, places: tuple[int, int], count: int, text: str
+    prediction: Prediction, queue: Queue, kind: str, places: tuple[int, int], count: int, text: str
 ) -> Loss:
     """What a queue loses, by the queueOffsets of its first place and after its last one."""
     is_batch = queue in prediction.batch_queues

@@ -210,17 +210,11 @@ class Change(Fact):
 
 @dataclass(slots=True)
 class MendedLog:
-    """A log that a start goes through, and what it took.
+    """A log that a start goes through, and what it took."""
 
-    Attributes:
-        view: the store with the copies in the segments' places.
-        plan: what a start makes of it.
-        changes: what was changed, in order.
-    """
-
-    view: Snapshot
-    plan: Plan
-    changes: list[Change]
+    view: Snapshot  # the store with the copies in the segments' places
+    plan: Plan  # what a start makes of it
+    changes: list[Change]  # what was changed, in order
 
 
 class WholeMessagesError(StoreError):

@@ -135,24 +135,16 @@ _MOST_TOPICS = 5
 
 @dataclass(slots=True)
 class Plan:
-    """What a restart will do.
+    """What a restart will do."""
 
-    Attributes:
-        prediction: the store after it.
-        losses: what it takes away.
-        unrepaired: what it leaves broken.
-        deleted: messages that the walk met by topic, of queues without files whose topic config/topics.json
-            doesn't name: it was deleted.
-        seconds: roughly how long the broker reads, with ``rate`` bytes a second.
-        rate: bytes a second that this is reckoned with.
-    """
-
-    prediction: Prediction
-    losses: list[Loss] = field(default_factory=list)
-    unrepaired: list[Loss] = field(default_factory=list)
+    prediction: Prediction  # the store after it
+    losses: list[Loss] = field(default_factory=list)  # what it takes away
+    unrepaired: list[Loss] = field(default_factory=list)  # what it leaves broken
+    #: messages that the walk met by topic, of queues without files whose topic config/topics.json
+    #: doesn't name: it was deleted
     deleted: dict[str, int] = field(default_factory=dict)
-    seconds: float = 0.0
-    rate: int = _RATE_5
+    seconds: float = 0.0  # roughly how long the broker reads, with ``rate`` bytes a second
+    rate: int = _RATE_5  # bytes a second that this is reckoned with
 
     @property
     def snapshot(self) -> Snapshot:

@@ -22,21 +22,13 @@ from reput.scan.extent import Extents
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where a start ends the log, and what is behind.
+    """Where a start ends the log, and what is behind."""
 
-    Attributes:
-        segment: the one that it ends in.
-        position: where, in the segment.
-        found: position in the segment of the first whole message from there on, -1 if missing.
-        written: the segments behind it that something was written to.
-        timestamp: storeTimestamp, ms, of the message before it; see :func:`left_from`.
-    """
-
-    segment: StoreFile
-    position: int
-    found: int
-    written: list[StoreFile]
-    timestamp: int
+    segment: StoreFile  # the one that it ends in
+    position: int  # where, in the segment
+    found: int  # position in the segment of the first whole message from there on, -1 if missing
+    written: list[StoreFile]  # the segments behind it that something was written to
+    timestamp: int  # storeTimestamp, ms, of the message before it; see :func:`left_from`
 
 
 def first_cut(prediction: Prediction) -> Cut | None:

@@ -118,32 +118,21 @@ class Left(Fact):
 
 @dataclass(slots=True)
 class Comparison:
-    """A log and its replica.
+    """A log and its replica."""
 
-    Attributes:
-        settings: the store's.
-        replica: its directory, as it was given.
-        log: the store's.
-        segment_size: bytes of a segment.
-        start, end: physical offsets, half open: where both have segments.
-        same: bytes there that are sound in both, and the same.
-        taken, left: as above, in log order.
-        sources: the replica's segments that something is taken from, by physical offset.
-        new: physical offsets of segments that the store doesn't have.
-        seen: length and time of the replica's files when they were read.
-    """
-
-    settings: StoreSettings
-    replica: Path
-    log: CommitLog
-    segment_size: int
-    start: int
+    settings: StoreSettings  # the store's
+    replica: Path  # its directory, as it was given
+    log: CommitLog  # the store's
+    segment_size: int  # bytes of a segment
+    start: int  # start, end: physical offsets, half open: where both have segments
     end: int
-    same: int = 0
-    taken: list[Taken] = field(default_factory=list)
+    same: int = 0  # bytes there that are sound in both, and the same
+    taken: list[Taken] = field(default_factory=list)  # taken, left: as above, in log order
     left: list[Left] = field(default_factory=list)
+    #: the replica's segments that something is taken from, by physical offset
     sources: dict[int, Segment] = field(default_factory=dict)
-    new: set[int] = field(default_factory=set)
+    new: set[int] = field(default_factory=set)  # physical offsets of segments that the store doesn't have
+    #: length and time of the replica's files when they were read
     seen: dict[Path, tuple[int, int]] = field(default_factory=dict)
 
     def changed(self, path: Path) -> bool:
@@ -165,20 +154,13 @@ class Comparison:
 
 @dataclass(slots=True)
 class _Side:
-    """A segment of one log, scanned.
+    """A segment of one log, scanned."""
 
-    Attributes:
-        segment: where it is.
-        data: uint8[bytes], its bytes.
-        sound, damaged: ranges of positions, in order; together they reach from 0 to ``end``.
-        end: position behind its last record, or of the torn one that the log ends with.
-    """
-
-    segment: Segment
-    data: NDArray[np.uint8]
-    sound: list[Range]
+    segment: Segment  # where it is
+    data: NDArray[np.uint8]  # uint8[bytes], its bytes
+    sound: list[Range]  # sound, damaged: ranges of positions, in order; together they reach from 0 to ``end``
     damaged: list[Range]
-    end: int
+    end: int  # position behind its last record, or of the torn one that the log ends with
 
 
 class _Scanner:

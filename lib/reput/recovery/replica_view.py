@@ -28,19 +28,12 @@ _CHUNK = 8 << 20
 
 @dataclass(slots=True)
 class ReplicaView:
-    """Such a directory.
+    """Such a directory."""
 
-    Attributes:
-        store: the store's.
-        root: its own, in the store.
-        segments: the new segments' own, in the store, too; the view has links to them.
-        copies: the new segments, relative to any of these.
-    """
-
-    store: Path
-    root: Path
-    segments: Path
-    copies: list[str]
+    store: Path  # the store's
+    root: Path  # its own, in the store
+    segments: Path  # the new segments' own, in the store, too; the view has links to them
+    copies: list[str]  # the new segments, relative to any of these
 
     @classmethod
     def make(cls, comparison: Comparison, mending: Path, owner: Owner) -> ReplicaView:

@@ -25,15 +25,10 @@ if TYPE_CHECKING:
 
 
 class Spent(NamedTuple):
-    """What a store's server was asked.
+    """What a store's server was asked."""
 
-    Attributes:
-        requests: each try of each; a listing counts as one for each :data:`LISTED` names.
-        fetched: bytes of files that came.
-    """
-
-    requests: int = 0
-    fetched: int = 0
+    requests: int = 0  # each try of each; a listing counts as one for each :data:`LISTED` names
+    fetched: int = 0  # bytes of files that came
 
     def __add__(self, other: tuple[int, ...]) -> Spent:  # type: ignore[override]
         """The sum of both."""
@@ -110,19 +105,12 @@ _Found = TypeVar("_Found")
 
 
 class RemoteFile(NamedTuple):
-    """A file of a store elsewhere, as it was when it was listed.
+    """A file of a store elsewhere, as it was when it was listed."""
 
-    Attributes:
-        name: relative to the store, with slashes.
-        size: bytes.
-        pin: what changes when the file does: the ETag, or the time of the last change.
-        changed_at: that time, seconds since 1970.
-    """
-
-    name: str
-    size: int
-    pin: str
-    changed_at: float = 0.0
+    name: str  # relative to the store, with slashes
+    size: int  # bytes
+    pin: str  # what changes when the file does: the ETag, or the time of the last change
+    changed_at: float = 0.0  # that time, seconds since 1970
 
     def is_settled(self, at: float) -> bool:
         """Whether the pin will tell each change after the listing that it is from.

@@ -37,19 +37,13 @@ class RemoteStore:
 
     Processes of one run know it by :meth:`register`, which unpickling calls, or by what lies beside its
     directory.
-
-    Attributes:
-        url: without a slash at its end.
-        root: the local directory that stands for it; its name is this run's own.
-        files: those of the commit log, and all others of which ``root`` has no copy.
-        copies: the store here that gets a copy of each segment; None if none does.
-        listed_at: when its listing was begun, seconds since 1970, by this host's clock; 0: not known.
     """
 
-    url: str
-    root: Path
-    files: tuple[RemoteFile, ...]
-    copies: Path | None = None
+    url: str  # without a slash at its end
+    root: Path  # the local directory that stands for it; its name is this run's own
+    files: tuple[RemoteFile, ...]  # those of the commit log, and all others of which ``root`` has no copy
+    copies: Path | None = None  # the store here that gets a copy of each segment; None if none does
+    #: when its listing was begun, seconds since 1970, by this host's clock; 0: not known
     listed_at: float = 0.0
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -230,30 +224,19 @@ _MOST_STORES = 16
 
 
 class KnownFile(NamedTuple):
-    """A queue or index file as a verification knows it.
+    """A queue or index file as a verification knows it."""
 
-    Attributes:
-        size, pin: as :class:`reput.remote.client.RemoteFile`.
-        written: bytes, from its first one on, behind which it holds zeros.
-    """
-
-    size: int
+    size: int  # size, pin: as :class:`reput.remote.client.RemoteFile`
     pin: str
-    written: int
+    written: int  # bytes, from its first one on, behind which it holds zeros
 
 
 class _Derived(NamedTuple):
-    """Files of queues and index below a directory, as they were listed.
+    """Files of queues and index below a directory, as they were listed."""
 
-    Attributes:
-        url: of the store.
-        files: all, by name.
-        left_out: those of which there is no copy, with :attr:`KnownFile.written`.
-    """
-
-    url: str
-    files: dict[str, RemoteFile]
-    left_out: dict[str, int]
+    url: str  # of the store
+    files: dict[str, RemoteFile]  # all, by name
+    left_out: dict[str, int]  # those of which there is no copy, with :attr:`KnownFile.written`
 
 
 def leave_out(home: Path, url: str, files: Iterable[RemoteFile], left_out: dict[str, int]) -> None:

@@ -61,18 +61,14 @@ class _Row(NamedTuple):
 
 @dataclass(slots=True)
 class Altered:
-    """What of a batch's queues is to be placed otherwise than its records say.
+    """What of a batch's queues is to be placed otherwise than its records say."""
 
-    Attributes:
-        added, taken: units of queues that they get, and physical offsets of those that they lose.
-        breaks: physical offsets at which queues miss messages, though the log isn't damaged there.
-        findings: the messages.
-    """
-
+    #: added, taken: units of queues that they get, and physical offsets of those that they lose
     added: dict[Queue, list[_Row]] = field(default_factory=dict)
     taken: dict[Queue, set[int]] = field(default_factory=dict)
+    #: physical offsets at which queues miss messages, though the log isn't damaged there
     breaks: dict[Queue, set[int]] = field(default_factory=dict)
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)  # the messages
 
     @property
     def queues(self) -> set[Queue]:

@@ -30,16 +30,11 @@ _FIXED = 64 << 20  # journal, ledger, Spark's checkpoint, and blocks that are on
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a log is likely to need.
+    """What a log is likely to need."""
 
-    Attributes:
-        messages, keys: likely numbers.
-        output_bytes: disk space of queues of all kinds, index, databases, and what waits for them.
-    """
-
-    messages: int
+    messages: int  # messages, keys: likely numbers
     keys: int
-    output_bytes: int
+    output_bytes: int  # disk space of queues of all kinds, index, databases, and what waits for them
 
 
 def estimate(

@@ -31,19 +31,12 @@ _ROW, _KEY = 8 + 8 + 4, 4
 
 @dataclass(frozen=True, slots=True)
 class Spill:
-    """A part's index keys.
+    """A part's index keys."""
 
-    Attributes:
-        path: the scratch file; empty when the keys are in memory.
-        keys: how many keys it holds, at least 1.
-        rows: the keys in memory.
-        for_others: its chunks have a CRC-32.
-    """
-
-    path: str
-    keys: int
-    rows: tuple[KeyRows, ...] = ()
-    for_others: bool = False
+    path: str  # the scratch file; empty when the keys are in memory
+    keys: int  # how many keys it holds, at least 1
+    rows: tuple[KeyRows, ...] = ()  # the keys in memory
+    for_others: bool = False  # its chunks have a CRC-32
 
     def chunks(self) -> Iterable[KeyRows]:
         """The keys in log order, some rows at a time.

@@ -37,32 +37,20 @@ from reput.store.reading import written
 
 @dataclass(slots=True)
 class ScannedPart:
-    """A part, and what the scan says of its records.
+    """A part, and what the scan says of its records."""
 
-    Attributes:
-        part: the part.
-        outcome: where it began and ended, and the findings.
-        messages: how many records it has.
-        last_timestamp: storeTimestamp of the last one, ms; the part's ``after_timestamp`` without records.
-    """
-
-    part: Part
-    outcome: PartOutcome
-    messages: int
-    last_timestamp: int
+    part: Part  # the part
+    outcome: PartOutcome  # where it began and ended, and the findings
+    messages: int  # how many records it has
+    last_timestamp: int  # storeTimestamp of the last one, ms; the part's ``after_timestamp`` without records
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What to do with a part's result.
+    """What to do with a part's result."""
 
-    Attributes:
-        accepted: the result counts.
-        again: the part to scan instead, None if nothing is missing.
-    """
-
-    accepted: bool
-    again: Part | None = None
+    accepted: bool  # the result counts
+    again: Part | None = None  # the part to scan instead, None if nothing is missing
 
 
 class Chain:
@@ -164,15 +152,10 @@ class Chain:
 
 @dataclass(frozen=True, slots=True)
 class QueueColumns:
-    """The queues of a part, column by column; see :class:`reput.scan.table.QueueArrays`.
+    """The queues of a part, column by column; see :class:`reput.scan.table.QueueArrays`."""
 
-    Attributes:
-        topics: the names of the part's topics, by number.
-        number: int64[queues], each queue's number in the part's table, ascending.
-    """
-
-    topics: list[str]
-    number: NDArray[np.int64]
+    topics: list[str]  # the names of the part's topics, by number
+    number: NDArray[np.int64]  # int64[queues], each queue's number in the part's table, ascending
     topic: NDArray[np.int32]
     queue_id: NDArray[np.int32]
     first: NDArray[np.int64]
@@ -192,30 +175,20 @@ class QueueColumns:
 
 @dataclass(slots=True)
 class PartResult(ScannedPart):
-    """What a part holds.
+    """What a part holds."""
 
-    Attributes:
-        message_bytes: of all its records.
-        last_position: physical offset of its last record; undefined without records.
-        queues: per queue.
-        without_unit: (topic, messages, physical offset of the first) where a topic got no units.
-        spill: its index keys, None if it has none.
-        waiting: its units of queues that are written in log order, by queue.
-        placed: its units of other queues that the task has put aside, None if there are none.
-        in_files: the task may have written units of other queues into their files.
-        seconds: wall time of the task.
-        runs, key_runs: the files that hold its units and index keys for databases, in log order.
-    """
-
-    message_bytes: int
-    last_position: int
-    queues: QueueColumns
+    message_bytes: int  # of all its records
+    last_position: int  # physical offset of its last record; undefined without records
+    queues: QueueColumns  # per queue
+    #: (topic, messages, physical offset of the first) where a topic got no units
     without_unit: list[tuple[bytes, int, int]]
-    spill: Spill | None
-    waiting: RowSpill
-    seconds: float
+    spill: Spill | None  # its index keys, None if it has none
+    waiting: RowSpill  # its units of queues that are written in log order, by queue
+    seconds: float  # wall time of the task
+    #: its units of other queues that the task has put aside, None if there are none
     placed: QueueRuns | None = None
-    in_files: bool = True
+    in_files: bool = True  # the task may have written units of other queues into their files
+    #: runs, key_runs: the files that hold its units and index keys for databases, in log order
     runs: list[str] = field(default_factory=list)
     key_runs: list[str] = field(default_factory=list)
 
@@ -306,16 +279,11 @@ def _is_hole(part: Part) -> bool:
 
 
 class QueueRows(NamedTuple):
-    """One queue's units in log order.
+    """One queue's units in log order."""
 
-    Attributes:
-        offset, position, tags: int64[rows], queueOffset, physicalOffset, tagsCode.
-        size: int32[rows], bytes.
-    """
-
-    offset: NDArray[np.int64]
+    offset: NDArray[np.int64]  # offset, position, tags: int64[rows], queueOffset, physicalOffset, tagsCode
     position: NDArray[np.int64]
-    size: NDArray[np.int32]
+    size: NDArray[np.int32]  # int32[rows], bytes
     tags: NDArray[np.int64]
 
     def only(self, chosen: NDArray[np.bool_]) -> QueueRows:
@@ -327,11 +295,9 @@ class QueueRows(NamedTuple):
         return QueueRows(*(column[rows] for column in self))  # type: ignore[arg-type]
 
 
-def collect(
-    target: Target, parts: list[Part], wanted: set[tuple[str, int]]
-) -> dict[tuple[str, int], QueueRows]:
+def collect(target: Target, parts: list[Part], wanted: set[Queue]) -> dict[Queue, QueueRows]:
     """The units of some queues over several parts, in log order; nothing is written."""
-    pieces: dict[tuple[str, int], list[QueueRows]] = {queue: [] for queue in wanted}
+    pieces: dict[Queue, list[QueueRows]] = {queue: [] for queue in wanted}
     scan_rules = target.rules()._replace(index_keys=False, index_tags=False)
     passed_over = target.settings.passed_over
     for part in parts:

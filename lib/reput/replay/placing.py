@@ -92,40 +92,25 @@ _FILL_AT_ONCE = 1 << 16  # units
 
 @dataclass(frozen=True, slots=True)
 class QueueOutcome:
-    """The result of placing one irregular queue.
+    """The result of placing one irregular queue."""
 
-    Attributes:
-        topic, queue_id: the queue.
-        state: as of the end of the batch; None when it has no units at all.
-        restarted: it was created again in this batch.
-        findings: what was odd.
-        salvaged: holes that were filled, and messages that the queue can't show.
-        gaps: queueOffsets that it misses without damage.
-    """
-
-    topic: str
+    topic: str  # topic, queue_id: the queue
     queue_id: int
-    state: QueueState | None
-    restarted: bool
-    findings: list[Finding]
+    state: QueueState | None  # as of the end of the batch; None when it has no units at all
+    restarted: bool  # it was created again in this batch
+    findings: list[Finding]  # what was odd
+    #: holes that were filled, and messages that the queue can't show
     salvaged: list[Salvaged] = field(default_factory=list)
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[Gap] = field(default_factory=list)  # queueOffsets that it misses without damage
 
 
 class Placed(NamedTuple):
-    """Where a queue's units go.
+    """Where a queue's units go."""
 
-    Attributes:
-        rows: those that are placed, with one before them where the committed state requires it.
-        placement: their places.
-        state: the queue afterwards.
-        hidden: unproven ones, which are dropped in favour of proven ones.
-    """
-
-    rows: QueueRows
-    placement: Placement
-    state: QueueState | None
-    hidden: QueueRows
+    rows: QueueRows  # those that are placed, with one before them where the committed state requires it
+    placement: Placement  # their places
+    state: QueueState | None  # the queue afterwards
+    hidden: QueueRows  # unproven ones, which are dropped in favour of proven ones
 
 
 def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *, from_zero: bool) -> Placed:
@@ -204,14 +189,12 @@ def proven_first(
     return left, rows.only(hidden), committed
 
 
-def findings_of(
-    parts: list[Part], queue: tuple[str, int], rows: QueueRows, placement: Placement
-) -> list[Finding]:
+def findings_of(parts: list[Part], queue: Queue, rows: QueueRows, placement: Placement) -> list[Finding]:
     """What was odd about a queue."""
     return [_finding(parts, *queue, rows, oddity) for oddity in _grouped(placement.oddities)]
 
 
-def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) -> Iterator[Finding]:
+def unproven_of(parts: list[Part], queue: Queue, hidden: QueueRows) -> Iterator[Finding]:
     """One finding for a queue's unproven messages that were dropped in favour of proven ones."""
     if len(hidden.offset):
         first, last = int(hidden.position[0]), int(hidden.position[-1] + hidden.size[-1])
@@ -230,7 +213,7 @@ def unproven_of(parts: list[Part], queue: tuple[str, int], hidden: QueueRows) ->
         )
 
 
-def salvaged_of(queue: tuple[str, int], rows: QueueRows, placement: Placement) -> Iterator[Salvaged]:
+def salvaged_of(queue: Queue, rows: QueueRows, placement: Placement) -> Iterator[Salvaged]:
     """The holes of a queue that were filled, and the messages that it can't show."""
     topic, queue_id = queue
     left = MOST_HIDDEN
@@ -261,7 +244,7 @@ def salvaged_of(queue: tuple[str, int], rows: QueueRows, placement: Placement) -
         )
 
 
-def hidden_of(queue: tuple[str, int], rows: QueueRows) -> Iterator[Salvaged]:
+def hidden_of(queue: Queue, rows: QueueRows) -> Iterator[Salvaged]:
     """Unproven messages that were dropped for proven ones, the first :data:`MOST_HIDDEN` one by one."""
     for row in range(min(len(rows.offset), MOST_HIDDEN)):
         begin = int(rows.position[row])
@@ -341,18 +324,13 @@ _KNOWN = np.dtype(
 
 
 class Regular(NamedTuple):
-    """Queues of a batch with queueOffsets that go on without a hole.
+    """Queues of a batch with queueOffsets that go on without a hole."""
 
-    Attributes:
-        queues: all of the batch's.
-        chosen: bool[queues], these among them.
-        before: int64[queues], the next queueOffset before the batch, -1 where there was no such queue.
-        of_parts: of each part, in log order, int64[its queues]: which of the batch's they are.
-    """
-
-    queues: list[Queue]
-    chosen: NDArray[np.bool_]
+    queues: list[Queue]  # all of the batch's
+    chosen: NDArray[np.bool_]  # bool[queues], these among them
+    #: int64[queues], the next queueOffset before the batch, -1 where there was no such queue
     before: NDArray[np.int64]
+    #: of each part, in log order, int64[its queues]: which of the batch's they are
     of_parts: list[NDArray[np.int64]]
 
 

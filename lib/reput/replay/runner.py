@@ -15,13 +15,9 @@ _AT_ONCE = 2
 
 
 class Runner(Protocol):
-    """Runs functions over items somewhere: on a cluster, or right here.
+    """Runs functions over items somewhere: on a cluster, or right here."""
 
-    Attributes:
-        is_local: functions see the same files as this process.
-    """
-
-    is_local: bool
+    is_local: bool  # functions see the same files as this process
 
     @property
     def slots(self) -> int:

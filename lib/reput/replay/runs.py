@@ -148,11 +148,11 @@ class KeyRunWriter:
 class KeyRun:
     """Reads one run. A context manager.
 
-    Attributes:
-        last_timestamp, last_position: the greatest of its messages.
-
     Raises:
         OutputError: it isn't what was written.
+
+    Attributes:
+        last_timestamp, last_position: the greatest of its messages.
     """
 
     def __init__(self, path: str) -> None:
@@ -228,21 +228,15 @@ _MOST_UNITS = 1 << 21
 
 @dataclass(frozen=True, slots=True)
 class RunQueues:
-    """The queues of a run.
+    """The queues of a run."""
 
-    Attributes:
-        prefixes: what their keys begin with, ascending.
-        first, stop: int64[queues], which of the run's units are theirs.
-        first_offset, last_offset: int64[queues], queueOffset of their first and last unit, in log order.
-        is_regular: bool[queues], whether all are consecutive.
-    """
-
-    prefixes: Keys
-    first: NDArray[np.int64]
+    prefixes: Keys  # what their keys begin with, ascending
+    first: NDArray[np.int64]  # first, stop: int64[queues], which of the run's units are theirs
     stop: NDArray[np.int64]
+    #: first_offset, last_offset: int64[queues], queueOffset of their first and last unit, in log order
     first_offset: NDArray[np.int64]
     last_offset: NDArray[np.int64]
-    is_regular: NDArray[np.bool_]
+    is_regular: NDArray[np.bool_]  # bool[queues], whether all are consecutive
 
 
 class RunWriter:

@@ -10,7 +10,7 @@ from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
-from reput.format.names import parse_queue
+from reput.format.names import Queue, parse_queue
 from reput.replay.state import QueueState
 
 # Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
@@ -57,17 +57,12 @@ def is_known(topic: str, known: frozenset[str]) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The queues that are wanted; the default is all of them.
+    """The queues that are wanted; the default is all of them."""
 
-    Attributes:
-        queues: (topic, queue id or None for all of the topic's); empty: every queue.
-        known: only these topics and the broker's own; None: every topic.
-        batch: topics with batch queues.
-    """
-
+    #: (topic, queue id or None for all of the topic's); empty: every queue
     queues: frozenset[tuple[str, int | None]] = frozenset()
-    known: frozenset[str] | None = None
-    batch: frozenset[str] = frozenset()
+    known: frozenset[str] | None = None  # only these topics and the broker's own; None: every topic
+    batch: frozenset[str] = frozenset()  # topics with batch queues
 
     @property
     def is_all(self) -> bool:
@@ -85,7 +80,7 @@ class Selection:
         """Whether a topic's queues are batch queues."""
         return topic in self.batch
 
-    def remember(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+    def remember(self, queues: Mapping[Queue, QueueState]) -> None:
         """What was written of a topic stays of its type."""
 
     def wants_queue(self, topic: str, queue_id: int) -> bool:
@@ -104,20 +99,15 @@ class Selection:
 
 @dataclass(frozen=True, slots=True)
 class LiveSelection(Selection):
-    """The queues that are wanted while a broker runs, which creates topics and deletes them.
+    """The queues that are wanted while a broker runs, which creates topics and deletes them."""
 
-    Attributes:
-        topics: the broker's topics as they are now. A topic is looked up until it is written; from then on it
-            is wanted.
-        batches: the broker's version has batch queues.
-        batch_file_size: ``mapperFileSizeBatchConsumeQueue``, bytes; checked when a batch topic appears.
-        broker_conf: where it is set.
-    """
-
+    #: the broker's topics as they are now. A topic is looked up until it is written; from then on it
+    #: is wanted
     topics: TopicsNow = field(kw_only=True)
-    batches: bool = field(kw_only=True)
+    batches: bool = field(kw_only=True)  # the broker's version has batch queues
+    #: ``mapperFileSizeBatchConsumeQueue``, bytes; checked when a batch topic appears
     batch_file_size: int = field(kw_only=True)
-    broker_conf: Path | None = field(kw_only=True, default=None)
+    broker_conf: Path | None = field(kw_only=True, default=None)  # where it is set
     _batch: dict[str, bool] = field(default_factory=dict, compare=False, repr=False)
     _written: set[bytes] = field(default_factory=set, compare=False, repr=False)
 
@@ -156,6 +146,6 @@ class LiveSelection(Selection):
             self._batch[topic] = found
         return found
 
-    def remember(self, queues: Mapping[tuple[str, int], QueueState]) -> None:
+    def remember(self, queues: Mapping[Queue, QueueState]) -> None:
         """What was written of a topic stays of its type."""
         self._batch.update({topic: state.is_batch for (topic, _), state in queues.items()})

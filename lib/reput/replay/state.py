@@ -16,6 +16,7 @@ from operator import itemgetter
 from reput.errors import Finding
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
 
 #: When a state has more findings than this, the older half of them becomes one for each kind.
 MAX_FINDINGS = 4096
@@ -50,34 +51,27 @@ LoneZero = tuple[int, int, int] | tuple[int, int, int, int, str]
 
 @dataclass(frozen=True, slots=True)
 class QueueState:
-    """A queue as of the end of a batch.
+    """A queue as of the end of a batch."""
 
-    Attributes:
-        first, next: queueOffset of its first unit, and after its last. ``first`` rises when the log's head
-            expires, without a unit being added.
-        end: physical offset after its last message.
-        units, bytes: added by the batch that wrote this.
-        shift: how far its last message's queueOffset is above its place; see reput.build.placement.
-        lone_zero: the last unit, (physicalOffset, size, tagsCode), where that message is a lone queueOffset
-            0, else None: a batch that finds that the queue was created again with it drops it from the files
-            before it is committed, and may be repeated. With ConsumeQueueExt, the fields of its unit there
-            follow: storeTimestamp (-1 if it has no unit there), the bit map in hexadecimal digits.
-        appended: bytes of what is written in log order: of a batch queue's files, else of the queue's files
-            in consumequeue_ext; 0 where there are none.
-        is_batch: it is a batch queue, without consume queue files.
-        unproven: queueOffset from which on its units may not be of messages, so that proven ones replace
-            them; None if all are proven. See reput.scan.extent.
-    """
-
+    #: first, next: queueOffset of its first unit, and after its last. ``first`` rises when the log's
+    #: head expires, without a unit being added
     first: int
     next: int
-    end: int
-    units: int = 0
+    end: int  # physical offset after its last message
+    units: int = 0  # units, bytes: added by the batch that wrote this
     bytes: int = 0
-    shift: int = 0
+    shift: int = 0  # how far its last message's queueOffset is above its place; see reput.build.placement
+    #: the last unit, (physicalOffset, size, tagsCode), where that message is a lone queueOffset 0,
+    #: else None: a batch that finds that the queue was created again with it drops it from the files
+    #: before it is committed, and may be repeated. With ConsumeQueueExt, the fields of its unit there
+    #: follow: storeTimestamp (-1 if it has no unit there), the bit map in hexadecimal digits
     lone_zero: LoneZero | None = None
+    #: bytes of what is written in log order: of a batch queue's files, else of the queue's files in
+    #: consumequeue_ext; 0 where there are none
     appended: int = 0
-    is_batch: bool = False
+    is_batch: bool = False  # it is a batch queue, without consume queue files
+    #: queueOffset from which on its units may not be of messages, so that proven ones replace them;
+    #: None if all are proven. See reput.scan.extent
     unproven: int | None = None
 
     @property
@@ -93,130 +87,91 @@ class QueueState:
 
 @dataclass(frozen=True, slots=True)
 class Salvaged:
-    """What was done about damage, or about a message that no queue can show.
+    """What was done about damage, or about a message that no queue can show."""
 
-    Attributes:
-        kind: KEPT: a range of the log that was skipped. FILLED: places of a queue whose messages were lost,
-            which got the unit after them. HIDDEN: a message whose queueOffset another one already has.
-        begin, end: physical offsets, half open: the range; where the lost messages must have been; the
-            message, or what spans ``count`` of them.
-        topic, queue_id: the queue; None for KEPT.
-        queue_offset: the first one concerned; None for KEPT.
-        count: places, or messages.
-        file: name of the file below lost-and-found/ that has the range's bytes; None where it holds zeros.
-    """
-
+    #: KEPT: a range of the log that was skipped. FILLED: places of a queue whose messages were lost,
+    #: which got the unit after them. HIDDEN: a message whose queueOffset another one already has
     kind: str
+    #: begin, end: physical offsets, half open: the range; where the lost messages must have been; the
+    #: message, or what spans ``count`` of them
     begin: int
     end: int
-    topic: str | None = None
+    topic: str | None = None  # topic, queue_id: the queue; None for KEPT
     queue_id: int | None = None
-    queue_offset: int | None = None
-    count: int = 1
+    queue_offset: int | None = None  # the first one concerned; None for KEPT
+    count: int = 1  # places, or messages
+    #: name of the file below lost-and-found/ that has the range's bytes; None where it holds zeros
     file: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """The store and settings with which the output was begun.
+    """The store and settings with which the output was begun."""
 
-    Attributes:
-        store: the store's path.
-        fingerprint: of everything that changes output bytes.
-        start: physical offset of the first record to read.
-        settings: what the fingerprint was made of, for people; JSON-ready.
-    """
-
-    store: str
-    fingerprint: str
-    start: int
+    store: str  # the store's path
+    fingerprint: str  # of everything that changes output bytes
+    start: int  # physical offset of the first record to read
+    #: what the fingerprint was made of, for people; JSON-ready
     settings: dict[str, object] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """One committed batch.
+    """One committed batch."""
 
-    Attributes:
-        start, end: physical offsets, half open; ``end`` is the cursor.
-        batch_id: Spark's, for people; it identifies nothing.
-        messages, bytes: of the records in the range.
-        last_position: physical offset of the last record so far, -1 if none.
-        last_timestamp: its storeTimestamp, ms.
-        last_unit_timestamp: storeTimestamp of the last message with a unit so far, ms.
-        last_unit_position: physical offset of that message, -1 if none.
-        queues: the queues that changed, by (topic, queue id).
-        index: the index files that changed: (name, header).
-        findings: what was skipped.
-        without_unit: messages that got no unit, by topic.
-        breaks: physical offsets where something was skipped, so that messages may be missing.
-        log_start: where the log began when retention last followed it, physical offset; see
-            reput.output.retention. 0: as before.
-        dropped_index: names of the index files that retention removed.
-        dropped_index_timestamp: endTimestamp of the last one of them, ms; 0: as before.
-        last_record: the mark of the last record so far, see reput.output.step_back; empty: as before.
-        salvaged: what was kept, filled and found hidden.
-        unproven_until: physical offset: records that begin before it are unproven; 0: as before.
-    """
-
-    start: int
+    start: int  # start, end: physical offsets, half open; ``end`` is the cursor
     end: int
-    batch_id: int
-    messages: int
+    batch_id: int  # Spark's, for people; it identifies nothing
+    messages: int  # messages, bytes: of the records in the range
     bytes: int
-    last_position: int
-    last_timestamp: int
-    last_unit_timestamp: int
-    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
+    last_position: int  # physical offset of the last record so far, -1 if none
+    last_timestamp: int  # its storeTimestamp, ms
+    last_unit_timestamp: int  # storeTimestamp of the last message with a unit so far, ms
+    #: the queues that changed, by (topic, queue id)
+    queues: dict[Queue, QueueState] = field(default_factory=dict)
+    #: the index files that changed: (name, header)
     index: list[tuple[str, IndexHeader]] = field(default_factory=list)
-    findings: list[Finding] = field(default_factory=list)
-    without_unit: dict[str, int] = field(default_factory=dict)
+    findings: list[Finding] = field(default_factory=list)  # what was skipped
+    without_unit: dict[str, int] = field(default_factory=dict)  # messages that got no unit, by topic
+    #: physical offsets where something was skipped, so that messages may be missing
     breaks: list[int] = field(default_factory=list)
-    last_unit_position: int = -1
+    last_unit_position: int = -1  # physical offset of the last message with a unit, -1 if none
+    #: where the log began when retention last followed it, physical offset; see
+    #: reput.output.retention. 0: as before
     log_start: int = 0
-    dropped_index: list[str] = field(default_factory=list)
-    dropped_index_timestamp: int = 0
-    last_record: str = ""
-    salvaged: list[Salvaged] = field(default_factory=list)
-    unproven_until: int = 0
+    dropped_index: list[str] = field(default_factory=list)  # names of the index files that retention removed
+    dropped_index_timestamp: int = 0  # endTimestamp of the last one of them, ms; 0: as before
+    last_record: str = ""  # the mark of the last record so far, see reput.output.step_back; empty: as before
+    salvaged: list[Salvaged] = field(default_factory=list)  # what was kept, filled and found hidden
+    unproven_until: int = 0  # physical offset: records that begin before it are unproven; 0: as before
 
 
 @dataclass(slots=True)
 class State:
-    """All batches of the journal, added up.
+    """All batches of the journal, added up."""
 
-    Attributes:
-        cursor: physical offset up to which the log has been processed.
-        batches: how many were added up; the number of the last one.
-        queues: every queue.
-        index: every index file in order: (name, header), without those that retention removed.
-        findings: at most :data:`MAX_FINDINGS`; older ones are summed up, one a kind with their count.
-        breaks: the last one, which is enough to see whether there is a break past a queue's end.
-        log_start: where the log began when the output was begun, or when retention last followed it.
-        dropped_index_timestamp: endTimestamp of the last index file that retention removed, ms; 0 if none.
-        last_record: the mark of the last record so far.
-        salvaged: the newest, at most :data:`MAX_SALVAGED`.
-        unproven_until: physical offset: records that begin before it are unproven.
-    """
-
-    cursor: int
+    cursor: int  # physical offset up to which the log has been processed
     messages: int = 0
     bytes: int = 0
-    batches: int = 0
+    batches: int = 0  # how many were added up; the number of the last one
     last_position: int = -1
     last_timestamp: int = 0
     last_unit_timestamp: int = 0
     last_unit_position: int = -1
-    queues: dict[tuple[str, int], QueueState] = field(default_factory=dict)
+    queues: dict[Queue, QueueState] = field(default_factory=dict)  # every queue
+    #: every index file in order: (name, header), without those that retention removed
     index: list[tuple[str, IndexHeader]] = field(default_factory=list)
+    #: at most :data:`MAX_FINDINGS`; older ones are summed up, one a kind with their count
     findings: list[Finding] = field(default_factory=list)
     without_unit: dict[str, int] = field(default_factory=dict)
+    #: the last one, which is enough to see whether there is a break past a queue's end
     breaks: list[int] = field(default_factory=list)
-    log_start: int = 0
+    log_start: int = 0  # where the log began when the output was begun, or when retention last followed it
+    #: endTimestamp of the last index file that retention removed, ms; 0 if none
     dropped_index_timestamp: int = 0
-    last_record: str = ""
-    salvaged: list[Salvaged] = field(default_factory=list)
-    unproven_until: int = 0
+    last_record: str = ""  # the mark of the last record so far
+    salvaged: list[Salvaged] = field(default_factory=list)  # the newest, at most :data:`MAX_SALVAGED`
+    unproven_until: int = 0  # physical offset: records that begin before it are unproven
 
     @property
     def units(self) -> int:

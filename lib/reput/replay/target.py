@@ -80,34 +80,21 @@ class FiltersNow:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where a run writes, and what; all its tasks get it.
+    """Where a run writes, and what; all its tasks get it."""
 
-    Attributes:
-        settings: the store's.
-        root: gets the store's layout.
-        scratch: for spills.
-        selection: the queues that are wanted.
-        index: index keys are wanted.
-        owner: of new files; None for the process's own.
-        flush_in_tasks: tasks fsync what they wrote, because the driver is on another host.
-        several_hosts: tasks don't share a page cache. They write only new files, below ``scratch``, and the
-            driver alone gives these their names and changes files that have one.
-        keys_in_memory: index keys stay in memory, because tasks run in the process that puts them.
-        filters: of consumers; None where units have no bit maps.
-        index_in_rocksdb: index keys are wanted for a database, too.
-    """
-
-    settings: StoreSettings
-    root: Path
-    scratch: Path
-    selection: Selection
-    index: bool
-    owner: Owner | None
-    flush_in_tasks: bool
+    settings: StoreSettings  # the store's
+    root: Path  # gets the store's layout
+    scratch: Path  # for spills
+    selection: Selection  # the queues that are wanted
+    index: bool  # index keys are wanted
+    owner: Owner | None  # of new files; None for the process's own
+    flush_in_tasks: bool  # tasks fsync what they wrote, because the driver is on another host
+    #: tasks don't share a page cache. They write only new files, below ``scratch``, and the driver
+    #: alone gives these their names and changes files that have one
     several_hosts: bool = False
-    keys_in_memory: bool = False
-    filters: FiltersNow | None = None
-    index_in_rocksdb: bool = False
+    keys_in_memory: bool = False  # index keys stay in memory, because tasks run in the process that puts them
+    filters: FiltersNow | None = None  # of consumers; None where units have no bit maps
+    index_in_rocksdb: bool = False  # index keys are wanted for a database, too
 
     @property
     def is_whole(self) -> bool:

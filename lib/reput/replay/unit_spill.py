@@ -39,23 +39,14 @@ from reput.store.system import output_error
 
 @dataclass(frozen=True, slots=True)
 class QueueRuns:
-    """Where the units of a part are: a run has those of one queue, with consecutive queueOffsets.
+    """Where the units of a part are: a run has those of one queue, with consecutive queueOffsets."""
 
-    Attributes:
-        path: the file that holds them.
-        queue: int64[runs], number of the queue in the part's table.
-        queue_offset: int64[runs], of a run's first unit.
-        units: int64[runs], how many.
-        at: int64[runs], byte offset of the first one in the file.
-        crc: uint32[runs], CRC-32 of a run's bytes.
-    """
-
-    path: str
-    queue: NDArray[np.int64]
-    queue_offset: NDArray[np.int64]
-    units: NDArray[np.int64]
-    at: NDArray[np.int64]
-    crc: NDArray[np.uint32]
+    path: str  # the file that holds them
+    queue: NDArray[np.int64]  # int64[runs], number of the queue in the part's table
+    queue_offset: NDArray[np.int64]  # int64[runs], of a run's first unit
+    units: NDArray[np.int64]  # int64[runs], how many
+    at: NDArray[np.int64]  # int64[runs], byte offset of the first one in the file
+    crc: NDArray[np.uint32]  # uint32[runs], CRC-32 of a run's bytes
 
 
 class QueueSpillWriter:
@@ -213,24 +204,15 @@ BitMaps = NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """Units of one queue that follow one another in the log.
+    """Units of one queue that follow one another in the log."""
 
-    Attributes:
-        path: the scratch file; empty when they are in memory.
-        data: what the file would hold, when they are in memory.
-        rows_at, maps_at: byte offsets of the rows and of their bit maps.
-        count: how many rows.
-        width: bytes of each bit map.
-        crc: CRC-32 of the rows and then the bit maps; None if no other host reads them.
-    """
-
-    path: str
-    data: bytes
-    rows_at: int
+    path: str  # the scratch file; empty when they are in memory
+    data: bytes  # what the file would hold, when they are in memory
+    rows_at: int  # rows_at, maps_at: byte offsets of the rows and of their bit maps
     maps_at: int
-    count: int
-    width: int
-    crc: int | None = None
+    count: int  # how many rows
+    width: int  # bytes of each bit map
+    crc: int | None = None  # CRC-32 of the rows and then the bit maps; None if no other host reads them
 
 
 class SpillFiles(OpenedOnce):

@@ -28,60 +28,37 @@ _MOST_BOXES = 1500
 
 @dataclass(frozen=True, slots=True)
 class Box:
-    """A rectangle of a map.
+    """A rectangle of a map."""
 
-    Attributes:
-        kind: of :class:`reput.report.facts.Stretch`.
-        x, width: across.
-        title: what it stands for.
-    """
-
-    kind: str
-    x: float
+    kind: str  # of :class:`reput.report.facts.Stretch`
+    x: float  # x, width: across
     width: float
-    title: str
+    title: str  # what it stands for
 
 
 @dataclass(frozen=True, slots=True)
 class Bar:
-    """How far something goes.
+    """How far something goes."""
 
-    Attributes:
-        name, note: what.
-        x: where it ends; None where that isn't known.
-        start: where the log begins.
-        value, time: for people.
-        is_point: it is a place, not a stretch from the log's start on.
-        past: it lies past the log's end, and what is drawn ends there.
-    """
-
-    name: str
+    name: str  # name, note: what
     note: str
-    x: float | None
-    start: float
-    value: str
+    x: float | None  # where it ends; None where that isn't known
+    start: float  # where the log begins
+    value: str  # value, time: for people
     time: str
-    is_point: bool
-    past: bool = False
+    is_point: bool  # it is a place, not a stretch from the log's start on
+    past: bool = False  # it lies past the log's end, and what is drawn ends there
 
 
 @dataclass(frozen=True, slots=True)
 class LogMap:
-    """The map of a log.
+    """The map of a log."""
 
-    Attributes:
-        boxes: from left to right; damage comes last, above the others.
-        ticks: (percent from the left, label).
-        bars: how far checkpoint, queues and index go.
-        kinds: of the boxes, in the order of a legend.
-        to_scale: nothing but an expired head or a gap is out of scale.
-    """
-
-    boxes: tuple[Box, ...]
-    ticks: tuple[tuple[float, str], ...]
-    bars: tuple[Bar, ...]
-    kinds: tuple[str, ...]
-    to_scale: bool
+    boxes: tuple[Box, ...]  # from left to right; damage comes last, above the others
+    ticks: tuple[tuple[float, str], ...]  # (percent from the left, label)
+    bars: tuple[Bar, ...]  # how far checkpoint, queues and index go
+    kinds: tuple[str, ...]  # of the boxes, in the order of a legend
+    to_scale: bool  # nothing but an expired head or a gap is out of scale
 
 
 class _Scale:
@@ -170,55 +147,34 @@ def _log_ticks(log: LogFacts, scale: _Scale) -> list[tuple[float, str]]:
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One topic of a stacked chart.
+    """One topic of a stacked chart."""
 
-    Attributes:
-        name: the topic's, or what the others are called.
-        colour: number of its colour; the last one is that of the others.
-        path: what to draw.
-        total: of it, for people.
-    """
-
-    name: str
-    colour: int
-    path: str
-    total: str
+    name: str  # the topic's, or what the others are called
+    colour: int  # number of its colour; the last one is that of the others
+    path: str  # what to draw
+    total: str  # of it, for people
 
 
 @dataclass(frozen=True, slots=True)
 class Slice:
-    """One bucket of a chart.
+    """One bucket of a chart."""
 
-    Attributes:
-        x, width: across.
-        title: what is in it.
-    """
-
-    x: float
+    x: float  # x, width: across
     width: float
-    title: str
+    title: str  # what is in it
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """A stacked chart over time.
+    """A stacked chart over time."""
 
-    Attributes:
-        layers: from the bottom up.
-        slices: the buckets.
-        y_ticks, x_ticks: (percent from below or from the left, label).
-        x_few: as ``x_ticks``, for a narrow page.
-        unit: of the vertical axis.
-        summary: what it shows, in a sentence.
-    """
-
-    layers: tuple[Layer, ...]
-    slices: tuple[Slice, ...]
-    y_ticks: tuple[tuple[float, str], ...]
+    layers: tuple[Layer, ...]  # from the bottom up
+    slices: tuple[Slice, ...]  # the buckets
+    y_ticks: tuple[tuple[float, str], ...]  # y_ticks, x_ticks: (percent from below or from the left, label)
     x_ticks: tuple[tuple[float, str], ...]
-    x_few: tuple[tuple[float, str], ...]
-    unit: str
-    summary: str
+    x_few: tuple[tuple[float, str], ...]  # as ``x_ticks``, for a narrow page
+    unit: str  # of the vertical axis
+    summary: str  # what it shows, in a sentence
 
 
 OTHERS_COLOUR = 7
@@ -308,19 +264,13 @@ def _time_axis(start: int, end: int, wanted: int) -> tuple[tuple[float, str], ..
 
 @dataclass(frozen=True, slots=True)
 class Histogram:
-    """A histogram.
+    """A histogram."""
 
-    Attributes:
-        bars: (percent from the left, percent of the height, percent across, title).
-        labels: (percent from the left, text) below the borders of the bars.
-        y_ticks: (percent from below, label).
-        marks: (percent from the left, name, value), such as the median.
-    """
-
+    #: (percent from the left, percent of the height, percent across, title)
     bars: tuple[tuple[float, float, float, str], ...]
-    labels: tuple[tuple[float, str], ...]
-    y_ticks: tuple[tuple[float, str], ...]
-    marks: tuple[tuple[float, str, str], ...]
+    labels: tuple[tuple[float, str], ...]  # (percent from the left, text) below the borders of the bars
+    y_ticks: tuple[tuple[float, str], ...]  # (percent from below, label)
+    marks: tuple[tuple[float, str, str], ...]  # (percent from the left, name, value), such as the median
 
 
 def size_histogram(sizes: Sizes) -> Histogram:

@@ -40,114 +40,73 @@ IN_ROCKSDB = "rocksdb"
 
 @dataclass(frozen=True, slots=True)
 class Stretch:
-    """A range of the log.
+    """A range of the log."""
 
-    Attributes:
-        kind: "expired", "written", "corrupt", "missing", "unwritten" or "unread".
-        start, end: physical offsets.
-        note: what is known of it.
-    """
-
-    kind: str
-    start: int
+    kind: str  # "expired", "written", "corrupt", "missing", "unwritten" or "unread"
+    start: int  # start, end: physical offsets
     end: int
-    note: str = ""
+    note: str = ""  # what is known of it
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentFacts:
-    """A segment.
-
-    Attributes:
-        base: physical offset of its first byte.
-        length: bytes of the file that belong to the log.
-        messages: whole messages that begin in it; None where the log wasn't read.
-        first_time, last_time: storeTimestamp of its first and its last message, ms; None without one.
-    """
+    """A segment."""
 
     path: str
-    base: int
-    length: int
-    messages: int | None = None
+    base: int  # physical offset of its first byte
+    length: int  # bytes of the file that belong to the log
+    messages: int | None = None  # whole messages that begin in it; None where the log wasn't read
+    #: first_time, last_time: storeTimestamp of its first and its last message, ms; None without one
     first_time: int | None = None
     last_time: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Reach:
-    """How far something goes in the log.
+    """How far something goes in the log."""
 
-    Attributes:
-        name: what, e.g. "queues".
-        offset: the physical offset up to which it goes; None where it can't be told.
-        time_ms: the time that says so; None where none does.
-        note: what that means.
-    """
-
-    name: str
-    offset: int | None
-    time_ms: int | None
-    note: str
+    name: str  # what, e.g. "queues"
+    offset: int | None  # the physical offset up to which it goes; None where it can't be told
+    time_ms: int | None  # the time that says so; None where none does
+    note: str  # what that means
 
 
 @dataclass(frozen=True, slots=True)
 class LogFacts:
-    """The commit log.
+    """The commit log."""
 
-    Attributes:
-        start: physical offset of the first byte that there is; above 0 when the head has expired.
-        end: after the last whole message or BLANK.
-        allocated: after the last byte of the last segment.
-        segment_size: bytes that a segment spans.
-        segments: in log order.
-        stretches: what is where, from 0 to ``allocated``, without gaps, in order.
-        reaches: how far checkpoint, queues and index go.
-        read: whether its messages were read.
-        messages, bytes: whole messages; None where it wasn't read.
-    """
-
-    start: int
-    end: int
-    allocated: int
-    segment_size: int
-    segments: tuple[SegmentFacts, ...] = ()
-    stretches: tuple[Stretch, ...] = ()
-    reaches: tuple[Reach, ...] = ()
-    read: bool = False
-    messages: int | None = None
+    start: int  # physical offset of the first byte that there is; above 0 when the head has expired
+    end: int  # after the last whole message or BLANK
+    allocated: int  # after the last byte of the last segment
+    segment_size: int  # bytes that a segment spans
+    segments: tuple[SegmentFacts, ...] = ()  # in log order
+    stretches: tuple[Stretch, ...] = ()  # what is where, from 0 to ``allocated``, without gaps, in order
+    reaches: tuple[Reach, ...] = ()  # how far checkpoint, queues and index go
+    read: bool = False  # whether its messages were read
+    messages: int | None = None  # messages, bytes: whole messages; None where it wasn't read
     bytes: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class QueueFacts:
-    """A queue.
+    """A queue."""
 
-    Attributes:
-        topic, queue_id: which one.
-        kind: "plain" or "batch"; "rocksdb" where it is in RocksDB, and has no files.
-        min_offset, max_offset: the first queueOffset that consumers get, and that of the next message; None
-            where it has no files or they can't be read.
-        files, bytes: its files, and how long they are.
-        log_messages: messages in the log that belong to it; None where the log wasn't read.
-        log_next: the queueOffset after its last message in the log; None without one.
-        last_time: storeTimestamp of its last message, ms; None if missing.
-        behind: queueOffsets that the log has and the files don't reach; None where that can't be told, and
-            where the log has no message of the queue.
-        problem: why the offsets can't be told.
-    """
-
-    topic: str
+    topic: str  # topic, queue_id: which one
     queue_id: int
-    kind: str
+    kind: str  # "plain" or "batch"; "rocksdb" where it is in RocksDB, and has no files
+    #: min_offset, max_offset: the first queueOffset that consumers get, and that of the next message;
+    #: None where it has no files or they can't be read
     min_offset: int | None
     max_offset: int | None
-    files: int
+    files: int  # files, bytes: its files, and how long they are
     bytes: int
-    log_messages: int | None = None
-    log_next: int | None = None
-    last_time: int | None = None
+    log_messages: int | None = None  # messages in the log that belong to it; None where the log wasn't read
+    log_next: int | None = None  # the queueOffset after its last message in the log; None without one
+    last_time: int | None = None  # storeTimestamp of its last message, ms; None if missing
+    #: queueOffsets that the log has and the files don't reach; None where that can't be told, and
+    #: where the log has no message of the queue
     behind: int | None = None
-    problem: str | None = None
+    problem: str | None = None  # why the offsets can't be told
 
     @property
     def is_there(self) -> bool:
@@ -157,206 +116,131 @@ class QueueFacts:
 
 @dataclass(frozen=True, slots=True)
 class QueueTotals:
-    """All queues together.
+    """All queues together."""
 
-    Attributes:
-        queues: those with files or in RocksDB, and those that the log has messages of.
-        topics: of these.
-        files, bytes: of all, those of RocksDB included.
-        units: queueOffsets from the first to the next, of all.
-        behind: queues that the log is ahead of.
-    """
-
-    queues: int = 0
-    topics: int = 0
-    files: int = 0
+    queues: int = 0  # those with files or in RocksDB, and those that the log has messages of
+    topics: int = 0  # of these
+    files: int = 0  # files, bytes: of all, those of RocksDB included
     bytes: int = 0
-    units: int = 0
-    behind: int = 0
+    units: int = 0  # queueOffsets from the first to the next, of all
+    behind: int = 0  # queues that the log is ahead of
 
 
 @dataclass(frozen=True, slots=True)
 class TopicFacts:
-    """A topic, as far as the log has messages of it.
+    """A topic, as far as the log has messages of it."""
 
-    Attributes:
-        topic: its name; bytes that are no UTF-8 show as escapes.
-        queues: queues of it.
-        messages, bytes: in the log.
-        least, most: bytes of the smallest and the largest message; 0 without one.
-        first_time, last_time: storeTimestamp of the first and the last message, ms; None without one.
-        skew: of the queues that have files; see :func:`reput.report.queues.skew`.
-    """
-
-    topic: str
-    queues: int
-    messages: int
+    topic: str  # its name; bytes that are no UTF-8 show as escapes
+    queues: int  # queues of it
+    messages: int  # messages, bytes: in the log
     bytes: int
-    least: int
+    least: int  # least, most: bytes of the smallest and the largest message; 0 without one
     most: int
+    #: first_time, last_time: storeTimestamp of the first and the last message, ms; None without one
     first_time: int | None
     last_time: int | None
-    skew: float | None = None
+    skew: float | None = None  # of the queues that have files; see :func:`reput.report.queues.skew`
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """Traffic of one topic, or of all others together.
+    """Traffic of one topic, or of all others together."""
 
-    Attributes:
-        topic: its name; None for the others.
-        messages, bytes: one number for each bucket.
-    """
-
-    topic: str | None
-    messages: tuple[int, ...]
+    topic: str | None  # its name; None for the others
+    messages: tuple[int, ...]  # messages, bytes: one number for each bucket
     bytes: tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Traffic:
-    """Messages by the time at which they were stored.
+    """Messages by the time at which they were stored."""
 
-    Attributes:
-        start_ms: of the first bucket; a multiple of ``width_ms``.
-        width_ms: of a bucket.
-        series: the topics with the most messages, most first, then the others.
-        without_time: messages whose storeTimestamp is no time that a clock may have had.
-        topics_in_others: topics that the last series stands for.
-    """
-
-    start_ms: int
-    width_ms: int
-    series: tuple[Series, ...]
-    without_time: int = 0
-    topics_in_others: int = 0
+    start_ms: int  # of the first bucket; a multiple of ``width_ms``
+    width_ms: int  # of a bucket
+    series: tuple[Series, ...]  # the topics with the most messages, most first, then the others
+    without_time: int = 0  # messages whose storeTimestamp is no time that a clock may have had
+    topics_in_others: int = 0  # topics that the last series stands for
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """Bytes of messages as they stand in the log, headers and properties included.
+    """Bytes of messages as they stand in the log, headers and properties included."""
 
-    Attributes:
-        bounds: bytes[n + 1]: bar ``i`` counts sizes from ``bounds[i]`` up to but not ``bounds[i + 1]``.
-        counts: messages[n].
-        mean: bytes.
-        median, p90, p99: bytes, to within a fifth.
-        least, most: bytes, exact.
-    """
-
+    #: bytes[n + 1]: bar ``i`` counts sizes from ``bounds[i]`` up to but not ``bounds[i + 1]``
     bounds: tuple[int, ...]
-    counts: tuple[int, ...]
-    mean: float
-    median: int
+    counts: tuple[int, ...]  # messages[n]
+    mean: float  # bytes
+    median: int  # median, p90, p99: bytes, to within a fifth
     p90: int
     p99: int
-    least: int
+    least: int  # least, most: bytes, exact
     most: int
 
 
 @dataclass(frozen=True, slots=True)
 class IndexFile:
-    """An index file, by its header.
+    """An index file, by its header."""
 
-    Attributes:
-        name: the file's.
-        keys: entries.
-        room: entries that it has room for.
-        first_time, last_time: ms; None without entries.
-        start, end: physical offsets of the first and the last message with a key.
-        bytes: the file's length.
-    """
-
-    name: str
-    keys: int
-    room: int
-    first_time: int | None
+    name: str  # the file's
+    keys: int  # entries
+    room: int  # entries that it has room for
+    first_time: int | None  # first_time, last_time: ms; None without entries
     last_time: int | None
-    start: int
+    start: int  # start, end: physical offsets of the first and the last message with a key
     end: int
-    bytes: int
+    bytes: int  # the file's length
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
-    """How far a group of consumers is behind on a topic.
+    """How far a group of consumers is behind on a topic."""
 
-    Attributes:
-        group, topic: which.
-        queues: queues of the topic that it is about.
-        lag: messages that it still has to read.
-        expired: messages that went before it read them.
-        oldest_stored: storeTimestamp of the oldest of its next messages, ms; None without one.
-        notes: what is odd about its offsets.
-    """
-
-    group: str
+    group: str  # group, topic: which
     topic: str
-    queues: int
-    lag: int
-    expired: int
-    oldest_stored: int | None
-    notes: tuple[str, ...] = ()
+    queues: int  # queues of the topic that it is about
+    lag: int  # messages that it still has to read
+    expired: int  # messages that went before it read them
+    oldest_stored: int | None  # storeTimestamp of the oldest of its next messages, ms; None without one
+    notes: tuple[str, ...] = ()  # what is odd about its offsets
 
 
 @dataclass(slots=True)
 class Facts:
-    """A store, at one moment.
+    """A store, at one moment."""
 
-    Attributes:
-        store: its directory.
-        broker_conf: the file of settings, if one was given.
-        rocketmq_version: the release by whose rules it was read.
-        basis: what was assumed of settings, and what the store says against those given.
-        reput_version: of the program.
-        made_at: ms.
-        seconds: how long it took.
-        clean: the last broker stopped in good order; None where that wasn't looked at.
-        in_use_by: who uses the store; None without anybody.
-        verdict: what it comes to, as ``reput check`` says it.
-        findings: all that is wrong, the worst first.
-        notes: what is odd and legal.
-        next_steps: what to do, in order.
-        quick: only what a start reads was looked at.
-        starting: what a start does, as ``reput check --json`` has it; None where that isn't foretold.
-        log: the commit log; None where it can't be read.
-        queues: by topic and id.
-        queue_totals: of all of them.
-        topics: those that the log has messages of, most messages first.
-        traffic, sizes: None where the log wasn't read, or has no message.
-        index: index files in order.
-        lag: by group and topic; None where it can't be told: ``not_seen`` says why.
-        ages_to, ages_to_ms: up to when the ages of ``lag`` count, as :class:`reput.lag.AgesTo` names it, and
-            that moment, ms; None without ``lag``.
-        not_seen: what this page doesn't say, and why.
-    """
-
-    store: str
-    broker_conf: str | None
-    rocketmq_version: str
-    reput_version: str
-    made_at: int
+    store: str  # its directory
+    broker_conf: str | None  # the file of settings, if one was given
+    rocketmq_version: str  # the release by whose rules it was read
+    reput_version: str  # of the program
+    made_at: int  # ms
+    #: what was assumed of settings, and what the store says against those given
     basis: Basis = field(default_factory=Basis)
-    seconds: float = 0.0
-    clean: bool | None = None
-    in_use_by: str | None = None
+    seconds: float = 0.0  # how long it took
+    clean: bool | None = None  # the last broker stopped in good order; None where that wasn't looked at
+    in_use_by: str | None = None  # who uses the store; None without anybody
+    #: what it comes to, as ``reput check`` says it
     verdict: Verdict = field(default_factory=lambda: Verdict(Sort.UNKNOWN, "", "", ""))
-    findings: list[Finding] = field(default_factory=list)
-    notes: list[Note] = field(default_factory=list)
-    next_steps: list[str] = field(default_factory=list)
-    quick: bool = False
+    findings: list[Finding] = field(default_factory=list)  # all that is wrong, the worst first
+    notes: list[Note] = field(default_factory=list)  # what is odd and legal
+    next_steps: list[str] = field(default_factory=list)  # what to do, in order
+    quick: bool = False  # only what a start reads was looked at
+    #: what a start does, as ``reput check --json`` has it; None where that isn't foretold
     starting: dict[str, Any] | None = None
-    log: LogFacts | None = None
-    queues: list[QueueFacts] = field(default_factory=list)
-    queue_totals: QueueTotals = field(default_factory=QueueTotals)
+    log: LogFacts | None = None  # the commit log; None where it can't be read
+    queues: list[QueueFacts] = field(default_factory=list)  # by topic and id
+    queue_totals: QueueTotals = field(default_factory=QueueTotals)  # of all of them
+    #: those that the log has messages of, most messages first
     topics: list[TopicFacts] = field(default_factory=list)
-    traffic: Traffic | None = None
+    traffic: Traffic | None = None  # traffic, sizes: None where the log wasn't read, or has no message
     sizes: Sizes | None = None
-    index: list[IndexFile] = field(default_factory=list)
+    index: list[IndexFile] = field(default_factory=list)  # index files in order
+    #: by group and topic; None where it can't be told: ``not_seen`` says why
     lag: list[GroupLag] | None = None
+    #: ages_to, ages_to_ms: up to when the ages of ``lag`` count, as :class:`reput.lag.AgesTo` names
+    #: it, and that moment, ms; None without ``lag``
     ages_to: str | None = None
     ages_to_ms: int | None = None
-    not_seen: list[str] = field(default_factory=list)
+    not_seen: list[str] = field(default_factory=list)  # what this page doesn't say, and why
 
     @property
     def exit_code(self) -> int:

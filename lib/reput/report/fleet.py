@@ -53,23 +53,14 @@ class Bar:
 
 @dataclass(frozen=True, slots=True)
 class StoreRow:
-    """A store on the page.
+    """A store on the page."""
 
-    Attributes:
-        row: its facts.
-        name: cluster and broker, where they are known.
-        level: of its verdict.
-        numbers: (label, value, as it is shown) of each column of numbers.
-        bars: its runs.
-        trend: these in words.
-    """
-
-    row: Row
-    name: str
-    level: str
-    numbers: list[tuple[str, float | None, str]]
-    bars: list[Bar]
-    trend: str
+    row: Row  # its facts
+    name: str  # cluster and broker, where they are known
+    level: str  # of its verdict
+    numbers: list[tuple[str, float | None, str]]  # (label, value, as it is shown) of each column of numbers
+    bars: list[Bar]  # its runs
+    trend: str  # these in words
 
 
 @dataclass(frozen=True, slots=True)

@@ -196,21 +196,14 @@ Say = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True)
 class GatherOptions:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        store: its directory.
-        broker_conf: the broker's own file; None for what the store shows.
-        rocketmq_version: the release; None for the one that the store shows.
-        quick: read only what a start reads: nothing is compared with the log, and there is no traffic.
-        at: the moment of the report, ms; None for now.
-    """
-
-    store: Path
-    broker_conf: Path | None = None
-    rocketmq_version: str | None = None
+    store: Path  # its directory
+    broker_conf: Path | None = None  # the broker's own file; None for what the store shows
+    rocketmq_version: str | None = None  # the release; None for the one that the store shows
+    #: read only what a start reads: nothing is compared with the log, and there is no traffic
     quick: bool = False
-    at: int | None = None
+    at: int | None = None  # the moment of the report, ms; None for now
 
 
 def gather(

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from reput.caches import CACHED
 from reput.config.settings import StoreSettings
 from reput.errors import Finding
+from reput.format.names import Queue
 from reput.log.parts import part_of
 from reput.log.segments import CommitLog, map_segment
 from reput.replay.part_result import Chain, ScannedPart
@@ -76,23 +77,19 @@ _DONE, _NEW_TOPIC, _OUT_OF_RANGE = range(3)
 
 
 class Counts(NamedTuple):
-    """What the kernel adds to.
+    """What the kernel adds to."""
 
-    Attributes:
-        sums: int64[topics, 6], the columns MESSAGES to LAST of :mod:`reput.statistics.tally`; of the times
-            only those that a clock may have had.
-        series_messages, series_bytes: int64[series, BUCKETS]; the last row is that of all later topics.
-        bins: int64[BINS], messages by size, see :func:`reput.statistics.tally.bin_range`.
-        state: int64[6], number of the first bucket, width (ms), the latest time that a clock may have had,
-            messages without such a time, the least and the greatest time seen.
-        vouched: int64[n, 2], a time (ms), and the position in the log after the last record that is no newer.
-    """
-
+    #: int64[topics, 6], the columns MESSAGES to LAST of :mod:`reput.statistics.tally`; of the times
+    #: only those that a clock may have had
     sums: NDArray[np.int64]
+    #: series_messages, series_bytes: int64[series, BUCKETS]; the last row is that of all later topics
     series_messages: NDArray[np.int64]
     series_bytes: NDArray[np.int64]
-    bins: NDArray[np.int64]
+    bins: NDArray[np.int64]  # int64[BINS], messages by size, see :func:`reput.statistics.tally.bin_range`
+    #: int64[6], number of the first bucket, width (ms), the latest time that a clock may have had,
+    #: messages without such a time, the least and the greatest time seen
     state: NDArray[np.int64]
+    #: int64[n, 2], a time (ms), and the position in the log after the last record that is no newer
     vouched: NDArray[np.int64]
 
 
@@ -248,41 +245,26 @@ def _add(data, base, block, row, topics, counts):  # type: ignore[no-untyped-def
 
 @dataclass(frozen=True, slots=True)
 class InLog:
-    """What the log has of a queue.
+    """What the log has of a queue."""
 
-    Attributes:
-        messages: how many.
-        next: the queueOffset after the last one.
-        last_time: storeTimestamp of the last one, ms.
-        regular: each message came right after the one before it.
-    """
-
-    messages: int
-    next: int
-    last_time: int
-    regular: bool
+    messages: int  # how many
+    next: int  # the queueOffset after the last one
+    last_time: int  # storeTimestamp of the last one, ms
+    regular: bool  # each message came right after the one before it
 
 
 @dataclass(slots=True)
 class LogScan:
-    """What came of reading a log.
+    """What came of reading a log."""
 
-    Attributes:
-        end: physical offset after the last message or BLANK.
-        messages, bytes: of it.
-        tally: the traffic.
-        findings: what is wrong in it.
-        segments: by the physical offset of their first byte.
-        queues: by topic and queue id.
-    """
-
-    end: int
-    tally: Tally
-    messages: int = 0
+    end: int  # physical offset after the last message or BLANK
+    tally: Tally  # the traffic
+    messages: int = 0  # messages, bytes: of it
     bytes: int = 0
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)  # what is wrong in it
+    #: by the physical offset of their first byte
     segments: dict[int, SegmentFacts] = field(default_factory=dict)
-    queues: dict[tuple[str, int], InLog] = field(default_factory=dict)
+    queues: dict[Queue, InLog] = field(default_factory=dict)  # by topic and queue id
 
     @property
     def last_time(self) -> int:
@@ -373,7 +355,7 @@ def _count(
     return messages, size, first, last
 
 
-def _queues(table: QueueTable) -> dict[tuple[str, int], InLog]:
+def _queues(table: QueueTable) -> dict[Queue, InLog]:
     names = [name.decode("utf-8", "replace") for name in table.topic_names]
     found = {}
     columns = table.queues

@@ -33,15 +33,10 @@ _TICKS = (
 
 @dataclass(frozen=True, slots=True)
 class Zone:
-    """The zone of a page's times.
+    """The zone of a page's times."""
 
-    Attributes:
-        info: None for the machine's own.
-        name: what the page calls it.
-    """
-
-    info: tzinfo | None = UTC
-    name: str = "UTC"
+    info: tzinfo | None = UTC  # None for the machine's own
+    name: str = "UTC"  # what the page calls it
 
 
 _zone: ContextVar[Zone] = ContextVar("_zone", default=Zone())  # noqa: B039 - it is frozen

@@ -41,17 +41,11 @@ _ODD_FILES = "files that aren't a queue's: see their names and lengths"
 
 @dataclass(slots=True)
 class QueuesSeen:
-    """What came of looking at all queues.
+    """What came of looking at all queues."""
 
-    Attributes:
-        rows: by topic and queue id.
-        totals: of all.
-        end: physical offset after the last message that a queue knows of, -1 if none does.
-    """
-
-    rows: list[QueueFacts] = field(default_factory=list)
-    totals: QueueTotals = field(default_factory=QueueTotals)
-    end: int = -1
+    rows: list[QueueFacts] = field(default_factory=list)  # by topic and queue id
+    totals: QueueTotals = field(default_factory=QueueTotals)  # of all
+    end: int = -1  # physical offset after the last message that a queue knows of, -1 if none does
 
 
 def queue_facts(
@@ -261,17 +255,11 @@ def _batch_topics(snapshot: Snapshot) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """A topic that has queues, or is in ``config/topics.json``.
+    """A topic that has queues, or is in ``config/topics.json``."""
 
-    Attributes:
-        name: its name.
-        queues: those with files, by id.
-        config: what ``config/topics.json`` says of it; None where it says nothing.
-    """
-
-    name: str
-    queues: tuple[QueueFacts, ...]
-    config: TopicConfig | None
+    name: str  # its name
+    queues: tuple[QueueFacts, ...]  # those with files, by id
+    config: TopicConfig | None  # what ``config/topics.json`` says of it; None where it says nothing
 
     @property
     def messages(self) -> int:
@@ -306,20 +294,13 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class TopicList:
-    """The topics of a store.
+    """The topics of a store."""
 
-    Attributes:
-        settings: the store's.
-        topics: those with the most messages first.
-        has_config: there is a ``config/topics.json``.
-        unreadable: queues whose offsets can't be told.
-        lacking: why there is no queue at all, though the log has messages.
-    """
-
-    settings: StoreSettings
-    topics: tuple[Topic, ...]
-    has_config: bool
-    unreadable: tuple[QueueFacts, ...] = field(default=())
+    settings: StoreSettings  # the store's
+    topics: tuple[Topic, ...]  # those with the most messages first
+    has_config: bool  # there is a ``config/topics.json``
+    unreadable: tuple[QueueFacts, ...] = field(default=())  # queues whose offsets can't be told
+    #: why there is no queue at all, though the log has messages
     lacking: tuple[Problem, ...] = field(default=())
 
     @property

@@ -32,20 +32,14 @@ _MOST_LINE = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """A message in its place.
+    """A message in its place."""
 
-    Attributes:
-        start, next: where it begins, and where the next one does: bytes of a file, or physical offsets.
-        message: the message.
-        due: when a delayed one is to be delivered, ms; None for others.
-        data: its bytes there.
-    """
-
+    #: start, next: where it begins, and where the next one does: bytes of a file, or physical offsets
     start: int
     next: int
-    message: Message
-    due: int | None
-    data: bytes
+    message: Message  # the message
+    due: int | None  # when a delayed one is to be delivered, ms; None for others
+    data: bytes  # its bytes there
 
     @property
     def fingerprint(self) -> str:
@@ -180,19 +174,12 @@ _MOST_PROPERTIES = 0x7FFF  # bytes
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """One message as it is sent.
+    """One message as it is sent."""
 
-    Attributes:
-        topic: where to.
-        queue_id: the queue that it was in.
-        inner: flag, body (uncompressed), and properties.
-        origin: the broker's id of the message that it is made of.
-    """
-
-    topic: str
-    queue_id: int
-    inner: InnerMessage
-    origin: str
+    topic: str  # where to
+    queue_id: int  # the queue that it was in
+    inner: InnerMessage  # flag, body (uncompressed), and properties
+    origin: str  # the broker's id of the message that it is made of
 
     @property
     def size(self) -> int:

@@ -39,23 +39,14 @@ from reput.store.outside import check_outside
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """What is acknowledged.
+    """What is acknowledged."""
 
-    Attributes:
-        next: where the next message begins: byte of a file, or physical offset of a store's log.
-        last: where the last one that was dealt with begins; -1 without one.
-        fingerprint: SHA-256 of that one's bytes.
-        sent: messages that were sent so far.
-        left_out: messages that were left out so far.
-        done: all were.
-    """
-
-    next: int = 0
-    last: int = -1
-    fingerprint: str = ""
-    sent: int = 0
-    left_out: int = 0
-    done: bool = False
+    next: int = 0  # where the next message begins: byte of a file, or physical offset of a store's log
+    last: int = -1  # where the last one that was dealt with begins; -1 without one
+    fingerprint: str = ""  # SHA-256 of that one's bytes
+    sent: int = 0  # messages that were sent so far
+    left_out: int = 0  # messages that were left out so far
+    done: bool = False  # all were
 
 
 class Position:
@@ -178,60 +169,37 @@ _ADDRESS = re.compile(r"[^\s:;]+:[0-9]{1,5}|\[[0-9a-fA-F:]+\]:[0-9]{1,5}")
 
 @dataclass(frozen=True, slots=True)
 class ResendOptions:
-    """What is asked for.
+    """What is asked for."""
 
-    Attributes:
-        source: a file of lines, or a store.
-        name_server: HOST:PORT, several with semicolons between them; not needed for a dry run.
-        to_topic: the topic to send to, in place of each message's own.
-        rate: messages a second at most.
-        included: what is sent although it is left out otherwise.
-        position: where to keep how far it is; None for a file beside the source.
-        client: a directory of jars; None to fetch those of ``version``.
-        keys: a file of access keys.
-        dry_run: only say what would be sent.
-        broker_conf, version: of a store, see :meth:`StoreSettings.load`; the broker's release.
-    """
-
-    source: Path
+    source: Path  # a file of lines, or a store
+    #: HOST:PORT, several with semicolons between them; not needed for a dry run
     name_server: str | None = None
-    to_topic: str | None = None
-    rate: float | None = None
-    included: frozenset[Apart] = frozenset()
-    position: Path | None = None
-    client: Path | None = None
-    keys: Path | None = None
-    dry_run: bool = False
+    to_topic: str | None = None  # the topic to send to, in place of each message's own
+    rate: float | None = None  # messages a second at most
+    included: frozenset[Apart] = frozenset()  # what is sent although it is left out otherwise
+    position: Path | None = None  # where to keep how far it is; None for a file beside the source
+    client: Path | None = None  # a directory of jars; None to fetch those of ``version``
+    keys: Path | None = None  # a file of access keys
+    dry_run: bool = False  # only say what would be sent
+    #: broker_conf, version: of a store, see :meth:`StoreSettings.load`; the broker's release
     broker_conf: Path | None = None
     version: str | None = None
 
 
 @dataclass(slots=True)
 class Resent:
-    """What came of it; ``to_dict`` is what ``--json`` prints.
+    """What came of it; ``to_dict`` is what ``--json`` prints."""
 
-    Attributes:
-        options: what was asked for.
-        position: the file.
-        sent: messages of this run.
-        sent_before, left_out_before: messages of earlier runs.
-        unsure: messages that are stored, and weren't said to be on disk, or on a slave.
-        topics: messages of this run by topic.
-        left_out: what wasn't sent.
-        findings: damage in the store's log.
-        seconds: how long it took.
-    """
-
-    options: ResendOptions
-    position: Path
-    sent: int = 0
-    sent_before: int = 0
+    options: ResendOptions  # what was asked for
+    position: Path  # the file
+    sent: int = 0  # messages of this run
+    sent_before: int = 0  # sent_before, left_out_before: messages of earlier runs
     left_out_before: int = 0
-    unsure: int = 0
-    topics: dict[str, int] = field(default_factory=dict)
-    left_out: list[LeftOut] = field(default_factory=list)
-    findings: list[Damage] = field(default_factory=list)
-    seconds: float = 0.0
+    unsure: int = 0  # messages that are stored, and weren't said to be on disk, or on a slave
+    topics: dict[str, int] = field(default_factory=dict)  # messages of this run by topic
+    left_out: list[LeftOut] = field(default_factory=list)  # what wasn't sent
+    findings: list[Damage] = field(default_factory=list)  # damage in the store's log
+    seconds: float = 0.0  # how long it took
 
     @property
     def exit_code(self) -> int:
@@ -260,15 +228,10 @@ class Resent:
 
 @dataclass(slots=True)
 class _Window:
-    """Messages between two notes of the position.
+    """Messages between two notes of the position."""
 
-    Attributes:
-        reached: where the source is after it.
-        messages: what is sent.
-    """
-
-    reached: Reached
-    messages: list[Outgoing] = field(default_factory=list)
+    reached: Reached  # where the source is after it
+    messages: list[Outgoing] = field(default_factory=list)  # what is sent
 
 
 def resend(options: ResendOptions, show: Callable[[int], None] = lambda _: None) -> Resent:

@@ -52,19 +52,12 @@ _NO_LINK = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A directory of links and copies.
+    """A directory of links and copies."""
 
-    Attributes:
-        directory: where it is.
-        copied: bytes of entries that had to be copied, since no link could be made.
-        tries: how often it was begun; more than once where files were removed meanwhile.
-        stamp: :func:`stamp` of the database as it was caught.
-    """
-
-    directory: Path
-    copied: int
-    tries: int
-    stamp: tuple[object, ...]
+    directory: Path  # where it is
+    copied: int  # bytes of entries that had to be copied, since no link could be made
+    tries: int  # how often it was begun; more than once where files were removed meanwhile
+    stamp: tuple[object, ...]  # :func:`stamp` of the database as it was caught
 
 
 def is_database(directory: Path) -> bool:

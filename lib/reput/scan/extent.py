@@ -26,6 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.format import commitlog, dledger
+from reput.format.names import QueueBytes
 from reput.scan import kernel
 from reput.scan.output import Status, Stop
 
@@ -42,17 +43,13 @@ _NOTHING, _END_OF_WRITTEN, _TRACE, _WHOLE = range(4)
 
 
 class Resumed(NamedTuple):
-    """Where the log continues behind damage. Positions are relative to the segment.
+    """Where the log continues behind damage. Positions are relative to the segment."""
 
-    Attributes:
-        position: of a whole frame or of a closing record; -1 if missing.
-        unproven: records that begin in [position, unproven) may be part of a damaged record's body; equal to
-            ``position`` where a witness led there.
-        contested: (start, end) of bytes that are records by one witness and a body by another; usually None.
-    """
-
-    position: int
+    position: int  # of a whole frame or of a closing record; -1 if missing
+    #: records that begin in [position, unproven) may be part of a damaged record's body; equal to
+    #: ``position`` where a witness led there
     unproven: int = -1
+    #: (start, end) of bytes that are records by one witness and a body by another; usually None
     contested: tuple[int, int] | None = None
 
 
@@ -384,7 +381,7 @@ class Extents:
                 return True
         return False
 
-    def _queue_offsets(self, start: int, end: int) -> Iterator[tuple[tuple[bytes, int], int]]:
+    def _queue_offsets(self, start: int, end: int) -> Iterator[tuple[QueueBytes, int]]:
         """(topic, queueId) and queueOffset of the records of a chain that begin in [start, end)."""
         for _ in range(_MOST_COMPARED):
             if start >= end or self._chain(start, start + 1).status is not Status.END:

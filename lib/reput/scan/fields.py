@@ -33,23 +33,16 @@ _REPLACED = "\ufffd".encode()
 
 
 class RecordFields(NamedTuple):
-    """Fields of the messages of some units.
+    """Fields of the messages of some units."""
 
-    Attributes:
-        timestamp: int64[units], storeTimestamp in ms.
-        base_offset: int64[units], INNER_BASE where there is INNER_NUM as well, else the unit's queueOffset.
-        batch_size: int16[units], INNER_NUM where there is INNER_BASE as well, else 1.
-        own: bool[units], the unit is of the queue that the message was sent to, not of a light one.
-        properties: int64[units], where the message's properties begin in the data.
-        properties_length: int32[units], bytes.
-    """
-
-    timestamp: NDArray[np.int64]
+    timestamp: NDArray[np.int64]  # int64[units], storeTimestamp in ms
+    #: int64[units], INNER_BASE where there is INNER_NUM as well, else the unit's queueOffset
     base_offset: NDArray[np.int64]
-    batch_size: NDArray[np.int16]
+    batch_size: NDArray[np.int16]  # int16[units], INNER_NUM where there is INNER_BASE as well, else 1
+    #: bool[units], the unit is of the queue that the message was sent to, not of a light one
     own: NDArray[np.bool_]
-    properties: NDArray[np.int64]
-    properties_length: NDArray[np.int32]
+    properties: NDArray[np.int64]  # int64[units], where the message's properties begin in the data
+    properties_length: NDArray[np.int32]  # int32[units], bytes
 
 
 def record_fields(

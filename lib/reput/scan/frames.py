@@ -76,52 +76,45 @@ BLOCK_BYTES = 4 << 20
 
 
 class Frames(NamedTuple):
-    """The columns of some records; ``counts`` says how many are filled. Positions are relative to the data.
+    """The columns of some records; ``counts`` says how many are filled. Positions: relative to the data."""
 
-    Attributes:
-        position, size: int64[rows], of a record.
-        queue_id, flag, sys_flag, reconsume_times, body_crc: int32[rows], as stored.
-        queue_offset, prepared_transaction_offset: int64[rows], as stored.
-        born_timestamp, store_timestamp: int64[rows], ms.
-        born_host, born_host_length, store_host, store_host_length: int64[rows], address and port.
-        body, body_length, topic, topic_length: int64[rows].
-        tags, tags_length, keys, keys_length, unique_key, unique_key_length: int64[rows], length 0 if absent.
-        entry_end: int64[rows], the row's properties are the entries from the row before's end to this.
-        name, name_length, value, value_length: int64[entries], properties; of a repeated name the last value.
-        counts: int64[3], rows, entries, bytes of the records.
-    """
-
-    position: NDArray[np.int64]
+    position: NDArray[np.int64]  # position, size: int64[rows], of a record
     size: NDArray[np.int64]
-    queue_id: NDArray[np.int32]
+    queue_id: NDArray[np.int32]  # queue_id, flag, sys_flag, reconsume_times, body_crc: int32[rows], as stored
     flag: NDArray[np.int32]
     sys_flag: NDArray[np.int32]
     reconsume_times: NDArray[np.int32]
     body_crc: NDArray[np.int32]
-    queue_offset: NDArray[np.int64]
+    queue_offset: NDArray[np.int64]  # queue_offset, prepared_transaction_offset: int64[rows], as stored
     prepared_transaction_offset: NDArray[np.int64]
-    born_timestamp: NDArray[np.int64]
+    born_timestamp: NDArray[np.int64]  # born_timestamp, store_timestamp: int64[rows], ms
     store_timestamp: NDArray[np.int64]
+    #: born_host, born_host_length, store_host, store_host_length: int64[rows], address and port
     born_host: NDArray[np.int64]
     born_host_length: NDArray[np.int64]
     store_host: NDArray[np.int64]
     store_host_length: NDArray[np.int64]
-    body: NDArray[np.int64]
+    body: NDArray[np.int64]  # body, body_length, topic, topic_length: int64[rows]
     body_length: NDArray[np.int64]
     topic: NDArray[np.int64]
     topic_length: NDArray[np.int64]
+    #: tags, tags_length, keys, keys_length, unique_key, unique_key_length: int64[rows], length 0 if
+    #: absent
     tags: NDArray[np.int64]
     tags_length: NDArray[np.int64]
     keys: NDArray[np.int64]
     keys_length: NDArray[np.int64]
     unique_key: NDArray[np.int64]
     unique_key_length: NDArray[np.int64]
+    #: int64[rows], the row's properties are the entries from the row before's end to this
     entry_end: NDArray[np.int64]
+    #: name, name_length, value, value_length: int64[entries], properties; of a repeated name the last
+    #: value
     name: NDArray[np.int64]
     name_length: NDArray[np.int64]
     value: NDArray[np.int64]
     value_length: NDArray[np.int64]
-    counts: NDArray[np.int64]
+    counts: NDArray[np.int64]  # int64[3], rows, entries, bytes of the records
 
 
 _INT32 = frozenset({"queue_id", "flag", "sys_flag", "reconsume_times", "body_crc"})
@@ -361,16 +354,12 @@ def _put(data, starts, begins, ends, places, offsets, out):  # type: ignore[no-u
 
 
 class Runs(NamedTuple):
-    """Runs of pieces that are to stand in another order than in the log; each run stays together.
+    """Runs of pieces that are to stand in another order than in the log; each run stays together."""
 
-    Attributes:
-        begins, ends: int64[runs], of each run in log order: half-open ranges of pieces.
-        places: int64[runs], which piece its first one becomes.
-    """
-
+    #: begins, ends: int64[runs], of each run in log order: half-open ranges of pieces
     begins: NDArray[np.int64]
     ends: NDArray[np.int64]
-    places: NDArray[np.int64]
+    places: NDArray[np.int64]  # int64[runs], which piece its first one becomes
 
 
 def gather(

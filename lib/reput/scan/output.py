@@ -49,36 +49,21 @@ NAME_START, NAME_LENGTH = 8, 9  # kernel: the topic to intern, when it stops wit
 
 
 class OutputArrays(NamedTuple):
-    """The arrays a scan fills.
+    """The arrays a scan fills."""
 
-    Attributes:
-        unit_queue: int32[units], queue number.
-        unit_offset: int64[units], queueOffset.
-        unit_position: int64[units], physicalOffset.
-        unit_size: int32[units], bytes.
-        unit_tags: int64[units], tagsCode.
-        row_position: int64[rows], physicalOffset of a message with index keys.
-        row_timestamp: int64[rows], its storeTimestamp, ms.
-        row_keys: int32[rows], how many keys it has.
-        key_hash: int32[keys], their hashes as the index stores them, in the broker's order.
-        remark_kind: int32[remarks], :class:`reput.scan.output.Remark`.
-        remark_position: int64[remarks], physicalOffset.
-        remark_value: int64[remarks], the value that is remarked.
-        counts: int64[10], how much of each is filled, and running facts (see the module's constants).
-    """
-
-    unit_queue: NDArray[np.int32]
-    unit_offset: NDArray[np.int64]
-    unit_position: NDArray[np.int64]
-    unit_size: NDArray[np.int32]
-    unit_tags: NDArray[np.int64]
-    row_position: NDArray[np.int64]
-    row_timestamp: NDArray[np.int64]
-    row_keys: NDArray[np.int32]
-    key_hash: NDArray[np.int32]
-    remark_kind: NDArray[np.int32]
-    remark_position: NDArray[np.int64]
-    remark_value: NDArray[np.int64]
+    unit_queue: NDArray[np.int32]  # int32[units], queue number
+    unit_offset: NDArray[np.int64]  # int64[units], queueOffset
+    unit_position: NDArray[np.int64]  # int64[units], physicalOffset
+    unit_size: NDArray[np.int32]  # int32[units], bytes
+    unit_tags: NDArray[np.int64]  # int64[units], tagsCode
+    row_position: NDArray[np.int64]  # int64[rows], physicalOffset of a message with index keys
+    row_timestamp: NDArray[np.int64]  # int64[rows], its storeTimestamp, ms
+    row_keys: NDArray[np.int32]  # int32[rows], how many keys it has
+    key_hash: NDArray[np.int32]  # int32[keys], their hashes as the index stores them, in the broker's order
+    remark_kind: NDArray[np.int32]  # int32[remarks], :class:`Remark`
+    remark_position: NDArray[np.int64]  # int64[remarks], physicalOffset
+    remark_value: NDArray[np.int64]  # int64[remarks], the value that is remarked
+    #: int64[10], how much of each is filled, and running facts (see the module's constants)
     counts: NDArray[np.int64]
 
 

@@ -26,32 +26,24 @@ from reput.scan.visible import Arriving, Visible
 
 @dataclass(slots=True)
 class PartOutcome:
-    """Where a part's scan began and ended.
+    """Where a part's scan began and ended."""
 
-    Attributes:
-        first: physical offset of the first record, -1 if none begins in the part.
-        first_timestamp: storeTimestamp (ms) of the first record that was taken, 0 if missing.
-        newest: storeTimestamp (ms) of the last whole record, undispatchable ones too; None without one.
-        end: physical offset after the last record; the segment's end after a BLANK; where it stopped else.
-        status: END, BLANK, UNWRITTEN, or what is wrong at ``end``.
-        rest_is_zero: everything from ``end`` to the part's end is zero, or older than the log's last message.
-        findings: what was skipped.
-        breaks: physical offsets where messages may be missing, because something was skipped.
-        unproven: (start, end), physical offsets: records that begin there may be part of a damaged record's
-            body; see :mod:`reput.scan.extent`.
-        entries: records may be in DLedger's entries.
-    """
-
-    first: int = -1
-    first_timestamp: int = 0
+    first: int = -1  # physical offset of the first record, -1 if none begins in the part
+    first_timestamp: int = 0  # storeTimestamp (ms) of the first record that was taken, 0 if missing
+    #: storeTimestamp (ms) of the last whole record, undispatchable ones too; None without one
     newest: int | None = None
+    #: physical offset after the last record; the segment's end after a BLANK; where it stopped else
     end: int = 0
-    status: Status = Status.END
+    status: Status = Status.END  # END, BLANK, UNWRITTEN, or what is wrong at ``end``
+    #: everything from ``end`` to the part's end is zero, or older than the log's last message
     rest_is_zero: bool = False
-    findings: list[Finding] = field(default_factory=list)
+    findings: list[Finding] = field(default_factory=list)  # what was skipped
+    #: physical offsets where messages may be missing, because something was skipped
     breaks: list[int] = field(default_factory=list)
+    #: (start, end), physical offsets: records that begin there may be part of a damaged record's body;
+    #: see :mod:`reput.scan.extent`
     unproven: list[tuple[int, int]] = field(default_factory=list)
-    entries: bool = False
+    entries: bool = False  # records may be in DLedger's entries
 
 
 #: The finding of a message whose properties damage has reached.

@@ -20,62 +20,38 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A range of one segment.
+    """A range of one segment."""
 
-    Attributes:
-        path: the segment.
-        base: physical offset of the segment's first byte.
-        segment_length: bytes of the segment that hold log data (the file's length, at most the set size).
-        segment_size: bytes that the segment spans in the log.
-        start, end: half-open range of record starts, physical offsets.
-        exact: ``start`` is a record's first byte, or the record that begins there is damaged.
-        last: no segment follows.
-        after_timestamp: storeTimestamp (ms) of the record before, 0 if not known.
-        witness: what the driver reads there, to be compared by a task on another host; None here.
-    """
-
-    path: str
-    base: int
-    segment_length: int
-    segment_size: int
-    start: int
+    path: str  # the segment
+    base: int  # physical offset of the segment's first byte
+    segment_length: int  # bytes of the segment that hold log data (the file's length, at most the set size)
+    segment_size: int  # bytes that the segment spans in the log
+    start: int  # start, end: half-open range of record starts, physical offsets
     end: int
-    exact: bool = True
-    last: bool = False
-    after_timestamp: int = 0
+    exact: bool = True  # ``start`` is a record's first byte, or the record that begins there is damaged
+    last: bool = False  # no segment follows
+    after_timestamp: int = 0  # storeTimestamp (ms) of the record before, 0 if not known
+    #: what the driver reads there, to be compared by a task on another host; None here
     witness: FileSeen | None = None
 
 
 class Rules(NamedTuple):
-    """The scan's switches.
+    """The scan's switches."""
 
-    Attributes:
-        topic_length_v2: magic v2 records are known (5.x).
-        index_keys: UNIQ_KEY and KEYS are wanted for the index.
-        index_tags: TAGS go to the index as ``topic#T#tags`` (5.4+).
-        multi_dispatch: INNER_MULTI_DISPATCH adds units to other queues.
-        lmq_queue_zero: queues named ``%LMQ%…`` get queue id 0 instead of the message's own.
-        lmq_rejects_slash: queue names with ``/`` are passed over (5.1.2+).
-        inner_batch: INNER_BASE and INNER_NUM must be numbers where both are present (5.x).
-        check_crc: body CRC and, where present, the appended property CRC are checked.
-        property_crc_only: the appended CRC replaces the body CRC (``forceVerifyPropCRC``).
-        delay_levels: int64[levels], ms by ``DELAY`` level; index 0 is level 1.
-        entries: records may be in DLedger's entries (``enableDLegerCommitLog``); None if they can't, so that
-            the kernel is compiled without them.
-        largest_record: bytes that no record exceeds; see :mod:`reput.scan.extent`.
-    """
-
-    topic_length_v2: bool
-    index_keys: bool
-    index_tags: bool
-    multi_dispatch: bool
-    lmq_queue_zero: bool
-    lmq_rejects_slash: bool
-    inner_batch: bool
-    check_crc: bool
-    property_crc_only: bool
-    delay_levels: NDArray[np.int64]
+    topic_length_v2: bool  # magic v2 records are known (5.x)
+    index_keys: bool  # UNIQ_KEY and KEYS are wanted for the index
+    index_tags: bool  # TAGS go to the index as ``topic#T#tags`` (5.4+)
+    multi_dispatch: bool  # INNER_MULTI_DISPATCH adds units to other queues
+    lmq_queue_zero: bool  # queues named ``%LMQ%…`` get queue id 0 instead of the message's own
+    lmq_rejects_slash: bool  # queue names with ``/`` are passed over (5.1.2+)
+    inner_batch: bool  # INNER_BASE and INNER_NUM must be numbers where both are present (5.x)
+    check_crc: bool  # body CRC and, where present, the appended property CRC are checked
+    property_crc_only: bool  # the appended CRC replaces the body CRC (``forceVerifyPropCRC``)
+    delay_levels: NDArray[np.int64]  # int64[levels], ms by ``DELAY`` level; index 0 is level 1
+    #: records may be in DLedger's entries (``enableDLegerCommitLog``); None if they can't, so that the
+    #: kernel is compiled without them
     entries: bool | None = None
+    #: bytes that no record exceeds; see :mod:`reput.scan.extent`
     largest_record: int = commitlog.LARGEST_RECORD
 
 

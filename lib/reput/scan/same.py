@@ -22,19 +22,13 @@ from reput.scan.load import i32, u8, u32, u64
 
 
 class Compared(NamedTuple):
-    """What came of it; positions are relative to the segment.
+    """What came of it; positions are relative to the segment."""
 
-    Attributes:
-        same, different: records; a BLANK only where it differs.
-        first, other: of the first two that differ, in the one log and in the other; -1 without any.
-        last_same: of the last two that are the same; -1 without any.
-    """
-
-    same: int
+    same: int  # same, different: records; a BLANK only where it differs
     different: int
-    first: int
+    first: int  # first, other: of the first two that differ, in the one log and in the other; -1 without any
     other: int
-    last_same: int
+    last_same: int  # of the last two that are the same; -1 without any
 
 
 def compare(

@@ -25,69 +25,43 @@ HASH_MULTIPLIER = np.uint64(0x9E3779B97F4A7C15)
 
 
 class TopicArrays(NamedTuple):
-    """The topic table as the kernel sees it. Capacities double when needed.
+    """The topic table as the kernel sees it. Capacities double when needed."""
 
-    Attributes:
-        slots: int32[2^n], open addressing, number of a spelling + 1, 0 = free.
-        start, length: int64[spellings], where a spelling's bytes are in ``text``.
-        topic: int32[spellings], the number of the topic that is spelled so: its name in UTF-8, and whatever
-            else Java reads as the same string.
-        text: uint8[bytes].
-        key_hash: int32[topics], ``String.hashCode`` of ``topic#``.
-        tag_hash: int32[topics], ``String.hashCode`` of ``topic#T#``.
-        flags: uint8[topics], TOPIC_* bits.
-        without_unit: int64[topics], messages that got no unit because of TOPIC_NO_UNITS.
-        first_position: int64[topics], physical offset of the first of them, -1 if none.
-    """
-
-    slots: NDArray[np.int32]
-    start: NDArray[np.int64]
+    slots: NDArray[np.int32]  # int32[2^n], open addressing, number of a spelling + 1, 0 = free
+    start: NDArray[np.int64]  # start, length: int64[spellings], where a spelling's bytes are in ``text``
     length: NDArray[np.int64]
+    #: int32[spellings], the number of the topic that is spelled so: its name in UTF-8, and whatever
+    #: else Java reads as the same string
     topic: NDArray[np.int32]
-    text: NDArray[np.uint8]
-    key_hash: NDArray[np.int32]
-    tag_hash: NDArray[np.int32]
-    flags: NDArray[np.uint8]
-    without_unit: NDArray[np.int64]
-    first_position: NDArray[np.int64]
+    text: NDArray[np.uint8]  # uint8[bytes]
+    key_hash: NDArray[np.int32]  # int32[topics], ``String.hashCode`` of ``topic#``
+    tag_hash: NDArray[np.int32]  # int32[topics], ``String.hashCode`` of ``topic#T#``
+    flags: NDArray[np.uint8]  # uint8[topics], TOPIC_* bits
+    without_unit: NDArray[np.int64]  # int64[topics], messages that got no unit because of TOPIC_NO_UNITS
+    first_position: NDArray[np.int64]  # int64[topics], physical offset of the first of them, -1 if none
 
 
 class QueueArrays(NamedTuple):
-    """The queue table as the kernel sees it, with what was seen of each queue.
+    """The queue table as the kernel sees it, with what was seen of each queue."""
 
-    Attributes:
-        slots: int32[2^n], open addressing, queue number + 1, 0 = free.
-        topic: int32[queues], topic number.
-        queue_id: int32[queues].
-        first: int64[queues], queueOffset of the first unit seen.
-        next: int64[queues], queueOffset after the last unit seen, -1 if none was seen.
-        units: int64[queues], units seen.
-        bytes: int64[queues], sum of their messages' sizes.
-        first_position, last_position: int64[queues], physical offset of the first and the last message.
-        end: int64[queues], physical offset after the last message.
-        first_timestamp, last_timestamp: int64[queues], storeTimestamp of first and last message, ms.
-        irregular: uint8[queues], QUEUE_* bits.
-        odd_position: int64[queues], physical offset of the first irregular message.
-        odd_offset: int64[queues], its queueOffset.
-        odd_expected: int64[queues], the queueOffset expected there.
-    """
-
-    slots: NDArray[np.int32]
-    topic: NDArray[np.int32]
-    queue_id: NDArray[np.int32]
-    first: NDArray[np.int64]
-    next: NDArray[np.int64]
-    units: NDArray[np.int64]
-    bytes: NDArray[np.int64]
+    slots: NDArray[np.int32]  # int32[2^n], open addressing, queue number + 1, 0 = free
+    topic: NDArray[np.int32]  # int32[queues], topic number
+    queue_id: NDArray[np.int32]  # int32[queues]
+    first: NDArray[np.int64]  # int64[queues], queueOffset of the first unit seen
+    next: NDArray[np.int64]  # int64[queues], queueOffset after the last unit seen, -1 if none was seen
+    units: NDArray[np.int64]  # int64[queues], units seen
+    bytes: NDArray[np.int64]  # int64[queues], sum of their messages' sizes
+    #: first_position, last_position: int64[queues], physical offset of the first and the last message
     first_position: NDArray[np.int64]
     last_position: NDArray[np.int64]
-    end: NDArray[np.int64]
+    end: NDArray[np.int64]  # int64[queues], physical offset after the last message
+    #: first_timestamp, last_timestamp: int64[queues], storeTimestamp of first and last message, ms
     first_timestamp: NDArray[np.int64]
     last_timestamp: NDArray[np.int64]
-    irregular: NDArray[np.uint8]
-    odd_position: NDArray[np.int64]
-    odd_offset: NDArray[np.int64]
-    odd_expected: NDArray[np.int64]
+    irregular: NDArray[np.uint8]  # uint8[queues], QUEUE_* bits
+    odd_position: NDArray[np.int64]  # int64[queues], physical offset of the first irregular message
+    odd_offset: NDArray[np.int64]  # int64[queues], its queueOffset
+    odd_expected: NDArray[np.int64]  # int64[queues], the queueOffset expected there
 
 
 class QueueTable:

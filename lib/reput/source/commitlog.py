@@ -159,19 +159,12 @@ class CommitLogDataSource(DataSource):
 
 
 class Counted(NamedTuple):
-    """What a part holds; None where it isn't known.
+    """What a part holds; None where it isn't known."""
 
-    Attributes:
-        messages: records that begin in it.
-        first_timestamp: the first one's storeTimestamp, ms.
-        log_end: the log's end when it was planned, whatever the limits.
-        log_timestamp: the storeTimestamp of the last record before that, ms.
-    """
-
-    messages: int | None = None
-    first_timestamp: int | None = None
-    log_end: int | None = None
-    log_timestamp: int | None = None
+    messages: int | None = None  # records that begin in it
+    first_timestamp: int | None = None  # the first one's storeTimestamp, ms
+    log_end: int | None = None  # the log's end when it was planned, whatever the limits
+    log_timestamp: int | None = None  # the storeTimestamp of the last record before that, ms
 
 
 class _Plan:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.format.names import Queue
 from reput.newer_python import UTC
 from reput.source import stores
 from reput.spark.stack import (
@@ -42,16 +43,11 @@ _MS = 1000
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """Some int64 values.
+    """Some int64 values."""
 
-    Attributes:
-        low, high: the least and the most of them, both inclusive.
-        among: only these, in order; None for all between.
-    """
-
-    low: int = _LEAST
+    low: int = _LEAST  # low, high: the least and the most of them, both inclusive
     high: int = _MOST
-    among: tuple[int, ...] | None = None
+    among: tuple[int, ...] | None = None  # only these, in order; None for all between
 
     @classmethod
     def of(cls, values: Iterable[int]) -> Range:
@@ -95,19 +91,13 @@ ALL = Range()
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """The rows that a query wants: those that fit every range and every set of texts.
+    """The rows that a query wants: those that fit every range and every set of texts."""
 
-    Attributes:
-        ranges: by column, of numbers and of times in ms.
-        texts: by column.
-        present: columns that must not be null.
-        queues: the queueOffsets of each queue, by topic and queueId; None for all queues.
-    """
-
-    ranges: Mapping[str, Range] = field(default_factory=dict)
-    texts: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    present: frozenset[str] = frozenset()
-    queues: Mapping[tuple[str, int], Range] | None = None
+    ranges: Mapping[str, Range] = field(default_factory=dict)  # by column, of numbers and of times in ms
+    texts: Mapping[str, frozenset[str]] = field(default_factory=dict)  # by column
+    present: frozenset[str] = frozenset()  # columns that must not be null
+    #: the queueOffsets of each queue, by topic and queueId; None for all queues
+    queues: Mapping[Queue, Range] | None = None
 
     def range_of(self, column: str) -> Range:
         """The values of a number or time that are wanted."""
@@ -117,7 +107,7 @@ class Wanted:
         """Whether rows with this text in the column may be wanted."""
         return column not in self.texts or text in self.texts[column]
 
-    def in_queues(self, queues: Mapping[tuple[str, int], tuple[int, int]] | None) -> Wanted:
+    def in_queues(self, queues: Mapping[Queue, tuple[int, int]] | None) -> Wanted:
         """This, and of these queues alone, the queueOffsets [start, end) of each; None for all."""
         if queues is None:
             return self

@@ -30,20 +30,13 @@ _WHAT = "an index file"
 
 @dataclass(frozen=True, slots=True)
 class EntryRange:
-    """Some entries of one file.
-
-    Attributes:
-        store: the store's directory.
-        slots: how many the file has.
-        begin_timestamp: the header's, ms.
-        first, last: half-open range of ordinals.
-    """
+    """Some entries of one file."""
 
     path: str
-    store: str
-    slots: int
-    begin_timestamp: int
-    first: int
+    store: str  # the store's directory
+    slots: int  # how many the file has
+    begin_timestamp: int  # the header's, ms
+    first: int  # first, last: half-open range of ordinals
     last: int
 
     @property

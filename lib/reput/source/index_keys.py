@@ -26,20 +26,13 @@ _OF_FILES = frozenset({"ordinal", "slot", "keyHash", "previous"})
 
 @dataclass(frozen=True, slots=True)
 class HourRange:
-    """The entries of some hours.
+    """The entries of some hours."""
 
-    Attributes:
-        path: the database's CURRENT.
-        store: the store's directory.
-        first, last: hours, ms, half open.
-        weight: bytes, as far as the database knows.
-    """
-
-    path: str
-    store: str
-    first: int
+    path: str  # the database's CURRENT
+    store: str  # the store's directory
+    first: int  # first, last: hours, ms, half open
     last: int
-    weight: int
+    weight: int  # bytes, as far as the database knows
 
     @property
     def span(self) -> tuple[int, int]:

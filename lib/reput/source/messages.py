@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.format import javastring
+from reput.format.names import Queue
 from reput.log.segments import open_segment
 from reput.scan.frames import (
     BYTES,
@@ -137,26 +138,19 @@ def _at(
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """Some records: ``frames`` says where in ``data`` everything lies.
-
-    Attributes:
-        rows: how many there are, after ``kept``.
-        store: the store's directory.
-        reads: where copied bytes are counted.
-        kept: int64[rows], the ordinals of those that are wanted; None for all, in log order.
-        made: what :meth:`pieces` returns, if they aren't in log order; None if they are.
-        topics: their topics; None where nobody has looked yet.
-    """
+    """Some records: ``frames`` says where in ``data`` everything lies."""
 
     data: NDArray[np.uint8]
     base: int
     frames: Frames
-    rows: int
-    store: str
-    reads: ReadStatistics
+    rows: int  # how many there are, after ``kept``
+    store: str  # the store's directory
+    reads: ReadStatistics  # where copied bytes are counted
+    #: int64[rows], the ordinals of those that are wanted; None for all, in log order
     kept: NDArray[np.int64] | None = None
+    #: what :meth:`pieces` returns, if they aren't in log order; None if they are
     made: Mapping[str, tuple[NDArray[np.int32], NDArray[np.uint8]]] | None = None
-    topics: pa.Array | None = None
+    topics: pa.Array | None = None  # their topics; None where nobody has looked yet
 
     def column(self, name: str) -> NDArray[Any]:
         """A column's own copy: the frames are filled again for the next block."""
@@ -205,7 +199,7 @@ def _kept(block: _Block, wanted: Wanted) -> NDArray[np.int64] | None:
 
 
 def _in_queues(
-    block: _Block, queues: Mapping[tuple[str, int], Range], topics: list[str], codes: NDArray[np.int32]
+    block: _Block, queues: Mapping[Queue, Range], topics: list[str], codes: NDArray[np.int32]
 ) -> NDArray[np.bool_]:
     """Which messages have one of the wanted queueOffsets of their queue: bool[rows]."""
     queue_id, queue_offset = block.column("queue_id"), block.column("queue_offset")

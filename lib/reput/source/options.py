@@ -64,25 +64,16 @@ _QUEUE_OFFSETS = '{"TOPIC": {"QUEUE_ID": OFFSET}}, e.g. {"Orders": {"0": 100, "3
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """The options that all sources have.
+    """The options that all sources have."""
 
-    Attributes:
-        stores: the settings of each store, at least one.
-        skips: a store that can't be read is left out.
-        where: which rows; None for all. Parsed with the columns that a source can be asked for.
-        push_filters: Spark's own filters are taken, too.
-        time_slack_ms: how far the broker's clock may have gone back while it wrote.
-        read_report: a directory for what planner and tasks really read; None for none.
-        part_bytes: bytes of files in one partition.
-    """
-
-    stores: tuple[StoreSettings, ...]
-    skips: bool = False
+    stores: tuple[StoreSettings, ...]  # the settings of each store, at least one
+    skips: bool = False  # a store that can't be read is left out
+    #: which rows; None for all. Parsed with the columns that a source can be asked for
     where: str | None = None
-    push_filters: bool = False
-    time_slack_ms: int = _TIME_SLACK_MS
-    read_report: Path | None = None
-    part_bytes: int = _PART_BYTES
+    push_filters: bool = False  # Spark's own filters are taken, too
+    time_slack_ms: int = _TIME_SLACK_MS  # how far the broker's clock may have gone back while it wrote
+    read_report: Path | None = None  # a directory for what planner and tasks really read; None for none
+    part_bytes: int = _PART_BYTES  # bytes of files in one partition
 
     @classmethod
     def parse(
@@ -127,42 +118,32 @@ class Shared:
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What to read of a commit log, and how.
+    """What to read of a commit log, and how."""
 
-    Attributes:
-        shared: which stores, and the other options that all sources have.
-        store_column: messages have the column ``store``, too.
-        content: ``messages`` or ``parts``.
-        start_offset: physical offset where the first record to read begins, None for the log's start.
-        starts_at_end: begin with what is written from now on.
-        start_timestamp: begin with the first record that was stored then or later, ms; None doesn't ask.
-        end_offset: physical offset; records that begin at or after it aren't read. None for the log's end.
-        queues: of these alone, the queueOffsets [start, end) of each; None for all queues.
-        fails_on_loss: a stream ends where what it was to read next has expired; else it leaves that out.
-        max_messages_per_trigger: records in one micro-batch, None for no limit.
-        max_bytes_per_trigger: bytes of log in one micro-batch, None for everything that is there.
-        max_bytes_per_second: bytes of log in a second of a stream, None for no limit.
-        live: a stream takes only what is settled of a log that a broker may be writing.
-        stop_file: while there is such a file, a stream finds nothing new, so that it can be stopped between
-            two batches; None: no such file.
-        proofs: a file of ``check --proofs``: where a topic's queues are proven, they and its messages alone
-            are read; None for none.
-    """
-
-    shared: Shared
-    store_column: bool = False
-    content: str = MESSAGES
+    shared: Shared  # which stores, and the other options that all sources have
+    store_column: bool = False  # messages have the column ``store``, too
+    content: str = MESSAGES  # ``messages`` or ``parts``
+    #: physical offset where the first record to read begins, None for the log's start
     start_offset: int | None = None
-    starts_at_end: bool = False
+    starts_at_end: bool = False  # begin with what is written from now on
+    #: begin with the first record that was stored then or later, ms; None doesn't ask
     start_timestamp: int | None = None
+    #: physical offset; records that begin at or after it aren't read. None for the log's end
     end_offset: int | None = None
+    #: of these alone, the queueOffsets [start, end) of each; None for all queues
     queues: Mapping[Queue, tuple[int, int]] | None = None
+    #: a stream ends where what it was to read next has expired; else it leaves that out
     fails_on_loss: bool = True
-    max_messages_per_trigger: int | None = None
+    max_messages_per_trigger: int | None = None  # records in one micro-batch, None for no limit
+    #: bytes of log in one micro-batch, None for everything that is there
     max_bytes_per_trigger: int | None = None
-    max_bytes_per_second: int | None = None
-    live: bool = False
+    max_bytes_per_second: int | None = None  # bytes of log in a second of a stream, None for no limit
+    live: bool = False  # a stream takes only what is settled of a log that a broker may be writing
+    #: while there is such a file, a stream finds nothing new, so that it can be stopped between two
+    #: batches; None: no such file
     stop_file: Path | None = None
+    #: a file of ``check --proofs``: where a topic's queues are proven, they and its messages alone are
+    #: read; None for none
     proofs: Path | None = None
 
     @classmethod
@@ -244,15 +225,10 @@ class Options:
 
 @dataclass(frozen=True, slots=True)
 class QueueOptions:
-    """What to read of consume queues.
+    """What to read of consume queues."""
 
-    Attributes:
-        shared: which stores, and the other options that all sources have.
-        blanks: places without a message's unit are rows, too.
-    """
-
-    shared: Shared
-    blanks: bool = False
+    shared: Shared  # which stores, and the other options that all sources have
+    blanks: bool = False  # places without a message's unit are rows, too
 
     @classmethod
     def parse(cls, options: Mapping[str, str]) -> QueueOptions:

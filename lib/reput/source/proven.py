@@ -31,15 +31,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class ProvenQueues:
-    """What proofs say of a store's queues.
+    """What proofs say of a store's queues."""
 
-    Attributes:
-        proofs: of this store.
-        multi_dispatch: messages may have units in other queues than their own.
-    """
-
-    proofs: Proofs
-    multi_dispatch: bool
+    proofs: Proofs  # of this store
+    multi_dispatch: bool  # messages may have units in other queues than their own
 
     @classmethod
     def load(cls, path: Path, settings: StoreSettings) -> ProvenQueues:

@@ -25,33 +25,21 @@ CURRENT_LENGTH = 16
 
 @dataclass(frozen=True, slots=True)
 class UnitRange:
-    """Some units of one file.
-
-    Attributes:
-        store: the store's directory.
-        topic: the queue's, as text.
-        queue_id: the queue's.
-        is_batch: it is a batch queue.
-        base: the ordinal in the queue of the file's first unit.
-        first, last: half-open range of units in the file.
-        goes_on: a later file of the queue holds something.
-        ext: the queue's directory in consumequeue_ext; None if missing.
-        weight: bytes on the disk.
-        database: the RocksDB that has the queue; ``path`` is its CURRENT then, and ``first`` and ``last`` are
-            queueOffsets.
-    """
+    """Some units of one file."""
 
     path: str
-    store: str
-    topic: str
-    queue_id: int
-    is_batch: bool
-    base: int
-    first: int
+    store: str  # the store's directory
+    topic: str  # the queue's, as text
+    queue_id: int  # the queue's
+    is_batch: bool  # it is a batch queue
+    base: int  # the ordinal in the queue of the file's first unit
+    first: int  # first, last: half-open range of units in the file
     last: int
-    goes_on: bool
-    ext: str | None
-    weight: int
+    goes_on: bool  # a later file of the queue holds something
+    ext: str | None  # the queue's directory in consumequeue_ext; None if missing
+    weight: int  # bytes on the disk
+    #: the RocksDB that has the queue; ``path`` is its CURRENT then, and ``first`` and ``last`` are
+    #: queueOffsets
     database: str | None = None
 
     @property

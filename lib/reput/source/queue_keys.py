@@ -12,6 +12,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import StoreError
 from reput.format import commitlog, names, rocksdbqueue
 from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
+from reput.format.names import QueueBytes
 from reput.rocksdb import CURRENT, Database, is_database, opened
 from reput.source.filters import Wanted
 from reput.source.queue_files import UnitRange
@@ -94,7 +95,7 @@ def read(part: UnitRange, reads: ReadStatistics) -> Iterator[tuple[NDArray[np.in
             )
 
 
-def _queues(db: Database) -> Iterator[tuple[bytes, int]]:
+def _queues(db: Database) -> Iterator[QueueBytes]:
     """The queues that have a unit, by key."""
     at = db.first(rocksdbqueue.UNITS, b"")
     while at is not None:

@@ -78,17 +78,11 @@ def _batches(
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """What was found in consumequeue_ext of some units.
+    """What was found in consumequeue_ext of some units."""
 
-    Attributes:
-        file: int32[units], which file has it, -1 for none.
-        position: int64[units], where in that file.
-        head: its fields without the bit map.
-    """
-
-    file: NDArray[np.int32]
-    position: NDArray[np.int64]
-    head: NDArray[np.void]
+    file: NDArray[np.int32]  # int32[units], which file has it, -1 for none
+    position: NDArray[np.int64]  # int64[units], where in that file
+    head: NDArray[np.void]  # its fields without the bit map
 
     def kept(self, which: NDArray[np.bool_]) -> _Found:
         """Those for which ``which`` is true."""
@@ -97,21 +91,13 @@ class _Found:
 
 @dataclass(frozen=True, slots=True)
 class _Rows:
-    """Some units.
+    """Some units."""
 
-    Attributes:
-        part: where they come from.
-        ordinal: int64[units], places in the queue.
-        units: as they are stored.
-        kind: int8[units], of ``_KINDS``.
-        ext: what was found in consumequeue_ext; None before it is looked for.
-    """
-
-    part: UnitRange
-    ordinal: NDArray[np.int64]
-    units: NDArray[np.void]
-    kind: NDArray[np.int8]
-    ext: _Found | None = None
+    part: UnitRange  # where they come from
+    ordinal: NDArray[np.int64]  # int64[units], places in the queue
+    units: NDArray[np.void]  # as they are stored
+    kind: NDArray[np.int8]  # int8[units], of ``_KINDS``
+    ext: _Found | None = None  # what was found in consumequeue_ext; None before it is looked for
 
     def kept(self, which: NDArray[np.bool_]) -> _Rows:
         """Those for which ``which`` is true."""

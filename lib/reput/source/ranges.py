@@ -25,23 +25,15 @@ _SUFFIX = ".read.json"
 
 @dataclass(slots=True)
 class ReadStatistics:
-    """Counts of one planner or task.
+    """Counts of one planner or task."""
 
-    Attributes:
-        tasks: 1 for a task, 0 for the planner.
-        files: files opened.
-        read: bytes whose records, units or entries were taken apart.
-        passed: bytes that were gone over by headers alone: to find where a part begins, or the log's end.
-        copied: bytes of texts, hosts, properties and bodies that were copied out of the log.
-        rows: rows handed to Spark.
-    """
-
-    tasks: int = 0
-    files: int = 0
-    read: int = 0
+    tasks: int = 0  # 1 for a task, 0 for the planner
+    files: int = 0  # files opened
+    read: int = 0  # bytes whose records, units or entries were taken apart
+    #: bytes that were gone over by headers alone: to find where a part begins, or the log's end
     passed: int = 0
-    copied: int = 0
-    rows: int = 0
+    copied: int = 0  # bytes of texts, hosts, properties and bodies that were copied out of the log
+    rows: int = 0  # rows handed to Spark
 
 
 @contextmanager

@@ -49,17 +49,13 @@ _SEEN = ".seen"
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """How spark-submit starts a JVM here: two scripts and another JVM find that out each time, in 0.3 s.
+    """How spark-submit starts a JVM here: two scripts and another JVM find that out each time, in 0.3 s."""
 
-    Attributes:
-        before, after: the words of the command line around the Java options of its session, up to the class
-            SparkSubmit.
-        environment: the variables that it is given besides.
-    """
-
+    #: before, after: the words of the command line around the Java options of its session, up to the
+    #: class SparkSubmit
     before: list[str]
     after: list[str]
-    environment: dict[str, str]
+    environment: dict[str, str]  # the variables that it is given besides
 
     @classmethod
     def seen(cls, process: int, options: list[str]) -> Launch | None:
@@ -86,15 +82,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class ClassArchive:
-    """Where the archive for one Java and one Spark is, or would be.
+    """Where the archive for one Java and one Spark is, or would be."""
 
-    Attributes:
-        stem: of its path; what follows is its checksum, or the ``.json`` of its facts.
-        facts: what it holds for.
-    """
-
-    stem: Path
-    facts: dict[str, str]
+    stem: Path  # of its path; what follows is its checksum, or the ``.json`` of its facts
+    facts: dict[str, str]  # what it holds for
 
     def path(self) -> Path | None:
         """The archive; None if there is none that is whole.

@@ -43,38 +43,23 @@ _LAST_LINES = 3
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """How a command ended.
+    """How a command ended."""
 
-    Attributes:
-        code: its exit code; negative: the signal that ended it.
-        stdout: all of it.
-        last_lines: the last ones of stderr.
-        kept: what is in the file that it was given; None without one.
-    """
-
-    code: int
-    stdout: str
-    last_lines: tuple[str, ...]
-    kept: bytes | None = None
+    code: int  # its exit code; negative: the signal that ended it
+    stdout: str  # all of it
+    last_lines: tuple[str, ...]  # the last ones of stderr
+    kept: bytes | None = None  # what is in the file that it was given; None without one
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """Runs a command on the host of its caller.
+    """Runs a command on the host of its caller."""
 
-    Attributes:
-        words: behind ``reput``.
-        variables: more of its environment.
-        option: it is given a file by this option, which it may replace; None: it isn't.
-        content: what is in that file at first; None: there is none.
-        silent: what it says on stderr isn't handed on.
-    """
-
-    words: tuple[str, ...]
-    variables: Mapping[str, str]
-    option: str | None = None
-    content: bytes | None = None
-    silent: bool = False
+    words: tuple[str, ...]  # behind ``reput``
+    variables: Mapping[str, str]  # more of its environment
+    option: str | None = None  # it is given a file by this option, which it may replace; None: it isn't
+    content: bytes | None = None  # what is in that file at first; None: there is none
+    silent: bool = False  # what it says on stderr isn't handed on
 
     def __call__(self) -> Ended:
         """Run it to its end; what it says goes to this process's stderr, too, unless it is to be silent."""
@@ -150,15 +135,10 @@ def addresses(host: str) -> frozenset[str]:
 
 @dataclass(frozen=True, slots=True)
 class HostMark:
-    """What one host can be told by.
+    """What one host can be told by."""
 
-    Attributes:
-        name: as it was named, in lower case.
-        addresses: of one of its interfaces; empty if only its own name tells it.
-    """
-
-    name: str
-    addresses: frozenset[str]
+    name: str  # as it was named, in lower case
+    addresses: frozenset[str]  # of one of its interfaces; empty if only its own name tells it
 
     @property
     def is_here(self) -> bool:
@@ -193,15 +173,10 @@ _Result = TypeVar("_Result")
 
 @dataclass(frozen=True, slots=True)
 class Executor:
-    """An executor.
+    """An executor."""
 
-    Attributes:
-        host: as Spark calls it.
-        cores: tasks that it runs at once.
-    """
-
-    host: str
-    cores: int
+    host: str  # as Spark calls it
+    cores: int  # tasks that it runs at once
 
 
 @dataclass(frozen=True, slots=True)

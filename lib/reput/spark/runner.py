@@ -42,30 +42,19 @@ _left: dict[str, Left] = {}
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What a worker has left for the driver.
+    """What a worker has left for the driver."""
 
-    Attributes:
-        name: the file's, never looked up before: a host may cache that there was no such file.
-        text: what it holds.
-    """
-
-    name: str
-    text: str
+    name: str  # the file's, never looked up before: a host may cache that there was no such file
+    text: str  # what it holds
 
 
 @dataclass(frozen=True, slots=True)
 class SharedOutput:
-    """What a worker needs to prove that it sees the driver's output; made by :func:`shared_output`.
+    """What a worker needs to prove that it sees the driver's output; made by :func:`shared_output`."""
 
-    Attributes:
-        root: the output.
-        nonce: the run's.
-        driver: the host that made it.
-    """
-
-    root: Path
-    nonce: str
-    driver: str
+    root: Path  # the output
+    nonce: str  # the run's
+    driver: str  # the host that made it
 
     @property
     def _directory(self) -> Path:
@@ -198,15 +187,10 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class OnePageCache:
-    """Has each worker show that it shares the driver's page cache.
+    """Has each worker show that it shares the driver's page cache."""
 
-    Attributes:
-        directory: the output.
-        expected: the driver's.
-    """
-
-    directory: Path
-    expected: str
+    directory: Path  # the output
+    expected: str  # the driver's
 
     def show(self) -> None:
         """In a worker.

@@ -40,16 +40,11 @@ Listener = Callable[[int, int, int], None]
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Which messages count; None is no bound.
+    """Which messages count; None is no bound."""
 
-    Attributes:
-        start, end: those that begin in this half-open range of physical offsets.
-        since, until: those stored in this half-open range, ms since 1970.
-    """
-
-    start: int | None = None
+    start: int | None = None  # start, end: those that begin in this half-open range of physical offsets
     end: int | None = None
-    since: int | None = None
+    since: int | None = None  # since, until: those stored in this half-open range, ms since 1970
     until: int | None = None
 
 
@@ -63,15 +58,10 @@ class _Worker:
 
 @dataclass(frozen=True, slots=True)
 class _Counted:
-    """A segment that was counted.
+    """A segment that was counted."""
 
-    Attributes:
-        ends: its first and last message; None without one.
-        reached: physical offset after its last whole record, or BLANK; the log's start without one.
-    """
-
-    ends: Ends | None
-    reached: int
+    ends: Ends | None  # its first and last message; None without one
+    reached: int  # physical offset after its last whole record, or BLANK; the log's start without one
 
 
 def count(

@@ -58,44 +58,34 @@ _NAMES = {
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Messages with something in common.
+    """Messages with something in common."""
 
-    Attributes:
-        messages, bytes: how many, and of their whole records.
-        least, most: bytes of the smallest and the largest record.
-        p50, p99: approximate percentiles of the sizes, bytes: at most 7 % off.
-        first, last: least and greatest storeTimestamp, ms.
-        keys, tags: messages with keys, with a tag.
-        transactions: whose sysFlag names a transaction's end: committed, as a rule. Those that wait for it
-            are in ``RMQ_SYS_TRANS_HALF_TOPIC``, without that.
-        delayed: with a delay level or a time of delivery. While they wait they are in ``SCHEDULE_TOPIC_XXXX``
-            or ``rmq_sys_wheel_timer``.
-        retries: that were consumed before, and failed.
-        topic, queue_id, tag, hour, host: of the group, None for what it isn't by. ``hour`` is where it
-            begins, ms since 1970; ``tag`` is None, too, for messages without one; ``host`` is the producer's
-            address.
-        rest: whether these are all groups that came when there was no room for more.
-    """
-
-    messages: int
+    messages: int  # messages, bytes: how many, and of their whole records
     bytes: int
-    least: int
+    least: int  # least, most: bytes of the smallest and the largest record
     most: int
-    p50: int
+    p50: int  # p50, p99: approximate percentiles of the sizes, bytes: at most 7 % off
     p99: int
-    first: int
+    first: int  # first, last: least and greatest storeTimestamp, ms
     last: int
-    keys: int
+    keys: int  # keys, tags: messages with keys, with a tag
     tags: int
+    #: whose sysFlag names a transaction's end: committed, as a rule. Those that wait for it are in
+    #: ``RMQ_SYS_TRANS_HALF_TOPIC``, without that
     transactions: int
+    #: with a delay level or a time of delivery. While they wait they are in ``SCHEDULE_TOPIC_XXXX`` or
+    #: ``rmq_sys_wheel_timer``
     delayed: int
-    retries: int
+    retries: int  # that were consumed before, and failed
+    #: topic, queue_id, tag, hour, host: of the group, None for what it isn't by. ``hour`` is where it
+    #: begins, ms since 1970; ``tag`` is None, too, for messages without one; ``host`` is the
+    #: producer's address
     topic: str | None = None
     queue_id: int | None = None
     tag: str | None = None
     hour: int | None = None
     host: str | None = None
-    rest: bool = False
+    rest: bool = False  # whether these are all groups that came when there was no room for more
 
     @property
     def rate(self) -> float | None:
@@ -105,17 +95,11 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Gap:
-    """A time in which nothing was stored.
+    """A time in which nothing was stored."""
 
-    Attributes:
-        ms: how long.
-        before, after: storeTimestamp of the messages around it, ms.
-        before_offset, after_offset: their physical offsets.
-    """
-
-    ms: int
-    before: int
-    before_offset: int
+    ms: int  # how long
+    before: int  # before, after: storeTimestamp of the messages around it, ms
+    before_offset: int  # before_offset, after_offset: their physical offsets
     after: int
     after_offset: int
 
@@ -132,39 +116,26 @@ class Gap:
 
 @dataclass(frozen=True, slots=True)
 class Statistics:
-    """What a log, or a range of it, holds.
-
-    Attributes:
-        rocketmq_version: whose rules.
-        start, end: half-open range of physical offsets in which the messages begin. Where none was asked for,
-            the log's: it ends after its last whole record, or BLANK.
-        allocated: where the log's last segment ends, written or not.
-        total: all messages that were counted; None without any.
-        groups: by descending bytes, hours in their order.
-        gaps: the longest, those with the most ms first.
-        steps_back: messages stored earlier than the one before them in the log.
-        most_back: by how much at most, ms.
-        findings: missing segments, and segments of a wrong length.
-        seconds: how long it took.
-        basis: what the settings rest on.
-        log_times: storeTimestamp of the log's first and last message, ms, where nothing was counted in the
-            time that was asked for; else None.
-    """
+    """What a log, or a range of it, holds."""
 
     store: Path
-    rocketmq_version: str
+    rocketmq_version: str  # whose rules
     by: By
+    #: start, end: half-open range of physical offsets in which the messages begin. Where none was
+    #: asked for, the log's: it ends after its last whole record, or BLANK
     start: int
     end: int
-    allocated: int
-    total: Group | None
-    groups: tuple[Group, ...]
-    gaps: tuple[Gap, ...]
-    steps_back: int
-    most_back: int
-    findings: tuple[Finding, ...]
-    seconds: float
-    basis: Basis = field(default_factory=Basis)
+    allocated: int  # where the log's last segment ends, written or not
+    total: Group | None  # all messages that were counted; None without any
+    groups: tuple[Group, ...]  # by descending bytes, hours in their order
+    gaps: tuple[Gap, ...]  # the longest, those with the most ms first
+    steps_back: int  # messages stored earlier than the one before them in the log
+    most_back: int  # by how much at most, ms
+    findings: tuple[Finding, ...]  # missing segments, and segments of a wrong length
+    seconds: float  # how long it took
+    basis: Basis = field(default_factory=Basis)  # what the settings rest on
+    #: storeTimestamp of the log's first and last message, ms, where nothing was counted in the time
+    #: that was asked for; else None
     log_times: tuple[int, int] | None = None
 
     @property
@@ -228,39 +199,25 @@ _DELAY_ENDS = np.cumsum([len(name) for name in _DELAYS])
 
 
 class Wanted(NamedTuple):
-    """Which messages count.
+    """Which messages count."""
 
-    Attributes:
-        topic: the number of their topic, -1 for all.
-        since, last: least and greatest storeTimestamp, ms.
-    """
-
-    topic: int
-    since: int
+    topic: int  # the number of their topic, -1 for all
+    since: int  # since, last: least and greatest storeTimestamp, ms
     last: int
 
 
 class Arrays(NamedTuple):
-    """What the kernel adds to.
+    """What the kernel adds to."""
 
-    Attributes:
-        slots: int32[2^n], open addressing, row + 1, 0 = free.
-        first, second: int64[rows], the pair; row 0 is what has no row of its own.
-        sums: int64[rows, COLUMNS].
-        bins: uint32[rows, BINS], messages by size.
-        gaps: int64[MOST_GAPS, 5], ms, and time and position before and after; the longest first.
-        walk: int64[6], see the module's constants.
-        used: int64[1], rows in use.
-    """
-
-    slots: NDArray[np.int32]
-    first: NDArray[np.int64]
+    slots: NDArray[np.int32]  # int32[2^n], open addressing, row + 1, 0 = free
+    first: NDArray[np.int64]  # first, second: int64[rows], the pair; row 0 is what has no row of its own
     second: NDArray[np.int64]
-    sums: NDArray[np.int64]
-    bins: NDArray[np.uint32]
+    sums: NDArray[np.int64]  # int64[rows, COLUMNS]
+    bins: NDArray[np.uint32]  # uint32[rows, BINS], messages by size
+    #: int64[MOST_GAPS, 5], ms, and time and position before and after; the longest first
     gaps: NDArray[np.int64]
-    walk: NDArray[np.int64]
-    used: NDArray[np.int64]
+    walk: NDArray[np.int64]  # int64[6], see the module's constants
+    used: NDArray[np.int64]  # int64[1], rows in use
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,24 +23,18 @@ _CHUNK = 8 << 20
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """What two stores have in common and where they differ.
+    """What two stores have in common and where they differ."""
 
-    Attributes:
-        differences: one sentence a file: it is missing, only the second store has it, or its bytes differ.
-        checkpoint: one sentence for each field of the checkpoint that differs.
-        empty_directories: directories that hold no file and that only one of the stores has.
-        queue_files, queue_bytes: equal files of all kinds of consume queues, and their sizes in bytes.
-        index_files, index_bytes: equal index files, and their sizes in bytes.
-        differing_bytes: bytes that differ; a file that one store lacks, or has in another size, counts whole.
-    """
-
+    #: one sentence a file: it is missing, only the second store has it, or its bytes differ
     differences: tuple[str, ...]
-    checkpoint: tuple[str, ...]
-    empty_directories: tuple[str, ...]
+    checkpoint: tuple[str, ...]  # one sentence for each field of the checkpoint that differs
+    empty_directories: tuple[str, ...]  # directories that hold no file and that only one of the stores has
+    #: queue_files, queue_bytes: equal files of all kinds of consume queues, and their sizes in bytes
     queue_files: int
     queue_bytes: int
-    index_files: int
+    index_files: int  # index_files, index_bytes: equal index files, and their sizes in bytes
     index_bytes: int
+    #: bytes that differ; a file that one store lacks, or has in another size, counts whole
     differing_bytes: int
 
 

@@ -49,19 +49,12 @@ _ESCAPED = re.compile(r"\\([0-7]{3})")
 
 
 class Mount(NamedTuple):
-    """A line of ``/proc/self/mountinfo``.
+    """A line of ``/proc/self/mountinfo``."""
 
-    Attributes:
-        device: as in ``st_dev``.
-        place: where it is mounted.
-        kind: of file system.
-        options: of the file system.
-    """
-
-    device: int
-    place: str
-    kind: str
-    options: tuple[str, ...]
+    device: int  # as in ``st_dev``
+    place: str  # where it is mounted
+    kind: str  # of file system
+    options: tuple[str, ...]  # of the file system
 
 
 class FileSystem:

@@ -30,24 +30,16 @@ _IN_LOG = "all its units ({:,}) lead behind {}, where the log begins, and the lo
 
 @dataclass(frozen=True, slots=True)
 class LastFile:
-    """What can be carried over.
+    """What can be carried over."""
 
-    Attributes:
-        path: the file.
-        units: its bytes up to its last unit's end; zeros follow up to the file's length.
-        next_offset: the queueOffset of the queue's next message.
-        last_position: the physical offset in its last unit; -1 where only blanks are left.
-        left_out: the physical offset in the first unit that isn't taken, and leads into the log or behind;
-            -1 where all are.
-        modified: when it was written, ns since the epoch; 4.9 finds messages of a time by that.
-    """
-
-    path: Path
-    units: bytes
-    next_offset: int
-    last_position: int
+    path: Path  # the file
+    units: bytes  # its bytes up to its last unit's end; zeros follow up to the file's length
+    next_offset: int  # the queueOffset of the queue's next message
+    last_position: int  # the physical offset in its last unit; -1 where only blanks are left
+    #: the physical offset in the first unit that isn't taken, and leads into the log or behind; -1
+    #: where all are
     left_out: int
-    modified: int
+    modified: int  # when it was written, ns since the epoch; 4.9 finds messages of a time by that
 
 
 def last_file(

@@ -62,15 +62,11 @@ _held: set[tuple[int, int]] = set()
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """Somebody else who uses a store.
+    """Somebody else who uses a store."""
 
-    Attributes:
-        pid: its process id; None when the system doesn't say (another container or host, or another reput).
-        what: the same for people.
-    """
-
+    #: its process id; None when the system doesn't say (another container or host, or another reput)
     pid: int | None
-    what: str
+    what: str  # the same for people
 
 
 class _Held(ABC):

@@ -17,19 +17,12 @@ _CAP_CHOWN = 1 << 0  # capability 0 of linux/capability.h
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """User, group and modes for new files and directories; None leaves what the system gives by itself.
+    """User, group and modes for new files and directories; None leaves what the system gives by itself."""
 
-    Attributes:
-        uid: owner's user id.
-        gid: owner's group id.
-        file_mode: permission bits of files.
-        dir_mode: permission bits of directories.
-    """
-
-    uid: int | None = None
-    gid: int | None = None
-    file_mode: int | None = None
-    dir_mode: int | None = None
+    uid: int | None = None  # owner's user id
+    gid: int | None = None  # owner's group id
+    file_mode: int | None = None  # permission bits of files
+    dir_mode: int | None = None  # permission bits of directories
 
     @classmethod
     def default(cls) -> Owner:

@@ -17,13 +17,10 @@ class Room:
     """What an ordinary user can still write to a file system.
 
     The blocks that a file system keeps for root are not counted, even for root.
-
-    Attributes:
-        free: bytes.
-        inodes: files and directories that can still be made; None where the file system has no such limit.
     """
 
-    free: int
+    free: int  # bytes
+    #: files and directories that can still be made; None where the file system has no such limit
     inodes: int | None
 
 

@@ -65,28 +65,18 @@ class SwapOvertakenError(OutputError):
 
 @dataclass(frozen=True, slots=True)
 class _Intent:
-    """What a swap is going to do; all paths relative to the store.
+    """What a swap is going to do; all paths relative to the store."""
 
-    Attributes:
-        staging: the directory of the new ones.
-        stamp: names the directory of the kept ones.
-        names: what is put in place, in this order.
-        remove: what is only moved away, after that.
-        created: those of names that had no old one, or the outermost directory that was made for them.
-        inodes: of the new ones, by name.
-        broker_mark: see :func:`_broker_mark`, when the swap began.
-        owner: for new directories.
-        old: size and time (ns) of each file that is replaced; None in a record of reput 1.0.
-    """
-
-    staging: str
-    stamp: str
-    names: tuple[str, ...]
-    remove: tuple[str, ...]
+    staging: str  # the directory of the new ones
+    stamp: str  # names the directory of the kept ones
+    names: tuple[str, ...]  # what is put in place, in this order
+    remove: tuple[str, ...]  # what is only moved away, after that
+    #: those of names that had no old one, or the outermost directory that was made for them
     created: tuple[str, ...]
-    inodes: dict[str, int]
-    broker_mark: int | None
-    owner: Owner
+    inodes: dict[str, int]  # of the new ones, by name
+    broker_mark: int | None  # see :func:`_broker_mark`, when the swap began
+    owner: Owner  # for new directories
+    #: size and time (ns) of each file that is replaced; None in a record of reput 1.0
     old: dict[str, list[int]] | None = None
 
     @property
@@ -128,17 +118,11 @@ class _Intent:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What a finished swap did, as the directory of what it replaced has it.
+    """What a finished swap did, as the directory of what it replaced has it."""
 
-    Attributes:
-        names: what was put in place, in this order, relative to the store.
-        removed: what was only taken away.
-        of_undo: the swap was an :func:`undo`.
-    """
-
-    names: tuple[str, ...]
-    removed: tuple[str, ...]
-    of_undo: bool
+    names: tuple[str, ...]  # what was put in place, in this order, relative to the store
+    removed: tuple[str, ...]  # what was only taken away
+    of_undo: bool  # the swap was an :func:`undo`
 
     @classmethod
     def read(cls, kept: Path) -> Record:

@@ -92,19 +92,12 @@ def _seen(
 
 
 class FileSeen(NamedTuple):
-    """What one host read of a file to which bytes are only added.
+    """What one host read of a file to which bytes are only added."""
 
-    Attributes:
-        host: which.
-        path: the file.
-        length: bytes.
-        stretches: some of its bytes.
-    """
-
-    host: str
-    path: str
-    length: int
-    stretches: tuple[Stretch, ...]
+    host: str  # which
+    path: str  # the file
+    length: int  # bytes
+    stretches: tuple[Stretch, ...]  # some of its bytes
 
     @property
     def read(self) -> int:
@@ -168,20 +161,14 @@ def naming_host(planner: str) -> Iterator[None]:
 
 @dataclass(frozen=True, slots=True)
 class StoreSeen:
-    """What the driver has seen of a store's files beside the log; workers have to see the same.
+    """What the driver has seen of a store's files beside the log; workers have to see the same."""
 
-    Attributes:
-        host: the driver's.
-        nonce: so that a worker compares once.
-        listed: directories, and the names that have to be in them; ``exactly`` those and no others.
-        files: what was read of some files.
-    """
-
-    host: str
-    nonce: str
+    host: str  # the driver's
+    nonce: str  # so that a worker compares once
+    #: directories, and the names that have to be in them; ``exactly`` those and no others
     listed: tuple[tuple[str, tuple[str, ...]], ...]
     exactly: bool
-    files: tuple[FileSeen, ...]
+    files: tuple[FileSeen, ...]  # what was read of some files
 
     def show(self) -> None:
         """In a worker, before a task: compare; once in a process.

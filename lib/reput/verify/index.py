@@ -26,6 +26,7 @@ from reput.format.indexfile import (
     PHYSICAL_OFFSET,
     TIME_DIFF,
 )
+from reput.newer_python import Self
 from reput.replay.runner import Runner
 from reput.verify.explain import REMARKS, Explainer
 from reput.verify.index_file import (
@@ -75,6 +76,12 @@ class Entries(NamedTuple):
     hash: NDArray[np.int64]  # int64[entries]
     position: NDArray[np.int64]  # int64[entries], physical offset
     seconds: NDArray[np.int64]  # int64[entries], timeDiff
+
+    @classmethod
+    def of(cls, info: IndexInfo, ordinals: NDArray[np.int64], words: NDArray[np.void]) -> Self:
+        """Entries of a file, as it has them."""
+        columns = (words[name].astype(np.int64) for name in ("hash", "position", "seconds"))
+        return cls((info.number << _ORDINAL_BITS) + ordinals, *columns)
 
     @property
     def number(self) -> NDArray[np.int64]:
@@ -129,14 +136,7 @@ def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
         # Mostly they lie side by side, and needn't be picked one by one.
         side_by_side = len(inside) and int(inside[-1] - inside[0]) + 1 == len(inside)
         rows = slice(inside[0], inside[-1] + 1) if side_by_side else inside
-        columns.append(
-            Entries(
-                (info.number << _ORDINAL_BITS) + ordinal + inside,
-                words["hash"][rows].astype(np.int64),
-                position[rows],
-                words["seconds"][rows].astype(np.int64),
-            )
-        )
+        columns.append(Entries.of(info, ordinal + inside, words[rows]))
     if len(columns) == 2:
         return columns[1]
     return Entries(*(np.concatenate(each) for each in zip(*columns, strict=True)))

@@ -11,6 +11,7 @@ from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
 from reput.errors import SettingsError, StoreError
 from reput.format import names
+from reput.format.names import Queue
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.selection import Selection
 from reput.replay.target import Target
@@ -148,7 +149,7 @@ def no_such_queue(
     )
 
 
-def queues_on_disk(directory: Path, selection: Selection) -> list[tuple[str, int]]:
+def queues_on_disk(directory: Path, selection: Selection) -> list[Queue]:
     """The wanted queues that have a directory, such as ``consumequeue/TOPIC/3``, by name."""
     try:
         return [

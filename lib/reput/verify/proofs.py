@@ -36,7 +36,7 @@ from reput.replay.runner import Runner
 from reput.scan.rules import Part
 from reput.store.listing import entries_in
 from reput.verify.index import Entries, IndexMap
-from reput.verify.index_file import BLOCK, BLOCKS_AT_ONCE, Blocks, IndexInfo
+from reput.verify.index_file import BLOCK, BLOCKS_AT_ONCE, Blocks, IndexInfo, block_starts
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.proven import (
     FORMAT,
@@ -67,6 +67,9 @@ _QUEUES_AT_ONCE = 16
 
 class Remembering:
     """One run's use of proofs: what it needn't read, and what it leaves.
+
+    With ``read_all`` all bytes are read again and their digests and sums compared, whatever files' times say;
+    with ``anew`` all is verified again, and what was told before is forgotten.
 
     Attributes:
         segments, skipped: how many segments there are, and how many weren't verified again.
@@ -268,19 +271,21 @@ class Remembering:
             expected = f"the object that was verified on {self._before.verified}"
             found = self._other_object(proof, segment)
         self._lose(proof)
-        self.findings.append(
-            Difference(
-                CHANGED,
-                with_urls(str(segment.path)),
-                LOG,
-                expected,
-                found,
-                first=start,
-                end=proof.end if end is None else end,
-                offset=start - proof.base,
-                remark="a broker doesn't write to a segment that another one follows; it was verified again",
-            )
-        )
+        remark = "a broker doesn't write to a segment that another one follows; it was verified again"
+        span = start, proof.end if end is None else end, 1
+        self._tell(CHANGED, segment.path, (expected, found), span, start - proof.base, remark)
+
+    def _tell(
+        self,
+        kind: str,
+        path: Path,
+        said: tuple[str, str],
+        span: tuple[int, int, int],
+        offset: int = 0,
+        remark: str = "the log has lost its end, or was cut",
+    ) -> None:
+        place = with_urls(str(path))
+        self.findings.append(Difference(kind, place, LOG, *said, *span, offset=offset, remark=remark))
 
     def _other_object(self, proof: SegmentProof, segment: Segment) -> str:
         was, now = known_file(proof.identity), known_file(self._identities[str(segment.path)])
@@ -327,19 +332,9 @@ class Remembering:
                 self._lose(proof)
             first, end = min(one.base for one in gone), max(one.end for one in gone)
             path = self._plan.log.segments[-1].path.with_name(names.offset_name(first))
-            self.findings.append(
-                Difference(
-                    GONE,
-                    with_urls(str(path)),
-                    LOG,
-                    f"the segments up to {end} that were verified on {self._before.verified}",
-                    f"a log that ends in {names.offset_name(last)}",
-                    first=first,
-                    end=end,
-                    count=len(gone),
-                    remark="the log has lost its end, or was cut",
-                )
-            )
+            expected = f"the segments up to {end} that were verified on {self._before.verified}"
+            said = expected, f"a log that ends in {names.offset_name(last)}"
+            self._tell(GONE, path, said, (first, end, len(gone)))
 
     def _check_units(self, runner: Runner, known: dict[int, SegmentProof]) -> None:
         """Read again the units of files that have changed; drop segments whose units aren't as they were."""
@@ -380,11 +375,7 @@ class Remembering:
         other = [info for info in infos if self._believed(info) is None]
         bases = sorted(known)
         bounds = [(base, known[base].end) for base in bases]
-        starts = [
-            (info, first)
-            for info in other
-            for first in range(0, -(-(info.end - FIRST_ORDINAL) // BLOCK), BLOCKS_AT_ONCE)
-        ]
+        starts = [(info, first) for info in other for first in block_starts(info)]
         found: dict[int, dict[str, Sum]] = {base: {} for base in bases}
         tasks = [partial(_entries_of, info, first, bounds, tuple(infos)) for info, first in starts]
         low: dict[str, list[NDArray[np.int64]]] = {}
@@ -498,19 +489,9 @@ class Remembering:
         proof = None if self._anew else self._before.segments.get(segment.base)
         if proof is not None and end < proof.end:
             self._lose(proof)
-            self.findings.append(
-                Difference(
-                    GONE,
-                    with_urls(str(segment.path)),
-                    LOG,
-                    f"the log up to {proof.end} that was verified on {self._before.verified}",
-                    f"a log that ends at {end}",
-                    first=end,
-                    end=proof.end,
-                    offset=end - segment.base,
-                    remark="the log has lost its end, or was cut",
-                )
-            )
+            expected = f"the log up to {proof.end} that was verified on {self._before.verified}"
+            said = expected, f"a log that ends at {end}"
+            self._tell(GONE, segment.path, said, (end, proof.end, 1), end - segment.base)
 
     # --- at the end -----------------------------------------------------------------------------------------
 
@@ -635,13 +616,7 @@ def _entries_of(
     ordinal = FIRST_ORDINAL + first * BLOCK
     words = info.read(ordinal, min(info.end - ordinal, BLOCK * BLOCKS_AT_ONCE))
     position = words["position"].astype(np.int64)
-    entries = Entries(
-        (info.number << 31) + ordinal + np.arange(len(position)),
-        words["hash"].astype(np.int64),
-        position,
-        words["seconds"].astype(np.int64),
-    )
-    mixed = mixed_entries(entries, infos)
+    mixed = mixed_entries(Entries.of(info, ordinal + np.arange(len(words)), words), infos)
     bases, ends = np.array(bounds, np.int64).T
     at = np.searchsorted(bases, position, "right") - 1
     at[position >= ends[at]] = -1

@@ -251,7 +251,11 @@ def compare_places(
     search: bool = True,
     summed: bool = False,
 ) -> Compared:
-    """Compare consecutive units of a queue with what is in its files."""
+    """Compare consecutive units of a queue with what is in its files; ``summed``: with the sum of these.
+
+    ``messages`` is what the records have to hold that addresses lead to, None where a tagsCode is no address.
+    With ``search`` units that aren't in their places are looked for in others.
+    """
     count, reader = len(expected) // UNIT_LENGTH, readers.queue
     found = reader.read(*queue, first, count)
     total = unit_sum(first, found) if summed else 0
@@ -324,7 +328,11 @@ def check_outside(
     ext_file_size: int | None,
     known: Known,
 ) -> Outside:
-    """Look at a queue's files, and at the places outside of what the log has."""
+    """Look at a queue's files, and at the places outside of what the log has.
+
+    Where a broker writes meanwhile, the log was looked at up to ``live_end``: units of messages from there on
+    are let be. With ``ext_file_size`` the queue's files in consumequeue_ext are looked at as well.
+    """
     result = Outside(known.topic, known.queue_id)
     queue = known.topic, known.queue_id
     directory = names.queue_directory(root, *queue)

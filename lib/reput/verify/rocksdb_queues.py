@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +23,7 @@ from reput.build.rocksdb_units import unpack
 from reput.errors import Finding, SettingsError, UnsupportedError
 from reput.format import rocksdbqueue
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
-from reput.format.names import Queue
+from reput.format.names import Queue, QueueBytes
 from reput.format.rocksdbqueue import (
     CHECKPOINT_KEY,
     MAX,
@@ -65,8 +65,6 @@ from reput.verify.waves import in_waves
 if TYPE_CHECKING:
     from reput.verify.against import Pair
 
-#: Topic in UTF-8, as keys have it, and queueId.
-KeyedQueue = tuple[bytes, int]
 #: A key, and its value as it is expected and as it is there; None where it isn't.
 Odd = tuple[bytes, bytes | None, bytes | None]
 Blocks = Iterator[tuple[Sequence[bytes], Sequence[bytes]]]
@@ -146,13 +144,13 @@ class ShareChecked:
     ends: Ends | None = None  # the ends of the log's queues; None without any
     end: int = -1  # physical offset after the last message, -1 without one
     findings: list[Finding] = field(default_factory=list)  # about the log's queues; ``path`` is empty
-    queues: dict[KeyedQueue, QueueStored] = field(default_factory=dict)
+    queues: dict[QueueBytes, QueueStored] = field(default_factory=dict)
     foreign: list[bytes] = field(default_factory=list)  # keys that no broker writes, some of them
     foreign_count: int = 0
     expired: int = 0  # units of messages that have expired
     beyond: int = 0  # units past the end of the log that was looked at, which a live broker has added
 
-    def of(self, queue: KeyedQueue) -> QueueStored:
+    def of(self, queue: QueueBytes) -> QueueStored:
         """What differs of a queue."""
         return self.queues.setdefault(queue, QueueStored())
 
@@ -216,7 +214,7 @@ def _with_bounds(
         yield None, first, stop
         return
     here = first
-    for block, following in pairwise([*expected.blocks(_AT_ONCE), None]):
+    for block, following in pairwise(chain(expected.blocks(_AT_ONCE), [None])):
         end = stop if following is None else _cells(following[:1, :-UNIT_LENGTH])[0]
         yield block, here, end
         here = end or b""
@@ -256,10 +254,10 @@ class _Comparison:
         found: Blocks = database.blocks(UNITS, first, stop, most=_AT_ONCE + 1)
         expected: dict[bytes, bytes] = {}
         if block is not None:
-            head = next(found, ((), ()))
+            head: tuple[Sequence[bytes], Sequence[bytes]] = next(found, ((), ()))
             if _is_same(block, *head) and next(found, None) is None:
                 return
-            found = _put_back(head, found)
+            found = chain([head], found)
             expected = dict(
                 zip(_cells(block[:, :-UNIT_LENGTH]), _cells(block[:, -UNIT_LENGTH:]), strict=True)
             )
@@ -327,11 +325,6 @@ class _Comparison:
         add_ranges(queue.ranges, [StoredRange(WRONG, _field(right, unit), *_at(key), right, unit or value)])
 
 
-def _put_back(head: tuple[Sequence[bytes], Sequence[bytes]], rest: Blocks) -> Blocks:
-    yield head
-    yield from rest
-
-
 def _at(key: UnitKey) -> tuple[int, int, int]:
     return key.queue_offset, key.queue_offset + 1, 1
 
@@ -395,8 +388,8 @@ class QueueDatabaseCheck(DatabaseCheck):
     def __init__(self, plan: Plan, runner: Runner) -> None:
         super().__init__(plan, runner, plan.settings.root / str(plan.settings.rocksdb.queues), QUEUE)
         self._shares: list[ShareChecked] = []
-        self._stored: dict[KeyedQueue, QueueStored] = {}
-        self._ends: dict[KeyedQueue, tuple[QueueEnd, QueueEnd]] = {}  # first and last message in the log
+        self._stored: dict[QueueBytes, QueueStored] = {}
+        self._ends: dict[QueueBytes, tuple[QueueEnd, QueueEnd]] = {}  # first and last message in the log
         self._marked: int | None = None  # the checkpoint in the database
         self.units = 0
         self.restarts: dict[str, int] = {}
@@ -479,7 +472,7 @@ class QueueDatabaseCheck(DatabaseCheck):
     # --- ends of queues -----------------------------------------------------------------------------------
 
     def _check_ends(self, bounds: Bounds) -> None:
-        with_max: set[KeyedQueue] = set()
+        with_max: set[QueueBytes] = set()
         foreign: list[bytes] = []
         assert self._held is not None  # noqa: S101 - of compare
         with opened(self._held, named=self.directory) as database:
@@ -509,7 +502,7 @@ class QueueDatabaseCheck(DatabaseCheck):
             self._problems.append(self._foreign(foreign, len(foreign), OFFSETS))
 
     def _end_problem(
-        self, queue: KeyedQueue, which: bytes, end: QueueEnd | None, bounds: Bounds
+        self, queue: QueueBytes, which: bytes, end: QueueEnd | None, bounds: Bounds
     ) -> tuple[str, str] | None:
         """The kind of what is wrong with a queue's end, and what was expected; None for nothing."""
         log = self._ends.get(queue)
@@ -530,7 +523,7 @@ class QueueDatabaseCheck(DatabaseCheck):
             return None
         return "wrong-min", f"{_said(first)}, or an expired one before it"
 
-    def _end_differs(self, queue: KeyedQueue, which: bytes, kind: str, expected: str, found: str) -> None:
+    def _end_differs(self, queue: QueueBytes, which: bytes, kind: str, expected: str, found: str) -> None:
         if kind == "extra-end":
             found = f"{which.decode()} {found}"
         else:
@@ -584,7 +577,7 @@ class QueueDatabaseCheck(DatabaseCheck):
 
     def findings(self, explainer: Explainer) -> Iterator[Difference | Note]:
         """What is wrong with the database, then what is odd and legal."""
-        deleted: set[tuple[str, int]] = set()
+        deleted: set[Queue] = set()
         notes: list[Note] = []
         gone = self._without_key()
         for queue, stored in sorted(self._stored.items()):
@@ -641,7 +634,7 @@ class QueueDatabaseCheck(DatabaseCheck):
             cause = DELAY_LEVELS
         return of_range(queue, one, (self.directory, None), (expected, found), cause)
 
-    def _without_key(self) -> set[KeyedQueue]:
+    def _without_key(self) -> set[QueueBytes]:
         """The queues of the log that have no unit in the database."""
         lacking = [queue for queue, stored in self._stored.items() if stored.missing and not stored.others]
         if self._held is None or not lacking:
@@ -691,7 +684,7 @@ def _wanted_keys(selection: Selection) -> Iterator[tuple[bytes, bytes | None]]:
     yield from sorted(found)
 
 
-def _wants(selection: Selection, queue: KeyedQueue) -> bool:
+def _wants(selection: Selection, queue: QueueBytes) -> bool:
     return selection.wants_queue(queue[0].decode("utf-8", "replace"), queue[1])
 
 
@@ -713,7 +706,7 @@ def _plainly(found: Unit | bytes | None, *, plain: bool = False) -> str:
     return f"{unit}, storeTimestamp {found.timestamp}"
 
 
-def _of_queue(queue: KeyedQueue) -> dict[str, Any]:
+def _of_queue(queue: QueueBytes) -> dict[str, Any]:
     return {"topic": queue[0].decode("utf-8", "replace"), "queue_id": queue[1]}
 
 
@@ -744,7 +737,7 @@ def compare_databases(pair: Pair, runner: Runner, selection: Selection, report: 
         bounds = pair.start, pair.end
         compare = partial(_compare_ranges, held, places, bounds)
         ranges = _ranges_of(selection, left, runner.slots)
-        queues: dict[KeyedQueue, list[StoredRange]] = {}
+        queues: dict[QueueBytes, list[StoredRange]] = {}
         units = 0
         for count, found in in_waves(runner, [partial(compare, *each) for each in ranges]):
             units += count
@@ -761,7 +754,7 @@ def compare_databases(pair: Pair, runner: Runner, selection: Selection, report: 
     report.queues, report.units = max(report.queues, len(left)), max(report.units, units)
 
 
-def _ends_of(held: Path, place: Path, selection: Selection) -> dict[KeyedQueue, QueueEnd]:
+def _ends_of(held: Path, place: Path, selection: Selection) -> dict[QueueBytes, QueueEnd]:
     """The last message of each queue."""
     with opened(held, required=(UNITS, OFFSETS), named=place) as database:
         return {
@@ -773,7 +766,7 @@ def _ends_of(held: Path, place: Path, selection: Selection) -> dict[KeyedQueue, 
 
 
 def _ranges_of(
-    selection: Selection, ends: Iterable[KeyedQueue], slots: int
+    selection: Selection, ends: Iterable[QueueBytes], slots: int
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """Ranges of keys that leave out none that is wanted, cut between queues."""
     prefixes = sorted(rocksdbqueue.prefix(*queue) for queue in ends)
@@ -785,9 +778,9 @@ def _ranges_of(
 
 def _compare_ranges(
     held: Sequence[Path], places: Sequence[Path], bounds: tuple[int, int], first: bytes, stop: bytes | None
-) -> tuple[int, dict[KeyedQueue, list[StoredRange]]]:
+) -> tuple[int, dict[QueueBytes, list[StoredRange]]]:
     """How many units of [first, stop) the first store has, and what differs, by queue."""
-    count, found = 0, dict[KeyedQueue, list[StoredRange]]()
+    count, found = 0, dict[QueueBytes, list[StoredRange]]()
     for keys, differing in differing_keys(held, places, UNITS, first, stop):
         count += len(keys)
         for text, *values in differing:
@@ -822,8 +815,8 @@ def _inside(value: bytes | None, bounds: tuple[int, int]) -> Unit | None:
 
 def _ends_differ(
     places: Sequence[Path],
-    left: Mapping[KeyedQueue, QueueEnd],
-    right: Mapping[KeyedQueue, QueueEnd],
+    left: Mapping[QueueBytes, QueueEnd],
+    right: Mapping[QueueBytes, QueueEnd],
     bounds: tuple[int, int],
 ) -> Iterator[Difference]:
     """Last messages that both logs have, and that aren't the same."""

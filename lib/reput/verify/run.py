@@ -16,11 +16,14 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.broker.snapshot import read_checkpoint
 from reput.build.placement import Breaks
 from reput.errors import Finding
 from reput.format import names
+from reput.format.checkpoint import LENGTH, LOGICS_FIELDS
 from reput.format.names import Queue
 from reput.log.parts import cut
 from reput.replay.part_result import Chain, PartResult, witnessed
@@ -33,7 +36,6 @@ from reput.statistics.count import Listener
 from reput.store.ignored_features import ignored_features
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch import BatchCheck
-from reput.verify.checkpoint import check_checkpoint
 from reput.verify.explain import Explainer
 from reput.verify.index import IndexCheck
 from reput.verify.plan import Plan, VerifyOptions, no_such_queue, prepare
@@ -41,6 +43,7 @@ from reput.verify.proofs import Remembering
 from reput.verify.proven import SegmentProof
 from reput.verify.queue_check import QueueCheck
 from reput.verify.report import (
+    CHECKPOINT,
     INDEX,
     LEGAL,
     NOT_IN_LOG,
@@ -488,19 +491,34 @@ class _Run:
             expected = "a queue that the log has messages of, or that has files"
             raise no_such_queue(self._plan.settings.root, (topic, queue_id), expected, [*there, *without])
 
-    def _check_checkpoint(self) -> list[Difference]:
-        log = self._log
-        queues, last_unit = log.reached_queues, log.last_unit
+    def _check_checkpoint(self) -> Iterator[Difference]:
+        """What of the checkpoint is ahead of the data: a broker that recovers by it would pass over messages.
+
+        To the millisecond, and of the data as they lie there. What is ahead after a restart, by more than a
+        start takes off, :mod:`reput.recovery.plan` says.
+        """
+        log, settings = self._log, self._plan.settings
+        path = str(settings.root / names.CHECKPOINT)
+        queues, last_unit = log.reached_queues, max(log.last_unit, 0)
         if log.without:  # a broker may have made queues of these
             queues, last_unit = max(queues, log.reached), log.end
-        return check_checkpoint(
-            self._plan.settings.root,
-            self._plan.settings.dialect.checkpoint_fields,
-            log=log.reached,
-            queues=queues,
-            index=self._index.end_timestamp,
-            last_unit=last_unit,
-        )
+        stored, length = read_checkpoint(Path(path))
+        if length is None:
+            return  # a broker starts its recovery at the beginning then
+        limits = [
+            (0, "physicMsgTimestamp", stored.physic_msg_timestamp, log.reached),
+            (8, "logicsMsgTimestamp", stored.logics_msg_timestamp, queues),
+            (16, "indexMsgTimestamp", stored.index_msg_timestamp, self._index.end_timestamp),
+        ]
+        if settings.dialect.checkpoint_fields >= LOGICS_FIELDS:
+            limits.append((40, "logicsPhysicalOffset", stored.logics_physical_offset, last_unit))
+        for at, name, value, most in limits:
+            if value > most:
+                said = f"{name} of at most {most}", str(value)
+                yield Difference("checkpoint-ahead", path, CHECKPOINT, *said, offset=at)
+        if length not in (0, LENGTH):
+            said = f"{LENGTH} bytes", f"{length} bytes"
+            yield Difference("checkpoint-length", path, CHECKPOINT, *said)
 
     def _plain_tags(self) -> Iterator[Note]:
         """Where addresses are expected."""

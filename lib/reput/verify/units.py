@@ -161,7 +161,12 @@ def compare_units(
     around_first: int = 0,
     may_be_address: NDArray[np.bool_] | None = None,
 ) -> Compared:
-    """Compare the units that the log has for consecutive places with those that lie there."""
+    """Compare the units that the log has for places from ``first`` on with those that lie there.
+
+    Where no unit is, there are zeros. Units that aren't in their place are looked for in ``around``, which
+    begins at ``around_first``. Where ``may_be_address`` (bool[units]) is true, an address in consumequeue_ext
+    may stand for a tagsCode.
+    """
     right, there = units_of(expected), units_of(found)
     ways = _ways(right, there)
     ext = 0

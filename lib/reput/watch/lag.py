@@ -19,17 +19,11 @@ from reput.scan.output import Status
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far an output is behind.
+    """How far an output is behind."""
 
-    Attributes:
-        end: physical offset after the log's last whole record. Below the cursor when the log went back.
-        bytes: of the log between the cursor and the end, without gaps.
-        ms: how long the oldest message that isn't committed has been in the log; 0 when none waits.
-    """
-
-    end: int
-    bytes: int
-    ms: int
+    end: int  # physical offset after the log's last whole record. Below the cursor when the log went back
+    bytes: int  # of the log between the cursor and the end, without gaps
+    ms: int  # how long the oldest message that isn't committed has been in the log; 0 when none waits
 
 
 class LagProbe:

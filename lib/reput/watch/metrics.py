@@ -315,11 +315,11 @@ class MetricsServer(ThreadingMixIn, TCPServer):
         address: to listen on, a name or number.
         registry: what is served; it can be added to at any time.
 
-    Attributes:
-        registry: that.
-
     Raises:
         OSError: nothing can listen there.
+
+    Attributes:
+        registry: that.
     """
 
     allow_reuse_address = True

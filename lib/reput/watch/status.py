@@ -41,38 +41,23 @@ _BLOCK = 512  # bytes that st_blocks counts in, whatever the file system
 
 @dataclass(slots=True)
 class Status:
-    """The status of an output.
+    """The status of an output."""
 
-    Attributes:
-        root: the output.
-        state: ``running``; ``stopped``, with everything committed; or ``died``: the next start rolls back
-            what was not committed.
-        holder: the process that writes, None if there is none.
-        note: the note of the last tail, None without one.
-        opening: what the output was begun with.
-        committed: what its journal says.
-        committed_ms: when the last batch was committed, ms since the epoch.
-        ledger_batches: how many batches the ledger has; None when it can't be read.
-        ledger_problem: why it can't be read.
-        lag: against the log as it is now; None when the log can't be read.
-        log_problem: why it can't be read, or that it went back.
-        catalog: the table of messages that the last tail kept, None if it kept none.
-        disk: bytes on disk below each part of the output.
-    """
-
-    root: Path
+    root: Path  # the output
+    #: ``running``; ``stopped``, with everything committed; or ``died``: the next start rolls back what
+    #: was not committed
     state: str
-    holder: Holder | None
-    note: RunNote | None
-    opening: Opening
-    committed: State
-    committed_ms: int
-    ledger_batches: int | None = None
-    ledger_problem: str | None = None
-    lag: Lag | None = None
-    log_problem: str | None = None
-    catalog: TableStatus | None = None
-    disk: dict[str, int] = field(default_factory=dict)
+    holder: Holder | None  # the process that writes, None if there is none
+    note: RunNote | None  # the note of the last tail, None without one
+    opening: Opening  # what the output was begun with
+    committed: State  # what its journal says
+    committed_ms: int  # when the last batch was committed, ms since the epoch
+    ledger_batches: int | None = None  # how many batches the ledger has; None when it can't be read
+    ledger_problem: str | None = None  # why it can't be read
+    lag: Lag | None = None  # against the log as it is now; None when the log can't be read
+    log_problem: str | None = None  # why it can't be read, or that it went back
+    catalog: TableStatus | None = None  # the table of messages that the last tail kept, None if it kept none
+    disk: dict[str, int] = field(default_factory=dict)  # bytes on disk below each part of the output
 
     @property
     def exit_code(self) -> int:
@@ -281,19 +266,12 @@ _POLL_SECONDS = 0.02
 
 @dataclass(frozen=True, slots=True)
 class Stopped:
-    """The result of a request to stop.
+    """The result of a request to stop."""
 
-    Attributes:
-        root: the output.
-        holder: the process that wrote there, None if there was none.
-        seconds: how long it took to end.
-        clean: the output is a committed state; otherwise the last run was cut off.
-    """
-
-    root: Path
-    holder: Holder | None
-    seconds: float
-    clean: bool
+    root: Path  # the output
+    holder: Holder | None  # the process that wrote there, None if there was none
+    seconds: float  # how long it took to end
+    clean: bool  # the output is a committed state; otherwise the last run was cut off
 
 
 def stop(directory: Path, timeout: float = 90.0) -> Stopped:

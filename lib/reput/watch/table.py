@@ -51,40 +51,27 @@ class _Note:
 
 @dataclass(frozen=True, slots=True)
 class RunNote(_Note):
-    """What the last tail was run with.
-
-    Attributes:
-        pid: the tail's process.
-        started_ms: when it began, ms since the epoch.
-        broker_conf: the broker.conf that it was given, absolute, or None.
-        metrics: the URL of its metrics, or None.
-    """
+    """What the last tail was run with."""
 
     name = names.RUN
 
-    pid: int
-    started_ms: int
-    broker_conf: str | None = None
-    metrics: str | None = None
+    pid: int  # the tail's process
+    started_ms: int  # when it began, ms since the epoch
+    broker_conf: str | None = None  # the broker.conf that it was given, absolute, or None
+    metrics: str | None = None  # the URL of its metrics, or None
 
 
 @dataclass(frozen=True, slots=True)
 class TableNote(_Note):
-    """The state of the table of messages that the last tail kept up to date.
-
-    Attributes:
-        table: its directory, absolute.
-        failures: how often it could not be brought up to date since the tail began.
-        last_success_ms: when it was last brought up to date, ms since the epoch; None before the first time.
-        last_failure: the message of the last failure; None without one.
-    """
+    """The state of the table of messages that the last tail kept up to date."""
 
     name = names.TABLE
 
-    table: str
-    failures: int = 0
+    table: str  # its directory, absolute
+    failures: int = 0  # how often it could not be brought up to date since the tail began
+    #: when it was last brought up to date, ms since the epoch; None before the first time
     last_success_ms: int | None = None
-    last_failure: str | None = None
+    last_failure: str | None = None  # the message of the last failure; None without one
 
     @property
     def is_sound(self) -> bool:
@@ -145,20 +132,15 @@ class TableWatch:
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """The status of the table of the last tail.
+    """The status of the table of the last tail."""
 
-    Attributes:
-        note: the tail's note about it.
-        offset: physical offset up to which it holds the log; None before its first commit, or if it can't be
-            read.
-        lag_bytes: of the log that are committed in the output and not in the table; None if it can't be read.
-        problem: why it can't be read.
-    """
-
-    note: TableNote
+    note: TableNote  # the tail's note about it
+    #: physical offset up to which it holds the log; None before its first commit, or if it can't be
+    #: read
     offset: int | None = None
+    #: of the log that are committed in the output and not in the table; None if it can't be read
     lag_bytes: int | None = None
-    problem: str | None = None
+    problem: str | None = None  # why it can't be read
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""

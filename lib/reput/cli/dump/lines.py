@@ -170,15 +170,10 @@ _EMPTY, _PAST_END, _BEFORE_START, _NO_MATCH = "empty", "past-end", "before-start
 
 @dataclass(frozen=True, slots=True)
 class Nothing:
-    """Why there is nothing.
+    """Why there is nothing."""
 
-    Attributes:
-        text: in words, one line.
-        facts: JSON-ready: ``of``, ``why``, and where it begins and ends.
-    """
-
-    text: str
-    facts: dict[str, object]
+    text: str  # in words, one line
+    facts: dict[str, object]  # JSON-ready: ``of``, ``why``, and where it begins and ends
 
     @property
     def is_outside(self) -> bool:

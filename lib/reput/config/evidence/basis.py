@@ -23,22 +23,15 @@ from reput.format import batchconsumequeue, consumequeue, names
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """What a store shows.
+    """What a store shows."""
 
-    Attributes:
-        queues, batch_queues, queue_ext, index: by the lengths of these files.
-        release: by what only some releases write.
-        switches: by the newest units of some queues.
-        unread: what couldn't be read, and so says nothing.
-    """
-
-    queues: Sizes
+    queues: Sizes  # queues, batch_queues, queue_ext, index: by the lengths of these files
     batch_queues: Sizes
     queue_ext: Sizes
     index: Sizes
-    release: Release
-    switches: Switches
-    unread: tuple[str, ...]
+    release: Release  # by what only some releases write
+    switches: Switches  # by the newest units of some queues
+    unread: tuple[str, ...]  # what couldn't be read, and so says nothing
 
     def sizes(self) -> Iterator[Sizes]:
         """All kinds of files."""
@@ -99,46 +92,29 @@ class Writes(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a run was asked for, as far as it decides what contradicts.
+    """What a run was asked for, as far as it decides what contradicts."""
 
-    Attributes:
-        writes: where it writes.
-        index: it writes index files, too.
-        conf_by_hand, version_by_hand: broker.conf, and the release, if any, were given by an option, not by
-            the environment.
-        converts: the store is to have other files than it has.
-    """
-
-    writes: Writes = Writes.NOTHING
-    index: bool = True
+    writes: Writes = Writes.NOTHING  # where it writes
+    index: bool = True  # it writes index files, too
+    #: conf_by_hand, version_by_hand: broker.conf, and the release, if any, were given by an option,
+    #: not by the environment
     conf_by_hand: bool = True
     version_by_hand: bool = True
-    converts: bool = False
+    converts: bool = False  # the store is to have other files than it has
 
 
 @dataclass(frozen=True, slots=True)
 class Contradiction:
-    """The store speaks against a setting, or with two tongues.
+    """The store speaks against a setting, or with two tongues."""
 
-    Attributes:
-        setting: its name in broker.conf, or that of the option.
-        shown: what the store shows, in words, with figures.
-        used: what was given instead; where nothing was, what a run needs to know.
-        next_step: what settles it.
-        by_conf: broker.conf says otherwise; else the release that was given, or nothing was given.
-        given: something was given; else the store doesn't agree with itself.
-        directory: the files' directory in the store.
-        hides: by what is used instead, these files can't be read at all.
-    """
-
-    setting: str
-    shown: str
-    used: str
-    next_step: str
-    by_conf: bool
-    given: bool = True
-    directory: str = ""
-    hides: bool = False
+    setting: str  # its name in broker.conf, or that of the option
+    shown: str  # what the store shows, in words, with figures
+    used: str  # what was given instead; where nothing was, what a run needs to know
+    next_step: str  # what settles it
+    by_conf: bool  # broker.conf says otherwise; else the release that was given, or nothing was given
+    given: bool = True  # something was given; else the store doesn't agree with itself
+    directory: str = ""  # the files' directory in the store
+    hides: bool = False  # by what is used instead, these files can't be read at all
 
     def __str__(self) -> str:
         if not self.given:
@@ -157,29 +133,21 @@ class Contradiction:
 
 @dataclass(frozen=True, slots=True)
 class Basis:
-    """What settings rest on.
+    """What settings rest on."""
 
-    Attributes:
-        release: which release is assumed and why, in words; None where one was given.
-        files: what is assumed of files and switches and why, in words; empty where broker.conf was given.
-        contradictions: where the store speaks against what was given, or against itself.
-        evidence: what the store shows; None where nobody looked.
-        offered: a broker.conf near the store, where none was given; it isn't read.
-        releases: all with the rules that are used, the oldest first.
-        given: the release that was given.
-        kept: where topics, groups and offsets are read and why, in words; empty for JSON files alone.
-        unproven: what neither was given nor is shown by any file; a broker with another value doesn't load
-            what is written by RocketMQ's default.
-    """
-
-    release: str | None = None
+    release: str | None = None  # which release is assumed and why, in words; None where one was given
+    #: what is assumed of files and switches and why, in words; empty where broker.conf was given
     files: tuple[str, ...] = ()
+    #: where the store speaks against what was given, or against itself
     contradictions: tuple[Contradiction, ...] = ()
-    evidence: Evidence | None = None
-    offered: Path | None = None
-    releases: tuple[str, ...] = ()
-    given: str | None = None
+    evidence: Evidence | None = None  # what the store shows; None where nobody looked
+    offered: Path | None = None  # a broker.conf near the store, where none was given; it isn't read
+    releases: tuple[str, ...] = ()  # all with the rules that are used, the oldest first
+    given: str | None = None  # the release that was given
+    #: where topics, groups and offsets are read and why, in words; empty for JSON files alone
     kept: tuple[str, ...] = ()
+    #: what neither was given nor is shown by any file; a broker with another value doesn't load what
+    #: is written by RocketMQ's default
     unproven: tuple[Contradiction, ...] = ()
 
     @property

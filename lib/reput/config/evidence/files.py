@@ -34,21 +34,13 @@ _MOST_BEHIND_BODY = 2 + 0x7FFF + 2 + 0xFFFF
 
 @dataclass(frozen=True, slots=True)
 class LogRecord:
-    """What is known of a record.
+    """What is known of a record."""
 
-    Attributes:
-        topic: its bytes.
-        queue_id: its queue's.
-        properties: the last of a repeated name wins.
-        version: 1 or 2, by the magic.
-        has_v6: one of its hosts has 16 bytes.
-    """
-
-    topic: bytes
-    queue_id: int
-    properties: dict[bytes, bytes]
-    version: int
-    has_v6: bool
+    topic: bytes  # its bytes
+    queue_id: int  # its queue's
+    properties: dict[bytes, bytes]  # the last of a repeated name wins
+    version: int  # 1 or 2, by the magic
+    has_v6: bool  # one of its hosts has 16 bytes
 
     def keys(self) -> list[int]:
         """What every release indexes of it, in the index's order (``IndexService.buildIndex``)."""
@@ -160,21 +152,14 @@ _MOST_QUEUES, _MOST_QUEUES, _MOST_READ, _CHUNK = 32, 100_000, 8 << 20, 64 << 10
 
 @dataclass(frozen=True, slots=True)
 class Switches:
-    """What units show of switches; None where they show nothing.
+    """What units show of switches; None where they show nothing."""
 
-    Attributes:
-        queue_ext: ``enableConsumeQueueExt``: newest units are addresses; true or not shown.
-        bit_maps: ``enableCalcFilterBitMap``: what lies there has bit maps.
-        multi_dispatch: ``enableMultiDispatch``: true or not shown.
-        lmq: ``enableLmq``: the ids of light queues are 0 whatever the messages' own, or are these.
-        why: a light queue, in words.
-    """
-
-    queue_ext: bool | None = None
-    bit_maps: bool | None = None
-    multi_dispatch: bool | None = None
+    queue_ext: bool | None = None  # ``enableConsumeQueueExt``: newest units are addresses; true or not shown
+    bit_maps: bool | None = None  # ``enableCalcFilterBitMap``: what lies there has bit maps
+    multi_dispatch: bool | None = None  # ``enableMultiDispatch``: true or not shown
+    #: ``enableLmq``: the ids of light queues are 0 whatever the messages' own, or are these
     lmq: bool | None = None
-    why: str = ""
+    why: str = ""  # a light queue, in words
 
 
 def switches(root: Path, log: LogRecords) -> Switches:
@@ -289,27 +274,19 @@ _ODD_ONE_IN = 10
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """What one kind of file says of the settings that decide its length.
+    """What one kind of file says of the settings that decide its length."""
 
-    Attributes:
-        what: the files, in words.
-        settings: the names of the settings, as broker.conf has them.
-        units: what each of them counts.
-        counts: how many files show which values, the most frequent first.
-        looked_at: files that were looked at.
-        unclear: why no values can be told though there are files; None where they can, or there are none.
-        near: values that fit the files' length where they can't be told; good for reading only.
-        length: that length, in bytes.
-    """
-
-    what: str
-    settings: tuple[str, ...]
-    units: tuple[str, ...]
+    what: str  # the files, in words
+    settings: tuple[str, ...]  # the names of the settings, as broker.conf has them
+    units: tuple[str, ...]  # what each of them counts
+    #: how many files show which values, the most frequent first
     counts: tuple[tuple[tuple[int, ...], int], ...] = ()
-    looked_at: int = 0
+    looked_at: int = 0  # files that were looked at
+    #: why no values can be told though there are files; None where they can, or there are none
     unclear: str | None = None
+    #: values that fit the files' length where they can't be told; good for reading only
     near: tuple[int, ...] | None = None
-    length: int | None = None
+    length: int | None = None  # that length, in bytes
 
     @property
     def shown(self) -> tuple[int, ...] | None:

@@ -49,20 +49,15 @@ _ENTRY = struct.Struct(">iqii")
 
 @dataclass(frozen=True, slots=True)
 class Tags:
-    """What some messages of one index file show.
+    """What some messages of one index file show."""
 
-    Attributes:
-        file: its name.
-        with_tags, without: messages with tags that have an entry for them, and that have only their keys'.
-        long_topics: messages of version 2.
-        v6_hosts: messages with a host of 16 bytes.
-    """
-
-    file: str
+    file: str  # its name
+    #: with_tags, without: messages with tags that have an entry for them, and that have only their
+    #: keys'
     with_tags: int
     without: int
-    long_topics: int
-    v6_hosts: int
+    long_topics: int  # messages of version 2
+    v6_hosts: int  # messages with a host of 16 bytes
 
     @property
     def has_tags(self) -> bool | None:
@@ -72,21 +67,14 @@ class Tags:
 
 @dataclass(frozen=True, slots=True)
 class IndexEvidence:
-    """What a store's index files show.
+    """What a store's index files show."""
 
-    Attributes:
-        sizes: slots and entries.
-        newest: tags in the newest file that tells; None where none does.
-        oldest: those in the oldest file, where it differs.
-        counts_keys: the first file that tells, and whether its hashSlotCount counts keys, not slots.
-        unread: what couldn't be read.
-    """
-
-    sizes: Sizes
-    newest: Tags | None = None
-    oldest: Tags | None = None
+    sizes: Sizes  # slots and entries
+    newest: Tags | None = None  # tags in the newest file that tells; None where none does
+    oldest: Tags | None = None  # those in the oldest file, where it differs
+    #: the first file that tells, and whether its hashSlotCount counts keys, not slots
     counts_keys: tuple[str, bool] | None = None
-    unread: tuple[str, ...] = ()
+    unread: tuple[str, ...] = ()  # what couldn't be read
 
 
 def index_files(root: Path, log: LogRecords) -> IndexEvidence:

@@ -60,18 +60,12 @@ _FIELDS = (
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """Something that only some releases write.
+    """Something that only some releases write."""
 
-    Attributes:
-        first, last: the first and the last dialect that writes it, by place in :data:`DIALECTS`.
-        why: what was found.
-        of_index: it is the index that says so.
-    """
-
-    first: int
+    first: int  # first, last: the first and the last dialect that writes it, by place in :data:`DIALECTS`
     last: int
-    why: str
-    of_index: bool = False
+    why: str  # what was found
+    of_index: bool = False  # it is the index that says so
 
     @property
     def range(self) -> str:
@@ -81,15 +75,10 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """What a store shows of the release that wrote it.
+    """What a store shows of the release that wrote it."""
 
-    Attributes:
-        marks: all that was found.
-        lacks_five: there is none of what every start of 5.x leaves, though a broker has run on it.
-    """
-
-    marks: tuple[Mark, ...] = ()
-    lacks_five: bool = False
+    marks: tuple[Mark, ...] = ()  # all that was found
+    lacks_five: bool = False  # there is none of what every start of 5.x leaves, though a broker has run on it
 
     @property
     def first(self) -> int:

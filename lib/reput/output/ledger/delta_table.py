@@ -81,24 +81,15 @@ class TableError(OSError):
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file of the table.
+    """A Parquet file of the table."""
 
-    Attributes:
-        name: the file's name, in the table's directory.
-        size: bytes.
-        modified: when it was written, ms.
-        rows: how many it has.
-        first, last: the transaction versions whose rows it has, both included.
-        level: how often its rows were merged from smaller files; only the writer uses it.
-    """
-
-    name: str
-    size: int
-    modified: int
-    rows: int
-    first: int
+    name: str  # the file's name, in the table's directory
+    size: int  # bytes
+    modified: int  # when it was written, ms
+    rows: int  # how many it has
+    first: int  # first, last: the transaction versions whose rows it has, both included
     last: int
-    level: int
+    level: int  # how often its rows were merged from smaller files; only the writer uses it
 
 
 @dataclass(frozen=True, slots=True)

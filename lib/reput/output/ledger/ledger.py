@@ -6,11 +6,9 @@ under the transaction ``reput`` with the batch's number in the journal, from 1 o
 missing is written from the journal at the next start. (The end offset can't be the version: a batch that only
 found damage at the log's end moves no offset.)
 
-:mod:`reput.output.ledger.ledger` keeps it small beside the stream.
-
-A tail commits a file a batch. Here these are merged, :data:`BATCHES` into one, then :data:`FILES` of those
-into one; the oldest of the results are summed up as one batch, so that neither files nor rows grow without
-bound. The log gets checkpoints, and what was replaced is removed after a while. Each step is a commit of its
+A tail commits a file a batch. A thread beside the stream merges these, :data:`BATCHES` into one, then
+:data:`FILES` of those into one; the oldest of the results are summed up as one batch, so that neither files
+nor rows grow without bound. The log gets checkpoints, and what was replaced is removed after a while. Each step is a commit of its
 own, made when what it names is on disk, so that a crash at any moment leaves a sound table.
 """
 
@@ -30,6 +28,7 @@ import pyarrow.compute as pc
 from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
 from reput.output.journal import Journal
 from reput.output.ledger.delta_table import DataFile, Table, TableError
 from reput.replay.state import FILLED, HIDDEN, KEPT, MAX_FINDINGS, Batch, QueueState, Salvaged, State
@@ -106,7 +105,7 @@ def _rows(facts: Batch | State, extent: _Row, queues: pa.Table, retention: list[
 
 
 def _of_queues(
-    queues: dict[tuple[str, int], QueueState],
+    queues: dict[Queue, QueueState],
     sums: Callable[[QueueState], tuple[int, int | None]],
     end: int,
 ) -> pa.Table:
@@ -282,9 +281,7 @@ def _of_salvaged(salvaged: Iterable[Salvaged]) -> list[_Row]:
     ]
 
 
-def _of_retention(
-    log_start: int, queues: dict[tuple[str, int], QueueState], dropped: Iterable[str]
-) -> list[_Row]:
+def _of_retention(log_start: int, queues: dict[Queue, QueueState], dropped: Iterable[str]) -> list[_Row]:
     """Where the log begins now, the queues whose first unit is another one now, the index files that went."""
     found: list[_Row] = [{"begin_offset": log_start or None}]
     found += [

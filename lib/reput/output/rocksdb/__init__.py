@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from reput.format import names
+from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import QueueEnd
 from reput.output.journal import Journal
 from reput.output.rocksdb import index, queues
@@ -30,7 +31,7 @@ def make(
     journal: Journal,
     tasks: Tasks,
     slots: int,
-    carried: Callable[[], Mapping[tuple[bytes, int], QueueEnd]],
+    carried: Callable[[], Mapping[QueueBytes, QueueEnd]],
     ended: Callable[[str], None] = lambda _stage: None,
 ) -> None:
     """Make those that aren't there, of all that the journal has committed.

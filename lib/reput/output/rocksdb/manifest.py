@@ -59,17 +59,11 @@ _SUFFIX = ".batch"
 
 @dataclass(frozen=True, slots=True)
 class Committed:
-    """What the committed batches have for a database.
+    """What the committed batches have for a database."""
 
-    Attributes:
-        runs: paths of runs of units, in log order.
-        keys: paths of runs of index keys.
-        breaks: where the log isn't whole.
-    """
-
-    runs: list[str]
-    keys: list[str]
-    breaks: Breaks
+    runs: list[str]  # paths of runs of units, in log order
+    keys: list[str]  # paths of runs of index keys
+    breaks: Breaks  # where the log isn't whole
 
 
 def keep_runs(target: Target, start: int, scan: BatchScan, breaks: Breaks) -> None:

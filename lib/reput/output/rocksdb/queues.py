@@ -21,6 +21,7 @@ from reput.build.placement import Breaks, Oddity, keep
 from reput.build.rocksdb_units import UnitRows
 from reput.errors import Finding
 from reput.format import rocksdbqueue
+from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd, Unit, parse_unit_key
 from reput.output.journal import Journal
 from reput.output.rocksdb.manifest import Tasks, committed, is_whole, name_files, segment_of
@@ -45,54 +46,35 @@ _OUTCOMES = {
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A range of keys.
+    """A range of keys."""
 
-    Attributes:
-        number: shares are numbered as their keys ascend.
-        first: the prefix of its first queue's keys.
-        stop: the prefix of the first queue behind it; None for the end.
-        offsets: half-open range of queueOffsets, where a queue has several shares: its units are all
-            consecutive; None for all.
-    """
-
-    number: int
-    first: bytes
-    stop: bytes | None
+    number: int  # shares are numbered as their keys ascend
+    first: bytes  # the prefix of its first queue's keys
+    stop: bytes | None  # the prefix of the first queue behind it; None for the end
+    #: half-open range of queueOffsets, where a queue has several shares: its units are all
+    #: consecutive; None for all
     offsets: tuple[int, int] | None = None
 
 
 class Ends(NamedTuple):
-    """The ends of queues, or of a part of one.
+    """The ends of queues, or of a part of one."""
 
-    Attributes:
-        prefixes: of their keys.
-        first: int64[queues, 2], physicalOffset and queueOffset of the first message that has a unit.
-        last: int64[queues, 2], the same of the last message.
-    """
-
-    prefixes: list[bytes]
+    prefixes: list[bytes]  # of their keys
+    #: int64[queues, 2], physicalOffset and queueOffset of the first message that has a unit
     first: NDArray[np.int64]
-    last: NDArray[np.int64]
+    last: NDArray[np.int64]  # int64[queues, 2], the same of the last message
 
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """What a task wrote.
+    """What a task wrote."""
 
-    Attributes:
-        path: the file; None where there was nothing to write.
-        units: how many.
-        ends: the queues' ends.
-        end: physical offset after the last message, -1 without one.
-        findings: what was odd; ``path`` of each is empty.
-        salvaged: holes that were filled, and messages without a unit.
-    """
-
-    path: Path | None
-    units: int
-    ends: Ends
-    end: int
-    findings: list[Finding] = field(default_factory=list)
+    path: Path | None  # the file; None where there was nothing to write
+    units: int  # how many
+    ends: Ends  # the queues' ends
+    end: int  # physical offset after the last message, -1 without one
+    findings: list[Finding] = field(default_factory=list)  # what was odd; ``path`` of each is empty
+    #: holes that were filled, and messages without a unit
     salvaged: list[Salvaged] = field(default_factory=list)
 
 
@@ -351,7 +333,7 @@ def make(
     journal: Journal,
     tasks: Tasks,
     slots: int,
-    carried: Callable[[], Mapping[tuple[bytes, int], QueueEnd]],
+    carried: Callable[[], Mapping[QueueBytes, QueueEnd]],
 ) -> None:
     """Make the database of all that the journal has committed, unless it is there.
 
@@ -385,19 +367,12 @@ def make(
 
 
 class Totals(NamedTuple):
-    """What runs have of queues: of a million, columns take a third of what objects do.
+    """What runs have of queues: of a million, columns take a third of what objects do."""
 
-    Attributes:
-        prefixes: of the queues' keys, ascending.
-        first: int64[queues], queueOffset of the first unit, in log order.
-        units: int64[queues], how many.
-        is_regular: bool[queues], whether all are consecutive.
-    """
-
-    prefixes: list[bytes]
-    first: NDArray[np.int64]
-    units: NDArray[np.int64]
-    is_regular: NDArray[np.bool_]
+    prefixes: list[bytes]  # of the queues' keys, ascending
+    first: NDArray[np.int64]  # int64[queues], queueOffset of the first unit, in log order
+    units: NDArray[np.int64]  # int64[queues], how many
+    is_regular: NDArray[np.bool_]  # bool[queues], whether all are consecutive
 
     def between(self, low: bytes, high: bytes | None) -> Totals:
         """Those whose prefixes are from ``low`` on and before ``high``; None for the end."""
@@ -457,9 +432,7 @@ def shares_of(totals: Totals, slots: int) -> Iterator[Share]:
             number += 1
 
 
-def _ends(
-    written: list[Written], carried: Mapping[tuple[bytes, int], QueueEnd]
-) -> Iterator[tuple[bytes, bytes]]:
+def _ends(written: list[Written], carried: Mapping[QueueBytes, QueueEnd]) -> Iterator[tuple[bytes, bytes]]:
     """The keys and values of all queues' ends, and the checkpoint, ascending."""
     others = {
         rocksdbqueue.offset_key(topic, queue_id, rocksdbqueue.MAX): rocksdbqueue.offset_value(*end)
