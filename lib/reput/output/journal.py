@@ -1,16 +1,17 @@
 """The journal: the commit point of every batch.
 
 ``.reput/journal`` in the output is a sequence of records: the :class:`Opening`, then each :class:`Batch`
-whose outputs were on disk before it was appended. Its end offset is the cursor, whatever Spark's checkpoint says. A record that is cut short or has a wrong CRC at the end of
-the journal was never committed, and is cut off.
+whose outputs were on disk before it was appended. Its end offset is the cursor, whatever Spark's checkpoint
+says. A record that is cut short or has a wrong CRC at the end of the journal was never committed, and is
+cut off.
 
 A journal that has grown is rewritten, so that its length depends on the store and on how much is done in
 :data:`KEEP_SECONDS`, not on its age: a snapshot replaces the oldest batches, and the newest are kept as they
 are, to step back to. Batches are numbered from 1, those in the snapshot included.
 
-A record: length uint32, CRC-32 of the payload uint32 (both big-endian), payload: UTF-8 JSON. Three kinds: the
-opening, first in each journal; a snapshot, second where the opening announces one; batches.
-A batch's payload begins with ``{"start":``, by which one is found behind damage.
+A record: length uint32, CRC-32 of the payload uint32 (both big-endian), payload: UTF-8 JSON. Three kinds:
+the opening, first in each journal; a snapshot, second where the opening announces one; batches. A batch's
+payload begins with ``{"start":``, by which one is found behind damage.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A store elsewhere, and the local directory that stands for it.
 
-A file of the same length stands for each, without content: whoever reads such a file first calls
-:func:`have`, which brings what it is going to read, from the very object that was listed. What was never
-written, behind a queue's last unit, stays a hole.
+Queue and index files whose content was proven before aren't copied. A file of the same length stands for
+each, without content: whoever reads such a file first calls :func:`have`, which brings what it is going to
+read, from the very object that was listed. What was never written, behind a queue's last unit, stays a hole.
 """
 
 from __future__ import annotations

@@ -8,8 +8,9 @@ found damage at the log's end moves no offset.)
 
 A tail commits a file a batch. A thread beside the stream merges these, :data:`BATCHES` into one, then
 :data:`FILES` of those into one; the oldest of the results are summed up as one batch, so that neither files
-nor rows grow without bound. The log gets checkpoints, and what was replaced is removed after a while. Each step is a commit of its
-own, made when what it names is on disk, so that a crash at any moment leaves a sound table.
+nor rows grow without bound. The log gets checkpoints, and what was replaced is removed after a while. Each
+step is a commit of its own, made when what it names is on disk, so that a crash at any moment leaves a
+sound table.
 """
 
 from __future__ import annotations
