@@ -31,7 +31,7 @@ from tests.compat.jars import hadoop_aws_jars
 from tests.golden.store import unpack
 from tests.here import Here
 from tests.rebuilds import environment
-from tests.rebuilds import update as reput
+from tests.rebuilds import run as reput
 from tests.remote import gateway as servers
 from tests.remote.gateway import BUCKET, KEY, SECRET, Gateway, breaking
 from tests.stores import move_to_host

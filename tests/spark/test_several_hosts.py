@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -125,7 +126,7 @@ class _Noted:
         finally:
             files.system = before
             if noted:
-                name = scan_task.secrets.token_hex(8)
+                name = secrets.token_hex(8)
                 (self.directory / name).write_text("".join(f"{line}\n" for line in noted))
 
 

@@ -587,10 +587,10 @@ class _Comparing:
         self.count += 1
         return stand(table, settings, allow_gap=allow_gap)
 
-    def _append(self, _spark: object, appending: Standing, end: int) -> None:
-        if appending.gone_from is None:
-            assert appending == stand(Table(self.held.path), self.held.settings, allow_gap=False)
-        rows = self.held.rows.filter(pc.greater(self.held.rows.column("physicalOffset"), appending.after))
+    def _append(self, _spark: object, standing: Standing, end: int) -> None:
+        if standing.gone_from is None:
+            assert standing == stand(Table(self.held.path), self.held.settings, allow_gap=False)
+        rows = self.held.rows.filter(pc.greater(self.held.rows.column("physicalOffset"), standing.after))
         self.held.add(rows.filter(pc.less(rows.column("physicalOffset"), end)), end)
         self.ran.commits += 1
 

@@ -37,7 +37,7 @@ from reput.format.commitlog import Record
 from reput.newer_python import UTC
 from tests.golden.store import unpack
 from tests.here import Here
-from tests.rebuilds import update as reput
+from tests.rebuilds import run as reput
 from tests.stores import LogWriter, move_to_host
 
 _DAY_MS = 86_400_000
