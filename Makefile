@@ -118,7 +118,7 @@ releases: $(VENV)/dev ## let each release's own store write, rebuild what it wro
 
 .PHONY: notebooks
 notebooks: $(VENV)/dev ## run the notebooks, and write them back with their outputs and the pictures of docs/images
-	PYTHONPATH=.:notebooks $(VENV)/bin/python -m tests.execute_notebooks --pictures docs/images notebooks/*.ipynb
+	PYTHONPATH=. $(VENV)/bin/python -m tests.execute_notebooks --pictures docs/images notebooks/*.ipynb
 
 .PHONY: cluster
 cluster: install ## broker, producer, Spark master, two workers and a tail, on this machine (STORE=DIR: a rebuild)

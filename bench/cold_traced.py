@@ -76,7 +76,7 @@ _WATCHED: dict[str, list[tuple[str, str | None, str | None]]] = {
     "reput.spark.runner": [("SparkRunner._run", None, "first task done")],
     "pyspark.sql.streaming.readwriter": [("DataStreamWriter.start", "stream planned", "query started")],
     "reput.output.writer": [("BatchWriter.write", "first batch", "batch committed")],
-    "reput.stream.rebuild_query": [("until_it_ends", None, "query ended")],
+    "reput.stream": [("until_it_ends", None, "query ended")],
     "reput.cli.output": [("printed", "result", None)],
 }
 

@@ -12,9 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reput.format import names
-from reput.output.journal.journal import Journal
-from reput.output.ledger.ledger import Ledger
-from reput.output.ledger.ledger_upkeep import LedgerUpkeep
+from reput.output.journal import Journal
+from reput.output.ledger.ledger import Ledger, LedgerUpkeep
 from reput.replay.state import Batch, Opening, QueueState
 from reput.store.space import human
 

@@ -14,7 +14,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from explore.charts import of_notebook_extra
+from jupyter_client.manager import KernelManager
+from nbclient import NotebookClient
+from nbformat import v4
 
 if TYPE_CHECKING:
     from nbformat import NotebookNode
@@ -33,9 +35,6 @@ class Kernel:
     """
 
     def __init__(self) -> None:
-        _nbclient()
-        from jupyter_client.manager import KernelManager
-
         self._manager = KernelManager(kernel_name="python3")
 
     def __enter__(self) -> Kernel:
@@ -56,7 +55,7 @@ class Kernel:
         Raises:
             nbclient.exceptions.CellExecutionError: a cell failed.
         """
-        client = _nbclient().NotebookClient(
+        client = NotebookClient(
             notebook,
             km=self._manager,
             timeout=_SECONDS,
@@ -111,20 +110,12 @@ def is_stale(notebook: NotebookNode) -> bool:
     return not in_order or notebook.metadata.get("reput", {}).get("code") != digest(notebook)
 
 
-def _nbclient() -> Any:
-    expected = "the packages nbclient and ipykernel, which come with reput's extra `notebook`"
-    return of_notebook_extra("nbclient", "notebooks can't be run here", expected)
-
-
 def main(words: list[str]) -> None:
     """Run notebooks and write them back."""
     parser = argparse.ArgumentParser(prog="python -m tests.execute_notebooks", description=__doc__)
     parser.add_argument("notebooks", type=Path, nargs="+", metavar="NOTEBOOK")
     parser.add_argument("--pictures", type=Path, metavar="DIR")
     options = parser.parse_args(words)
-    _nbclient()
-    from nbformat import v4
-
     form: Any = v4
     for path in options.notebooks:
         notebook: NotebookNode = form.reads(path.read_text(encoding="utf-8"))

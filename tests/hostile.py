@@ -207,7 +207,7 @@ def taken(
     data: bytes, base: int, *, part_bytes: int | None = None, last: bool
 ) -> tuple[list[tuple[int, int]], list[PartOutcome]]:
     """(position, queueOffset) of the units that the scan finds, put together as the chain of parts does."""
-    from reput.replay.chain import Chain, ScannedPart
+    from reput.replay.part_result import Chain, ScannedPart
 
     array = np.frombuffer(data, np.uint8)
     step = part_bytes or len(data)

@@ -15,15 +15,14 @@ from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.parts import cut
 from reput.log.segments import CommitLog, discover
-from reput.output.batch_tasks import BatchTasks
-from reput.output.journal.journal import Journal
-from reput.output.rocksdb import databases
+from reput.output import rocksdb
+from reput.output.batch import BatchTasks
+from reput.output.journal import Journal
 from reput.output.step_back import roll_back
 from reput.output.writer import BatchWriter
-from reput.replay.consumer_filters import FiltersNow
 from reput.replay.selection import Selection
 from reput.replay.state import Opening, State
-from reput.replay.target import Target
+from reput.replay.target import FiltersNow, Target
 from reput.scan.rules import Part
 from reput.store import files
 from reput.store.lock import OutputLock
@@ -192,7 +191,7 @@ def rebuild_locally(
         if target.in_rocksdb:
             runner = Runner()
             tasks = BatchTasks.for_databases(runner, target)
-            databases.make(target, journal, tasks, runner.slots, dict)
+            rocksdb.make(target, journal, tasks, runner.slots, dict)
             writer.finish()
         return journal.state
 

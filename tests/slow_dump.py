@@ -13,11 +13,12 @@ from pathlib import Path
 import numpy as np
 
 from reput.format import commitlog
-from reput.scan import output, reference
+from reput.log import walk
+from reput.log.walk import Frame
+from reput.scan import output
 from reput.scan.extent import Extents
 from reput.scan.output import Remark, Status
 from reput.scan.part import _KIND, _REMARKS, is_blank_but_for_its_magic
-from reput.scan.reference import Frame
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
 from tests import slow_scan
@@ -37,11 +38,11 @@ def segment_events(
     properties = b""  # of the message that ends where the next record begins
     while at < len(data):
         status, remarks = _scan(array, base, at, rules)
-        found = reference.frame(view, base, at, v2, entries)
+        found = walk.frame(view, base, at, v2, entries)
         if status in (Status.BAD_CRC, Status.BAD_PROPERTY_CRC):
             assert isinstance(found, Frame)
             end = at + found.size
-            following = reference.frame(view, base, end, v2, entries)
+            following = walk.frame(view, base, end, v2, entries)
             if isinstance(following, Frame) or following is Status.BLANK:
                 yield "damage", _KIND[status], base + at, base + end, True
                 status, remarks = _scan(array, base, at, rules, accept=at)
@@ -109,7 +110,7 @@ def _left_by_a_cut(array: np.ndarray, base: int, at: int, v2: bool, timestamp: i
     if array[at + 28 : at + 36].tobytes() == (base + at).to_bytes(8, "big"):
         return None
     for place in range(at, len(array)):
-        found = reference.frame(array.data, base, place, v2, False)
+        found = walk.frame(array.data, base, place, v2, False)
         if isinstance(found, Frame):
             message = commitlog.decode(array.data, place)
             if commitlog.body_crc(message.body) == message.body_crc:

@@ -6,11 +6,9 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from reput.filter.bloom import BloomFilter
-from reput.filter.columns import Column
-from reput.filter.consumers import ConsumerFilter
-from reput.filter.expression import EvaluationError, Node, Value
-from reput.filter.javavalue import units_of
+from reput.filter.bitmaps import Column
+from reput.filter.consumers import BloomFilter, ConsumerFilter
+from reput.filter.expression import EvaluationError, Node, Value, units_of
 from reput.format import properties
 
 
@@ -51,7 +49,7 @@ def bit_map(filters: Sequence[ConsumerFilter], bloom: BloomFilter, texts: Mappin
 
 
 def columns(records: Sequence[bytes], names: Sequence[str]) -> dict[str, Column]:
-    """What :func:`reput.filter.columns.columns` does, from each record's property bytes."""
+    """What :func:`reput.filter.bitmaps.columns` does, from each record's property bytes."""
     parsed = [properties.parse(record) for record in records]
     found = {}
     for name in names:

@@ -1,7 +1,7 @@
 """The scan, slow and obvious: one record at a time, as the broker's dispatch reads it.
 
 Source: ``ConsumeQueue.putMessagePositionInfoWrapper`` and its multi-dispatch, ``IndexService.buildIndex``
-(rocketmq-all-4.9.7, 5.3.3). What a record is, :mod:`reput.scan.reference` says.
+(rocketmq-all-4.9.7, 5.3.3). What a record is, :mod:`reput.log.walk` says.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 
 from reput.format import commitlog, consumequeue, dledger, indexfile, javastring, properties
 from reput.format.javastring import WHITE_SPACE, utf16_units
+from reput.log.walk import Frame, body_crc_is_wrong, frame, property_crc_is_wrong
 from reput.scan import output
 from reput.scan.output import OutputArrays, Remark, Status, Stop
-from reput.scan.reference import Frame, _body_crc_is_wrong, _property_crc_is_wrong, frame
 from reput.scan.rules import Rules
 from reput.scan.table import (
     QUEUE_JUMP,
@@ -121,7 +121,7 @@ def find_record(
     view = np.ascontiguousarray(data).data
     for position in range(start, end):
         record = frame(view, base, position, topic_length_v2, entries)
-        if not isinstance(record, Frame) or _body_crc_is_wrong(view, record):
+        if not isinstance(record, Frame) or body_crc_is_wrong(view, record):
             continue
         before = position - dledger.HEADER_LENGTH
         if entries and not record.header and before >= 0:
@@ -144,12 +144,12 @@ def _take(
     """Dispatch one record: all of it, or nothing and the reason."""
     position = record.record
     lenient = record.position == accept
-    if rules.check_crc and not rules.property_crc_only and not lenient and _body_crc_is_wrong(view, record):
+    if rules.check_crc and not rules.property_crc_only and not lenient and body_crc_is_wrong(view, record):
         return Status.BAD_CRC
     topic_name = bytes(view[slice(*record.topic)])
     raw = bytes(view[slice(*record.properties)])
     values = properties.parse(raw)
-    if rules.check_crc and not lenient and _property_crc_is_wrong(view, record, raw, values):
+    if rules.check_crc and not lenient and property_crc_is_wrong(view, record, raw, values):
         return Status.BAD_PROPERTY_CRC
     queue_id, _flag, queue_offset, _physical, sys_flag = struct.unpack_from(
         ">iiqqi", view, position + commitlog.QUEUE_ID

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from reput.lazily import lazily
 
 if TYPE_CHECKING:
-    from reput.api.store import Store, mend, open, rebuild  # noqa: A004 - reput.open, as gzip.open
+    from reput.api import Store, mend, open, rebuild  # noqa: A004 - reput.open, as gzip.open
     from reput.errors import ReputError
     from reput.spark.sessions import session
 
@@ -24,10 +24,10 @@ __getattr__ = lazily(
     __name__,
     {
         "ReputError": "errors",
-        "Store": "api.store",
-        "mend": "api.store",
-        "open": "api.store",
-        "rebuild": "api.store",
+        "Store": "api",
+        "mend": "api",
+        "open": "api",
+        "rebuild": "api",
         "session": "spark.sessions",
     },
 )

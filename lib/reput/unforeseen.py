@@ -16,7 +16,7 @@ from pathlib import Path
 from reput.errors import ReputError, SparkError
 from reput.next_command import install_step
 from reput.rocksdb.reader import PACKAGE, not_installed
-from reput.store.system_errors import shortage
+from reput.store.system import shortage
 
 #: What comes with ``reput[spark]`` and not with reput alone.
 _OF_SPARK = frozenset(

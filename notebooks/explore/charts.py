@@ -10,7 +10,6 @@ import io
 import textwrap
 from collections.abc import Mapping
 from importlib import import_module
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.errors import ReputError
@@ -96,10 +95,6 @@ class Chart:
             self.figure.savefig(buffer, dpi=_DPI, format="png", metadata={"Software": None})
         return buffer.getvalue()
 
-    def save(self, path: Path | str) -> None:
-        """Write the picture to a PNG file."""
-        Path(path).write_bytes(self.png())
-
 
 def short(name: object) -> str:
     """A name that leaves room for the picture: a topic may have 127 characters, and more."""
@@ -181,20 +176,12 @@ def grid(axes: Axes, which: str = "y") -> None:
     axes.tick_params(which="both", length=0)
 
 
-def of_notebook_extra(name: str, problem: str, expected: str) -> Any:
-    """A module that comes with reput's extra ``notebook``.
-
-    Raises:
-        ReputError: it isn't installed; it tells ``problem`` and ``expected``.
-    """
-    try:
-        return import_module(name)
-    except ImportError as error:
-        raise ReputError(
-            problem, expected=expected, found=str(error), next_step=install_step("spark,notebook")
-        ) from error
-
-
 def _matplotlib() -> Any:
-    expected = "the package matplotlib, which comes with reput's extra `notebook`"
-    return of_notebook_extra("matplotlib", "charts need matplotlib", expected)
+    try:
+        return import_module("matplotlib")
+    except ImportError as error:
+        expected = "the package matplotlib, which comes with reput's extra `notebook`"
+        step = install_step("spark,notebook")
+        raise ReputError(
+            "charts need matplotlib", expected=expected, found=str(error), next_step=step
+        ) from error

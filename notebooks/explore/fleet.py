@@ -19,7 +19,7 @@ from explore import lags as lags_of
 from explore import traffic
 from explore.workspace import Store, Workspace
 from reput import demo
-from reput.config.java_properties import parse
+from reput.config.broker_conf import parse
 from reput.errors import StoreError
 from reput.replay.selection import is_system
 from reput.store.reading import check_store, unreadable

@@ -52,7 +52,7 @@ def test_what_cannot_be_loaded(tmp_path: Path, module: str, words: list[str], co
 
 def test_no_words_are_left(tmp_path: Path) -> None:
     """What says them may fail for the same reason."""
-    code = "import sys\ndel sys.modules['reput.cli.crash'].visible\nraise MemoryError"
+    code = "import sys\ndel sys.modules['reput.cli.process'].visible\nraise MemoryError"
     outcome = broken(tmp_path, "rich", code, "check", "/nowhere", "--json")
     assert outcome.code == 2
     assert json.loads(outcome.stdout)["exit_code"] == 2

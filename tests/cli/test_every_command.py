@@ -15,9 +15,9 @@ import pytest
 
 from reput.cli import app as cli
 from reput.cli import output
-from reput.cli.commands import Commands
+from reput.cli.arguments import Commands
 from reput.dump.digest import write
-from reput.export.run import ExportOptions, export
+from reput.export.write import ExportOptions, export
 from reput.format import names
 from reput.store.swap import Swap
 from tests import rocksdbs

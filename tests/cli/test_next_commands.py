@@ -19,7 +19,7 @@ from reput.errors import ReputError, StoreInUseError
 from reput.format import names
 from reput.next_command import next_command
 from reput.query.keys import IndexReader
-from reput.recovery.log_copies import LogCopies
+from reput.recovery.mend_log import LogCopies
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.verify.plan import VerifyOptions

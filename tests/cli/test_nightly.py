@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from deltalake import DeltaTable
 
-from reput.cli.elsewhere import command, result
+from reput.cli.many import command, result
 from reput.diagnosis.nightly import Again
 from reput.format import names
 from reput.job.history import History

@@ -17,7 +17,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
 from reput.format import names
 from reput.log.segments import discover
-from reput.output.journal.journal import Journal
+from reput.output.journal import Journal
 from reput.store.lock import OutputLock, StoreLock
 from reput.verify.plan import VerifyOptions, prepare
 from tests.golden.store import GoldenStore, unpack

@@ -20,7 +20,7 @@ import psutil
 import pytest
 
 from reput.format import names
-from reput.output.journal.journal import read
+from reput.output.journal import read
 from reput.store import swap
 from tests.rebuilds import (
     LIB,
@@ -216,7 +216,7 @@ def test_killed_while_replacing(tmp_path: Path, reput: Command, monkeypatch: pyt
         path.unlink()
     before = tree(store.root, names.REPUT, names.LOCK)
     with monkeypatch.context() as patched:
-        patched.setattr("reput.job.run._swap", interrupt)
+        patched.setattr("reput.job.rebuilding._swap", interrupt)
         assert reput(*command).code == 130
     staged = tmp_path / "staged"
     store.root.rename(staged)

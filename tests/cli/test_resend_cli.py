@@ -10,12 +10,12 @@ from types import SimpleNamespace
 import pytest
 
 from reput.export.apart import Apart
-from reput.export.run import STORE, ExportOptions, export
+from reput.export.write import STORE, ExportOptions, export
 from reput.format import commitlog
 from reput.format.commitlog import Record
-from reput.resend import run as run_module
+from reput.resend import send as run_module
 from reput.resend.outgoing import Outgoing
-from reput.resend.run import MOST_REPEATED, ResendOptions, resend
+from reput.resend.send import MOST_REPEATED, ResendOptions, resend
 from tests.rebuilds import Command, tree
 from tests.stores import LogWriter
 

@@ -11,8 +11,8 @@ import pytest
 from rocksdict import Options, Rdict
 
 import reput as api
+from explore.incident import as_it_lies
 from explore.lags import lags
-from explore.reach import as_it_lies
 from explore.workspace import Workspace
 from reput.config.kept import Kind, kept
 from reput.config.topics import write_queues

@@ -23,7 +23,7 @@ from reput.config.evidence import look
 from reput.errors import ReputError
 from reput.format import names
 from reput.job.options import RebuildOptions
-from reput.job.run import rebuild
+from reput.job.rebuilding import rebuild
 from reput.store.compare import compare
 from tests.compat.jars import JarsUnavailableError, jars
 from tests.compat.java_store import spelled

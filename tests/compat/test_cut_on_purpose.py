@@ -12,10 +12,10 @@ import pytest
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
-from reput.export.run import ExportOptions, export
+from reput.export.write import ExportOptions, export
 from reput.format import names
 from reput.job import RebuildOptions
-from reput.mending.run import mend
+from reput.mending.apply import mend
 from reput.recovery.plan import Plan, brings_back, plan
 from reput.verify.plan import VerifyOptions
 from tests.compat.conf import conf_text

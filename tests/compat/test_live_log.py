@@ -18,8 +18,8 @@ from bench.generate import writer_in
 from reput.config.settings import StoreSettings
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover, map_segment
+from reput.log.walk import Frame, body_crc_is_wrong, frame
 from reput.scan.output import Status
-from reput.scan.reference import Frame, _body_crc_is_wrong, frame
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore
 from tests.levels import tried
@@ -49,7 +49,7 @@ def check_whole(log: CommitLog, start: int, end: int, sums: list[tuple[int, int,
             if found is Status.BLANK:
                 break
             assert isinstance(found, Frame), f"{segment.base + position}: {found!r}"
-            assert not _body_crc_is_wrong(view, found)
+            assert not body_crc_is_wrong(view, found)
             properties = bytes(view[slice(*found.properties)])
             assert properties.startswith(b"KEYS\x01order-")
             assert b"\0" not in properties

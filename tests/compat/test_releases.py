@@ -12,11 +12,11 @@ import pytest
 
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
-from reput.diagnosis.finding import Effect
+from reput.diagnosis.verdict import Effect
 from reput.errors import StoreInUseError
 from reput.format import names
 from reput.job.options import RebuildOptions
-from reput.mending.run import mend
+from reput.mending.apply import mend
 from reput.query import QueryStore
 from reput.store.compare import compare
 from reput.store.lock import StoreLock, is_broker_running

@@ -17,7 +17,7 @@ import yaml
 
 from reput.errors import ReputError
 from reput.format import names
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.store.compare import Comparison, compare
 from tests.compose.podman import ROOT, ContainersError, Podman
 

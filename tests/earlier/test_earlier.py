@@ -13,7 +13,7 @@ from deltalake import DeltaTable
 
 from reput.format import names
 from reput.job import TailOptions
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.store.compare import compare
 from tests.earlier.kept import DIRECTORY, NAMES, Earlier, harm, unpacked
 from tests.rebuilds import Command

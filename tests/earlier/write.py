@@ -100,7 +100,7 @@ def main(commit: str, checkout: Path) -> None:
 
 def _reach(journal: Path, offset: int, environment: dict[str, str]) -> None:
     """Wait until a tail has committed everything below a physical offset, as its own version reads it."""
-    script = "import sys; from reput.output.journal.journal import read_state; from pathlib import Path; "
+    script = "import sys; from reput.output.journal import read_state; from pathlib import Path; "
     script += "print(read_state(Path(sys.argv[1]))[1].cursor)"
     deadline = time.monotonic() + 180
     while time.monotonic() < deadline:

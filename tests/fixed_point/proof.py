@@ -14,13 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.finding import COUNTS, Finding, Remedy
-from reput.diagnosis.verdict import Sort
+from reput.diagnosis.verdict import COUNTS, Finding, Remedy, Sort
 from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import undo
-from reput.mending.run import Mended, mend
+from reput.mending.apply import Mended, mend
 from reput.recovery.plan import plan
 from reput.store.swap import KEPT
 from reput.verify.plan import VerifyOptions

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from reput.diagnosis.finding import COUNTS, Remedy
+from reput.diagnosis.verdict import COUNTS, Remedy
 from tests.fixed_point.cases import Case, Original
 from tests.fixed_point.damages import ALL
 from tests.fixed_point.small import VERSIONS, small

@@ -14,10 +14,8 @@ from unittest.mock import patch
 
 import typer
 
-from reput.cli.dump.checkpoint import checkpoint_command
 from reput.cli.dump.commitlog import commitlog_command
-from reput.cli.dump.consumequeue import consumequeue_command
-from reput.cli.dump.index import index_command
+from reput.cli.dump.files import checkpoint_command, consumequeue_command, index_command
 from reput.dump import commitlog, consumequeue
 
 LOG, QUEUES, INDEX, CHECKPOINT = "commitlog", "consumequeue", "index", "checkpoint"

@@ -15,10 +15,9 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
-from reput.job import RebuildOptions, rebuild, undo
-from reput.job import run as rebuilding
+from reput.job import RebuildOptions, rebuild, rebuilding, undo
 from reput.job.plan import Plan
-from reput.mending.run import mend
+from reput.mending.apply import mend
 from reput.output.step_back import roll_back
 from reput.output.writer import BatchWriter
 from reput.recovery.plan import plan
@@ -125,7 +124,7 @@ def _without_spark() -> Iterator[None]:
 
 
 def _run_here(wanted: Plan, _spark: object, _listener: object, _announce: object) -> BatchWriter:
-    """As :func:`reput.job.run.run`, in one batch."""
+    """As :func:`reput.job.rebuilding.run`, in one batch."""
     target = wanted.target(flush_in_tasks=False)
     with OutputLock(wanted.root, wanted.owner).exclusive():
         roll_back(target, wanted.journal.state)

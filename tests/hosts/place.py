@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reput.format import names
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
 from tests.hosts import gluster, network

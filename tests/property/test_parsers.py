@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from reput.broker.config_files import config_problems
 from reput.broker.snapshot import take
+from reput.config.broker_conf import parse as parse_properties_file
 from reput.config.evidence import look
-from reput.config.java_properties import parse as parse_properties_file
 from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import DLedgerSettings, StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
@@ -40,18 +40,18 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.lag import lag
 from reput.log import committed
-from reput.output.journal import journal
+from reput.output import journal
 from reput.output.ledger.ledger import Ledger
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
 from reput.resend.client import access_keys
 from reput.resend.outgoing import NotSentError, outgoing
-from reput.resend.run import Position
+from reput.resend.send import Position
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.options import NAMES, Options
 from reput.store import swap
-from reput.stream.tail_query import last_planned, planned_end
+from reput.stream import last_planned, planned_end
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of

@@ -13,7 +13,7 @@ from unittest.mock import patch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reput.output.index import batch_index
+from reput.output import index_files
 from reput.replay.state import State
 from tests import slow_rebuild
 from tests.laid_out import (
@@ -135,7 +135,7 @@ def test_parts_and_batches_leave_no_trace(
         laid.segments[-1] = base, data[: max(len(data) - cut, 1)]
     found = []
     # A time in the future, which only damage brings, counts as now in the name of an index file.
-    clock = patch.object(batch_index.time, "time", lambda: NOW / 1000 + 1e6)
+    clock = patch.object(index_files.time, "time", lambda: NOW / 1000 + 1e6)
     with scratch() as place, clock:
         store = store_of(place / "store", laid, version)
         for number, run in enumerate((one, other)):

@@ -16,10 +16,8 @@ from reput.format import commitlog, javastring, names
 from reput.format.commitlog import Record
 from reput.log.segments import discover
 from reput.report.gather import GatherOptions, gather
-from reput.report.log_scan import scan_log
+from reput.report.log_scan import BUCKETS, EARLIEST, MOST_SHOWN, WIDTHS, Tally, scan_log, traffic
 from reput.report.page import render
-from reput.report.shown import MOST_SHOWN, traffic
-from reput.report.tally import BUCKETS, EARLIEST, WIDTHS, Tally
 from tests.levels import examples
 from tests.property.logs import segments
 from tests.stores import LogWriter

@@ -15,11 +15,11 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.log import walk, walk_kernel
-from reput.scan import kernel, output, reference
+from reput.log.walk import Frame
+from reput.scan import kernel, output
 from reput.scan.frames import ROWS, FrameWalk, frames, has_stored_crc
 from reput.scan.output import OutputArrays, Status, Stop
 from reput.scan.part import PartOutcome, is_blank_but_for_its_magic, scan_part
-from reput.scan.reference import Frame
 from reput.scan.rules import Part, Rules
 from reput.scan.rules import rules as rules_of
 from reput.scan.table import QueueTable
@@ -199,9 +199,9 @@ def _records_of(base: int, data: np.ndarray) -> list[tuple[int, int, int]]:
     """Position, size and storeTimestamp of each record that counts, found one by one."""
     view, position, found = data.data, 0, []
     while 0 <= position < len(data):
-        here = reference.frame(view, base, position, True, True)
+        here = walk.frame(view, base, position, True, True)
         if isinstance(here, Frame):
-            behind = reference.frame(view, base, position + here.size, True, True)
+            behind = walk.frame(view, base, position + here.size, True, True)
             if isinstance(behind, Frame) or behind is Status.BLANK or has_stored_crc(view, here.record):
                 record = commitlog.decode(view, here.record)
                 found.append((here.record, here.size - here.header, record.store_timestamp))

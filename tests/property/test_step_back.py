@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from reput.errors import LogWentBackError
 from reput.format import names
 from reput.log.segments import discover
-from reput.output.journal.journal import Journal
+from reput.output.journal import Journal
 from reput.output.step_back import last_standing, step_back
 from reput.output.writer import BatchWriter
 from reput.replay.state import State

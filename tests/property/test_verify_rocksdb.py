@@ -19,7 +19,7 @@ from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, MIN, OFFSETS, UNITS, 
 from reput.log.parts import cut
 from reput.replay.part_result import pass_over
 from reput.replay.runner import InlineRunner
-from reput.replay.unit_runs import RunReader, RunWriter
+from reput.replay.runs import RunReader, RunWriter
 from reput.rocksdb import opened
 from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.plan import Plan, VerifyOptions, prepare

@@ -9,11 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from reput.config import stand_in
 from reput.config.stand_in import borrowed
 from reput.diagnosis.nightly import Again
 from reput.format import names
 from reput.lag.report import lag, total_lag
-from reput.remote import client, left_out, tally, with_urls
+from reput.remote import client, with_urls
 from reput.remote.client import RemoteFile
 from reput.remote.store import STORE
 from reput.replay.runner import InlineRunner
@@ -53,7 +54,7 @@ class Asked:
 def watched(monkeypatch: pytest.MonkeyPatch, kind: type[client._ObjectStore | client._Hdfs]) -> Asked:
     """What is read. In place of what wasn't copied, files hold what no broker writes."""
     asked = Asked()
-    real, real_leave = kind.read, left_out.leave
+    real, real_leave = kind.read, stand_in.leave_out
 
     def reading(self: client._ObjectStore, file: RemoteFile, start: int, stop: int) -> memoryview:
         asked.ranges.append((file.name, stop - start))
@@ -66,7 +67,7 @@ def watched(monkeypatch: pytest.MonkeyPatch, kind: type[client._ObjectStore | cl
                 out.write(b"\xa5" * written)
 
     monkeypatch.setattr(kind, "read", reading)
-    monkeypatch.setattr(left_out, "leave", leave)
+    monkeypatch.setattr(stand_in, "leave_out", leave)
     return asked
 
 
@@ -86,7 +87,7 @@ def night(
         found = [(one.kind, with_urls(one.path)) for one in report.findings]
         assert proven.settings is not None
         counted = total_lag(proven.settings, proven.ends)
-        asked = tally.total(url)
+        asked = client.total(url)
         # A listing is a request, too.
         assert asked == (len(read.ranges) + 1, sum(size for _, size in read.ranges))
         known = read.ranges[:]

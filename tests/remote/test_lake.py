@@ -21,11 +21,11 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from reput.catalog import hold, run
+from reput.catalog import hold, update
 from reput.catalog.broker import Broker
 from reput.catalog.options import Cataloged, CatalogOptions
-from reput.catalog.run import Catalog
 from reput.catalog.table import Table
+from reput.catalog.update import Catalog
 from reput.errors import OutputError, RemoteStoreError, StoreInUseError, UnsupportedError
 from tests.compat.jars import hadoop_aws_jars
 from tests.golden.store import unpack
@@ -64,7 +64,7 @@ def options(tmp_path: Path, url: str, name: str, **more: Any) -> CatalogOptions:
 
 
 def cataloged(wanted: CatalogOptions) -> Cataloged:
-    return run.catalog(wanted, Here)  # type: ignore[arg-type]
+    return update.catalog(wanted, Here)  # type: ignore[arg-type]
 
 
 def held(url: str) -> dict[str, tuple[int, int]]:
@@ -96,7 +96,7 @@ import sys
 from pathlib import Path
 from reput.catalog import run
 from reput.catalog.options import CatalogOptions
-from reput.catalog.run import catalog
+from reput.catalog.update import catalog
 from tests.here import Here
 
 store, table, conf, name = sys.argv[1:]

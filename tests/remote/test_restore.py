@@ -21,7 +21,7 @@ from reput.format import names, rocksdbqueue
 from reput.format.consumequeue import unit
 from reput.format.rocksdbqueue import OFFSETS
 from reput.job.restore import PARTIAL, SegmentCopies
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.remote.client import RemoteFile
 from reput.remote.store import RemoteStore, await_copy, client_of
 from reput.store import files

@@ -27,7 +27,7 @@ from pathlib import Path
 from reput.catalog import appending
 from reput.catalog.options import CatalogOptions
 from reput.catalog.rows import columns
-from reput.catalog.run import catalog
+from reput.catalog.update import catalog
 from reput.catalog.table import Table
 from reput.errors import LogWentBackError, OutputError, ReputError, SettingsError
 from reput.source import read
@@ -128,7 +128,7 @@ import os, signal, sys
 from pathlib import Path
 from reput.catalog import run
 from reput.catalog.options import CatalogOptions
-from reput.catalog.run import catalog
+from reput.catalog.update import catalog
 from reput.catalog.table import Table
 from reput.spark.sessions import session
 
@@ -161,7 +161,7 @@ from pathlib import Path
 from reput.catalog import run
 from reput.catalog.options import CatalogOptions
 from reput.catalog.rows import columns
-from reput.catalog.run import catalog
+from reput.catalog.update import catalog
 from reput.source import read
 from reput.spark.sessions import session
 
@@ -208,9 +208,9 @@ from reput.catalog import beside
 from reput.errors import SettingsError
 from reput.format import names
 from reput.job.options import RebuildOptions, TailOptions
-from reput.job.run import rebuild
+from reput.job.rebuilding import rebuild
 from reput.job.tail import tail
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.spark.sessions import session
 from reput.watch.status import look
 

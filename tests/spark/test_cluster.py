@@ -23,7 +23,7 @@ import pytest
 from reput.caches import kernels_can_be_cached
 from reput.errors import SparkError, StoreError
 from reput.format import names
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.replay.state import State
 from reput.store.compare import compare
 from tests.cluster import Cluster

@@ -19,7 +19,7 @@ from typing import Any
 import pytest
 
 from reput.format import names
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from tests.cluster import Cluster
 from tests.cluster.standalone import _WORKER_READY, _await
 from tests.golden.store import GoldenStore, unpack

@@ -6,7 +6,6 @@ import ast
 import os
 import re
 import socket
-import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -15,7 +14,6 @@ import pytest
 from nbformat import NotebookNode
 from nbformat.v4 import new_code_cell, new_notebook
 
-from reput.errors import ReputError
 from tests.conftest import LIB
 from tests.execute_notebooks import Kernel, cleaned, digest, is_stale, picture
 
@@ -105,13 +103,6 @@ def test_pages_show_the_notebook_s_own_picture(name: str) -> None:
     path = LIB.parent / "docs" / "images" / f"{name}.png"
     assert path.stat().st_size < 150_000
     assert path.read_bytes() == picture(kept(name)), "make notebooks"
-
-
-def test_without_jupyter(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "nbclient", None)
-    told = r"notebooks can't be run here.*pip install '.\[spark,notebook\]'"
-    with pytest.raises(ReputError, match=told):
-        Kernel()
 
 
 def test_what_a_cell_prints_is_one_output(tmp_path: Path) -> None:

@@ -14,16 +14,16 @@ import pyspark
 import pytest
 from deltalake import DeltaTable
 
+from reput import stream
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.job import RebuildOptions, rebuild
 from reput.job.output_directory import staging_of
-from reput.output.batch_scan import BatchScan
-from reput.output.journal.journal import read
+from reput.output.batch import BatchScan
+from reput.output.journal import read
 from reput.store import files, swap
 from reput.store.compare import compare
-from reput.stream import tail_query
 from tests.golden.store import GoldenStore
 from tests.rebuilds import (
     Command,
@@ -592,7 +592,7 @@ def test_what_was_carried_over_before_a_crash_is_not_built_upon(
     carried.mkdir(parents=True)
     (carried / names.offset_name(0)).write_bytes((PRE_BLANK + unit(0, 100, 7)).ljust(1000, b"\0"))
     with monkeypatch.context() as patched:
-        patched.setattr("reput.job.run._swap", stop)
+        patched.setattr("reput.job.rebuilding._swap", stop)
         assert reput(*words(store, "--in-place")).code == 130
     staged = names.queue_directory(staging_of(store.root), "Late", 0)
     assert staged.exists()
@@ -624,7 +624,7 @@ def test_in_place_goes_on_after_a_failure(
         raise OSError(28, "No space left on device", str(store.root))
 
     with monkeypatch.context() as patched:
-        patched.setattr("reput.job.run._swap", fail)
+        patched.setattr("reput.job.rebuilding._swap", fail)
         assert reput(*words(store, "--in-place")).code == 2
     assert tree(store.root, names.REPUT, names.LOCK) == {
         name: digest for name, digest in before.items() if name != names.LOCK
@@ -668,7 +668,7 @@ def test_in_place_looks_again_before_it_replaces(
         raise OSError(5, "Input/output error", str(store.root))
 
     with monkeypatch.context() as patched:
-        patched.setattr("reput.job.run._swap", stop)
+        patched.setattr("reput.job.rebuilding._swap", stop)
         assert reput(*words(store, "--in-place")).code == 2
     _, batches = read(staging / names.REPUT / "journal")
     (topic, queue_id), queue = next(iter(batches[-1].queues.items()))
@@ -690,6 +690,6 @@ def test_spark_logs_again_once_a_query_was_stopped(spark: SparkSession) -> None:
     root = spark.sparkContext._jvm.org.apache.logging.log4j.LogManager.getRootLogger()  # type: ignore[union-attr]
     before, levels = root.getLevel().name(), []
     query = SimpleNamespace(stop=lambda: levels.append(root.getLevel().name()))
-    tail_query.stop(spark.sparkContext, query)  # type: ignore[arg-type]
+    stream.stop(spark.sparkContext, query)  # type: ignore[arg-type]
     assert (levels, root.getLevel().name()) == (["OFF"], before)
     assert before != "OFF"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,8 +14,7 @@ import pytest
 from reput.errors import OtherHostError
 from reput.format import names
 from reput.job import RebuildOptions, rebuild
-from reput.output import scan_task
-from reput.output.queues import whole_files
+from reput.output import scan_task, whole_queues
 from reput.spark.runner import SparkRunner
 from reput.store import system as systems
 from reput.store.compare import compare
@@ -126,7 +126,7 @@ class _Noted:
         finally:
             files.system = before
             if noted:
-                name = scan_task.secrets.token_hex(8)
+                name = secrets.token_hex(8)
                 (self.directory / name).write_text("".join(f"{line}\n" for line in noted))
 
 
@@ -157,7 +157,7 @@ def test_what_a_task_reads_is_what_another_wrote(
 ) -> None:
     """A file system that loses what was flushed doesn't make wrong bytes."""
     store, out = golden("5.3.3-mixed", tmp_path), tmp_path / "out"
-    real = whole_files.file_parts
+    real = whole_queues.file_parts
 
     def file_parts(accepted: Any, *more: Any) -> Any:
         (path, *_) = {result.placed.path for result in accepted if result.placed is not None}
@@ -168,7 +168,7 @@ def test_what_a_task_reads_is_what_another_wrote(
                 file.write(bytes(20))
         return real(accepted, *more)
 
-    monkeypatch.setattr(whole_files, "file_parts", file_parts)
+    monkeypatch.setattr(whole_queues, "file_parts", file_parts)
     refused = reput(*words(store, "--out", out, "--several-hosts"))
     assert refused.code == 2
     assert "units that another task has written can't be read back; expected " in refused.stderr

@@ -19,14 +19,14 @@ from reput.errors import OutputError, ReputError, SettingsError, SparkError, Sto
 from reput.format import names
 from reput.job import Summary, TailOptions
 from reput.job.tail import tail
-from reput.output.batch_scan import BatchScan
-from reput.output.journal.journal import read_state
+from reput.output.batch import BatchScan
+from reput.output.journal import read_state
 from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.scan.rules import Part
 from reput.store.compare import compare
 from reput.store.lock import output_holder
-from reput.stream.tail_query import NAME
+from reput.stream import NAME
 from tests.live import Live, live_store
 from tests.rebuilds import broker_conf, golden
 from tests.torture.tailing import Tailing
@@ -245,7 +245,7 @@ def test_what_was_begun_ahead_ends_when_the_query_does_not_start(
         raise SparkError("the query doesn't start")
 
     monkeypatch.setattr("reput.output.writer._INLINE_BYTES", 0)
-    monkeypatch.setattr("reput.job.follow.TailQuery", fail)
+    monkeypatch.setattr("reput.job.tail.TailQuery", fail)
     live.finish()
     size = live.segments[0].stat().st_size
     with tailing(replace(live.options, max_bytes_per_trigger=2 * size), spark) as running:

@@ -12,7 +12,7 @@ from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.replay.state import State
 from reput.store.compare import compare
 from tests.torture.generator import SIZES

@@ -17,7 +17,7 @@ import yaml
 
 import reput.cli
 from explore import workspace
-from reput.config.java_properties import parse
+from reput.config.broker_conf import parse
 from reput.newer_python import tomllib
 from tests.compat.jars import VERSIONS
 

@@ -12,7 +12,7 @@ import pytest
 
 from reput.broker.problem import Problem
 from reput.diagnosis.derived import judged
-from reput.diagnosis.finding import Effect, Remedy
+from reput.diagnosis.verdict import Effect, Remedy
 from reput.dump.damage import Damage
 from reput.errors import Fact, Finding, JournalError, OutputError, ReputError, StoreError
 from reput.job import databases

@@ -19,7 +19,7 @@ import reput
 from reput.catalog import rows as messages
 from reput.cli import app as cli
 from reput.job import history
-from reput.output.ledger import ledger_rows
+from reput.output.ledger import ledger
 from reput.query import QueryStore
 from reput.source.columns import INDEX_COLUMNS, MESSAGE_COLUMNS, PART_COLUMNS, QUEUE_COLUMNS
 from reput.source.options import NAMES, QUEUE_NAMES, SHARED_NAMES
@@ -80,7 +80,7 @@ def interface() -> dict[str, dict[str, list[str]]]:
         "commands": dict(commands(typer.main.get_command(cli.app))),
         "json": {name: sorted(set(required(schema))) for name, schema in sorted(schemas.items())},
         "tables": {
-            "ledger": fields(ledger_rows.SCHEMA),
+            "ledger": fields(ledger.SCHEMA),
             "messages": fields(messages.schema(bodies=True, many=True)),
             "history": fields(history.SCHEMA),
         },

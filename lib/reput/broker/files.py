@@ -25,7 +25,7 @@ from reput.errors import StoreError
 from reput.format import names
 from reput.log.rivals import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
 from reput.remote import remote_store
-from reput.remote.left_out import have
+from reput.remote.store import have
 from reput.store.listing import entries_in
 from reput.store.reading import looked_at, pread, reading, what_is
 

@@ -39,8 +39,8 @@ from reput.format.indexfile import IndexHeader, file_length
 from reput.format.names import Queue
 from reput.log.rivals import ODD_NAME, choose
 from reput.log.segments import map_segment
+from reput.log.walk import Frame, frame
 from reput.rocksdb import CURRENT, is_database, traces
-from reput.scan.reference import Frame, frame
 from reput.store.lock import Holder, store_holder
 from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading
 

@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
 from reput.catalog.options import Cataloged, CatalogOptions
-from reput.catalog.run import Catalog
+from reput.catalog.update import Catalog
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -79,7 +79,7 @@ class CatalogBeside(Catalog):
         next run.
 
         Raises:
-            ReputError: as :meth:`reput.catalog.run.Catalog.advance` says; the table is as of its last commit.
+            ReputError: as :meth:`Catalog.advance` says; the table is as of its last commit.
         """
         self._end()
         done = self._advance()

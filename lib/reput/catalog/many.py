@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from reput.catalog.broker import Broker
 from reput.catalog.options import Cataloged, CatalogOptions
-from reput.catalog.run import Catalog
+from reput.catalog.update import Catalog
 from reput.errors import ReputError, SettingsError
 from reput.remote import with_urls
 from reput.unforeseen import unforeseen
@@ -41,7 +41,7 @@ def catalog_many(
 
     Args:
         stores: options with one table, of many stores.
-        start_spark, listener: as for :func:`reput.catalog.run.catalog`.
+        start_spark, listener: as for :func:`reput.catalog.update.catalog`.
         told: gets the outcome of each store, and how many are left.
 
     Raises:

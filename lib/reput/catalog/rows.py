@@ -32,7 +32,7 @@ from reput.source.columns import MESSAGE_COLUMNS, arrow_schema
 from reput.source.filters import Range, Wanted
 from reput.store import files
 from reput.store.lock import OutputLock
-from reput.store.system_errors import unwritten
+from reput.store.system import unwritten
 
 #: Messages, and bytes of their records, in one file at most: their columns are in memory together.
 MOST_ROWS = 1 << 19

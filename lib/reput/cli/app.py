@@ -13,12 +13,16 @@ import typer
 
 import reput
 from reput.cli.arguments import (
+    FOLLOW,
+    LOOK,
+    MEND,
     AsJson,
     AtOnce,
     BrokerConf,
     BytesPerCommit,
     CatalogBodies,
     CatalogTable,
+    Commands,
     DryRun,
     KnownTopicsOnly,
     Master,
@@ -30,8 +34,6 @@ from reput.cli.arguments import (
     by_hand,
     size,
 )
-from reput.cli.commands import FOLLOW, LOOK, MEND, Commands
-from reput.cli.crash import REFUSED, ended_by
 from reput.cli.dump import dump_app
 from reput.cli.jvm import part_stderr, prepare_spark, start_spark
 from reput.cli.output import (
@@ -46,6 +48,7 @@ from reput.cli.output import (
     unwritten,
     warn_of_unknown,
 )
+from reput.cli.process import REFUSED, ended_by
 from reput.cli.tail import EXAMPLES as TAIL_EXAMPLES
 from reput.cli.tail import tail_command
 from reput.cli.times import use_zone

@@ -10,7 +10,7 @@ import signal
 import threading
 import time
 
-from reput.cli.crash import INTERRUPTED
+from reput.cli.process import INTERRUPTED
 
 _GRACE_SECONDS = 10.0
 

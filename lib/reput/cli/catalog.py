@@ -11,8 +11,7 @@ import typer
 
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, BytesPerCommit, Master, WrittenBy, size
-from reput.cli.commands import TABLES
+from reput.cli.arguments import TABLES, AsJson, BrokerConf, BytesPerCommit, Master, WrittenBy, size
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, noted, settings_lines
 from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError, UnsupportedError
@@ -107,7 +106,7 @@ def catalog_command(
     Exit code 0: the table is up to the logs' ends. 2: refused or failed.
     """
     from reput.catalog.many import catalog_many
-    from reput.catalog.run import catalog
+    from reput.catalog.update import catalog
     from reput.job.store_list import listed
 
     with Output(as_json, interrupted="the same command goes on from the last commit") as output:

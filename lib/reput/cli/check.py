@@ -12,6 +12,7 @@ import typer
 
 from reput.cli import app as commands
 from reput.cli.arguments import (
+    LOOK,
     AsJson,
     AtOnce,
     BrokerConf,
@@ -23,7 +24,6 @@ from reput.cli.arguments import (
     Stores,
     TimeZone,
 )
-from reput.cli.commands import LOOK
 from reput.cli.jvm import spark_wanted
 from reput.cli.many import are_several, check_several, refuse_of_one
 from reput.cli.output import (
@@ -36,7 +36,7 @@ from reput.cli.output import (
 )
 from reput.cli.times import moment
 from reput.config.stand_in import here
-from reput.diagnosis.finding import COUNTS, TITLES
+from reput.diagnosis.verdict import COUNTS, TITLES
 from reput.errors import OutputError, SettingsError
 from reput.remote.place import is_url, url_of
 from reput.store.files import new_file, reporting, write_atomically
@@ -46,8 +46,8 @@ from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.diagnosis.check import Diagnosis
-    from reput.diagnosis.finding import Finding
     from reput.diagnosis.nightly import Again
+    from reput.diagnosis.verdict import Finding
 
 _EXAMPLES = """**Examples**
 

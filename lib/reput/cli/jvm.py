@@ -61,7 +61,7 @@ def prepare_spark() -> None:
         # What the source, the tasks and this command need later is loaded once, before the fork.
         import reput.output.writer
         import reput.source.commitlog
-        import reput.stream.rebuild_query  # noqa: F401
+        import reput.stream  # noqa: F401
 
         begun.serve_forks()
 

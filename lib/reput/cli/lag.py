@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
-from reput.api import store as api
+from reput import api
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, OnlyTopic, Store, TimeZone, WrittenBy, groups
-from reput.cli.commands import LOOK
+from reput.cli.arguments import LOOK, AsJson, BrokerConf, OnlyTopic, Store, TimeZone, WrittenBy, groups
 from reput.cli.output import Output, age, settings_lines, step_lines, table
 from reput.cli.times import moment
 from reput.config.stand_in import here

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -10,14 +12,171 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.cli import app as commands
+from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
 from reput.cli.jvm import prepare_spark
 from reput.cli.output import Output, at_most, inline, noted, table
 from reput.cli.times import zone, zone_name
+from reput.diagnosis.nightly import Again
 from reput.errors import OutputError, ReputError, SettingsError
+from reput.job.many import Job
+from reput.job.options import RebuildOptions
 from reput.spark.java import is_submitted
+from reput.spark.on_host import Command, Ended
 from reput.store.outside import check_outside, lies_in
 from reput.store.space import human
-from reput.words import counted
+from reput.unforeseen import TRACEBACK
+from reput.verify.proven import Proofs
+from reput.words import SCHEMA_VERSION, counted
+
+if TYPE_CHECKING:
+    from reput.spark.on_host import HostRunner
+
+#: Of a store, and of a command that was refused or failed.
+_CODES = (0, 1, 2, 3, 4, 5)
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """What a command printed as JSON."""
+
+    exit_code: int  # other than 2
+    facts: dict[str, object]  # without what each document begins with
+    kept: Proofs | None = None  # what it has proven; None for nothing
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts."""
+        return self.facts
+
+
+def run_on(host: str, runner: HostRunner, job: Job, again: Again | None = None) -> Document:
+    """Do a job on its host.
+
+    Args:
+        again: what a check goes on from.
+
+    Raises:
+        ReputError: refused or failed there, or no executor is there.
+    """
+    try:
+        ended = runner.run(host, lambda cores: command(job, cores, again))
+    except ReputError as error:
+        error.path = error.path or str(job.place.path)
+        raise
+    return _document_of(job, ended)
+
+
+def run_here(job: Job, again: Again | None = None) -> Document:
+    """Check a store on this host without Spark; arguments and errors as for :func:`run_on`."""
+    return _document_of(job, replace(command(job, None, again), silent=True)())
+
+
+def _document_of(job: Job, ended: Ended) -> Document:
+    document = result(job, ended)
+    return document if ended.kept is None else replace(document, kept=_proofs_of(job, ended.kept))
+
+
+def _proofs_of(job: Job, data: bytes) -> Proofs:
+    try:
+        return Proofs.decode(data, job.place.path)
+    except SettingsError as error:
+        raise ReputError(
+            "what was proven there can't be read here",
+            path=job.place.path,
+            expected=error.expected,
+            found=error.found,
+            next_step="See that its host has this release of reput",
+            host=job.place.host,
+        ) from error
+
+
+def command(job: Job, cores: int | None, again: Again | None = None) -> Command:
+    """The command that does a job by Spark with ``cores`` tasks at a time; None: without Spark."""
+    options = job.options
+    words, variables = [name(job), job.place.url or str(options.store)], dict[str, str]()
+    conf = None if options.broker_conf is None else str(options.broker_conf)
+    given = [("--broker-conf", BROKER_CONF_VARIABLE, conf, True)]
+    given += [("--rocketmq-version", VERSION_VARIABLE, options.rocketmq_version, True)]
+    if isinstance(options, RebuildOptions):
+        words += ["--out", str(options.out), "--max-bytes-per-trigger", str(options.max_bytes_per_trigger)]
+        words += ["--known-topics-only"] if options.known_topics_only else []
+        by_hand = (options.conf_by_hand, options.version_by_hand)
+        given = [(*one[:3], hand) for one, hand in zip(given, by_hand, strict=True)]
+    for option, variable, value, hand in given:
+        if value is not None and hand:
+            words += [option, value]
+        elif value is not None:
+            variables[variable] = value
+    words += [] if options.index else ["--no-index"]
+    if TRACEBACK in os.environ:
+        variables[TRACEBACK] = os.environ[TRACEBACK]
+    if again is not None:
+        words += ["--all"] if again.everything else []
+        words += ["--digest"] if again.digests else []
+    words += [] if cores is None else ["--master", f"local[{cores}]"]
+    words += ["--json"]
+    if again is None:
+        return Command(tuple(words), variables)
+    content = None if again.before is None else again.before.encode()
+    return Command(tuple(words), variables, "--proofs", content)
+
+
+def name(job: Job) -> str:
+    """Of the command that does a job."""
+    return "check" if job.is_check else "rebuild"
+
+
+def result(job: Job, ended: Ended) -> Document:
+    """What a command's document says.
+
+    Raises:
+        ReputError: that the command was refused or failed, or it printed no document.
+    """
+    try:
+        document = json.loads(ended.stdout)
+    except ValueError:
+        document = None
+    code = ended.code
+    if not _is_document(job, code, document):
+        raise ReputError(
+            f"reput {name(job)} ended without a result",
+            path=job.place.path,
+            expected=f"a document of schema version {SCHEMA_VERSION}",
+            found="; ".join((_how(code), *ended.last_lines)),
+            next_step=(
+                "Run it for this store alone, which says more. Where memory runs out, the system ends it"
+                if job.place.host is None
+                else "See the executor's stderr; the host needs memory for it, and this release of reput"
+            ),
+            host=job.place.host,
+        )
+    if "error" in document:
+        steps = document.get("next_steps")
+        raise ReputError(
+            document["error"],
+            **{key: document.get(key) for key in ("path", "offset", "expected", "found")},
+            next_step=steps[0] if steps else None,
+            host=job.place.host,
+        )
+    apart = ("command", "schema_version", "exit_code")
+    return Document(code, {key: value for key, value in document.items() if key not in apart})
+
+
+def _is_document(job: Job, code: int, document: object) -> bool:
+    if not isinstance(document, dict) or code not in _CODES:
+        return False
+    # What ends a command before it has a name prints none.
+    found = (document.get("exit_code"), document.get("schema_version"), document.get("command", name(job)))
+    return found == (code, SCHEMA_VERSION, name(job))
+
+
+def _how(code: int) -> str:
+    if code >= 0:
+        return f"exit code {code}"
+    try:
+        return f"ended by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"ended by signal {-code}"
+
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -120,7 +279,7 @@ def check_several(
             outcomes = _done(night.todo, "reput check", master, at_once, night.work, night.take)
             if target is not None:
                 from reput.report.fleet import write
-                from reput.report.units import Zone
+                from reput.report.numbers import Zone
 
                 write(target, night.rows, night.earlier, Zone(zone(), zone_name()))
             night.end()  # last: a run whose page can't be written is continued, and only writes that
@@ -218,13 +377,12 @@ def _worker(session: Callable[[], SparkSession] | None, how: How) -> Callable[[J
     Args:
         session: gives the one that all share; None: each job is a process of its own here.
     """
-    from reput.cli.elsewhere import run_here, run_on
     from reput.config.stand_in import borrowed
     from reput.diagnosis.check import check
     from reput.diagnosis.nightly import check_again
     from reput.job.many import Once
     from reput.job.options import RebuildOptions
-    from reput.job.run import rebuild
+    from reput.job.rebuilding import rebuild
 
     if session is None:
         return lambda job: run_here(job, how(job))
@@ -401,7 +559,6 @@ def _asked(jobs: Sequence[Job], how_much: str) -> str:
 
 def _proofs(outcome: Outcome) -> Proofs | None:
     """What an outcome proves; None for nothing."""
-    from reput.cli.elsewhere import Document
     from reput.diagnosis.nightly import Checked
 
     result = outcome.result

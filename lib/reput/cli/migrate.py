@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, LocalStore, Master, StartedBy
-from reput.cli.commands import MEND
+from reput.cli.arguments import MEND, AsJson, BrokerConf, LocalStore, Master, StartedBy
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, printed, settings_lines, step_lines
 from reput.errors import SettingsError
 from reput.next_command import next_command

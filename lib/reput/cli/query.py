@@ -10,8 +10,18 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Since, Store, TimeZone, Until, WrittenBy, queues, topics
-from reput.cli.commands import LOOK
+from reput.cli.arguments import (
+    LOOK,
+    AsJson,
+    BrokerConf,
+    Since,
+    Store,
+    TimeZone,
+    Until,
+    WrittenBy,
+    queues,
+    topics,
+)
 from reput.cli.dump.options import Tags
 from reput.cli.output import Output, inline, settings_told
 from reput.cli.times import held_times, moment, time_of

@@ -11,14 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, Master, StartedBy, Store, TimeZone
-from reput.cli.commands import LOOK
+from reput.cli.arguments import LOOK, AsJson, BrokerConf, Master, StartedBy, Store, TimeZone
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, inline, settings_lines, step_lines
 from reput.cli.times import zone, zone_name
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
-from reput.diagnosis.finding import TITLES
+from reput.diagnosis.verdict import TITLES
 from reput.errors import SettingsError
 from reput.remote import with_urls
 from reput.store.space import human
@@ -91,9 +90,9 @@ def report_command(
     """
     from reput.report.gather import GatherOptions, gather
     from reput.report.language import of_environment
+    from reput.report.numbers import Zone
     from reput.report.page import render
     from reput.report.target import check_target
-    from reput.report.units import Zone
     from reput.store.temporary import write_alone
 
     with Output(as_json, interrupted="no page was written") as said:

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli import app as commands
-from reput.cli.arguments import AsJson, BrokerConf, DryRun, Master, NoIndex, WrittenAs, by_hand, size
-from reput.cli.commands import MEND
+from reput.cli.arguments import MEND, AsJson, BrokerConf, DryRun, Master, NoIndex, WrittenAs, by_hand, size
 from reput.cli.output import Output, ProgressDisplay, inline, listed, step_lines, summary_lines, told
 from reput.spark.java import check_spark
 from reput.store.space import human

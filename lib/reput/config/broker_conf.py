@@ -1,19 +1,143 @@
 """broker.conf as a broker reads it: how a text becomes a value, and which keys a release knows.
 
 Source: ``MixAll.properties2Object`` (rocketmq-all-4.9.7, 5.3.3).
+
+The broker hands the file's bytes to ``java.util.Properties.load(InputStream)`` (``BrokerStartup``, 4.9.0 to
+5.5.1), so every byte is one ISO-8859-1 character, whatever the editor wrote. The grammar is that of the
+Javadoc of ``Properties.load(Reader)``; where it is silent (a comment sign after a continuation, a backslash
+at the end of the file) this follows what OpenJDK 17 does, but for the entry with an empty key that a lone
+backslash at the very end makes there: nothing asks for it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from os import PathLike
 from pathlib import Path
 
 from reput.config.dialect import Dialect
-from reput.config.java_properties import Property, parse
-from reput.errors import SettingsError
+from reput.errors import SettingsError, UnsupportedError
+from reput.format import names
 from reput.store.reading import read_file
+
+_WHITE = " \t\f"
+_ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
+_LINE_END = re.compile(r"\r\n|\r|\n")
+_UNICODE = re.compile(r"[0-9A-Fa-f]{4}")
+
+
+@dataclass(frozen=True, slots=True)
+class Property:
+    """One entry of a properties file.
+
+    Attributes:
+        key: the key, unescaped.
+        value: the value, unescaped; leading white space is gone, trailing white space is kept.
+        line: number of the line that it starts on, from 1.
+    """
+
+    key: str
+    value: str
+    line: int
+
+
+def parse(data: bytes, path: str | PathLike[str] | None = None) -> dict[str, Property]:
+    r"""The properties by key; of a repeated key the last entry stays, as in the broker.
+
+    Args:
+        data: the whole file.
+        path: the file's name, for errors.
+
+    Raises:
+        SettingsError: a ``\u`` that four hexadecimal digits don't follow (the JVM refuses the file, too).
+    """
+    entries: dict[str, Property] = {}
+    for number, line in _logical_lines(data.decode("iso-8859-1")):
+        raw_key, raw_value = _split(line)
+        try:
+            entry = Property(_unescape(raw_key), _unescape(raw_value), number)
+        except _MalformedEscapeError as error:
+            raise SettingsError(
+                f"line {number}: a broken \\u escape; no broker starts with this file",
+                path=path,
+                expected="four hexadecimal digits after \\u",
+                found=repr(error.args[0]),
+                next_step="Write a backslash that isn't an escape twice.",
+            ) from None
+        entries[entry.key] = entry
+    return entries
+
+
+class _MalformedEscapeError(ValueError):
+    """A Unicode escape without four digits; holds the text from its backslash on."""
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """First line number and text of each entry: no comments, no blank lines, continued lines joined."""
+    logical = ""
+    start = 0
+    continued = False
+    for number, natural in enumerate(_LINE_END.split(text), start=1):
+        line = natural.lstrip(_WHITE)
+        if not logical:
+            # A continued line that is still empty is a new one: it may be a comment (Properties.LineReader,
+            # len == 0).
+            if not line or line[0] in "#!":
+                continued = False
+                continue
+            start = number
+        logical += line
+        # The run of backslashes is that of this line alone: the one that continued the line before is gone.
+        backslashes = len(line) - len(line.rstrip("\\"))
+        continued = backslashes % 2 == 1
+        if continued:
+            logical = logical[:-1]
+        else:
+            yield start, logical
+            logical = ""
+    if continued and logical:
+        yield start, logical
+
+
+def _split(line: str) -> tuple[str, str]:
+    """Key and value of a logical line, both still escaped; the separator is ``=``, ``:`` or white space."""
+    end = 0
+    while end < len(line) and line[end] not in "=:" and line[end] not in _WHITE:
+        # Whatever follows a backslash belongs to the key.
+        end += 2 if line[end] == "\\" else 1
+    value = line[end:].lstrip(_WHITE)
+    if value[:1] in ("=", ":"):
+        value = value[1:].lstrip(_WHITE)
+    return line[:end], value
+
+
+def _unescape(text: str) -> str:
+    if "\\" not in text:
+        return text
+    parts: list[str] = []
+    at = 0
+    while at < len(text):
+        char = text[at]
+        at += 1
+        if char != "\\" or at == len(text):
+            parts.append(char)
+            continue
+        char = text[at]
+        at += 1
+        if char == "u":
+            digits = _UNICODE.match(text, at)
+            if digits is None:
+                raise _MalformedEscapeError(text[at - 2 : at + 4])
+            parts.append(chr(int(digits.group(), 16)))
+            at += 4
+        else:
+            parts.append(_ESCAPES.get(char, char))
+    # Java's characters are UTF-16 units: two escapes may make one character here.
+    return "".join(parts).encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+
 
 INT_MAX = 2**31 - 1
 #: Keys that had one p less up to 4.5.1 (``MessageStoreConfig``).
@@ -132,3 +256,155 @@ def read(path: Path) -> dict[str, Property]:
         found = error.strerror if isinstance(error, OSError) else str(error)
         raise SettingsError("this broker.conf can't be read", path=path, found=found) from error
     return parse(data, path)
+
+
+#: RocksDB's own, as a broker's of any release leaves them.
+_FILES = "CURRENT, IDENTITY, LOCK, LOG*, MANIFEST-*, OPTIONS-*, *.log and *.sst"
+
+
+def _loaded_types(conf: BrokerConf) -> list[str]:
+    """``combineCQLoadingCQTypes``. Source: ``StoreType.fromString``: names between ``;``, large or small."""
+    types = conf.text("combineCQLoadingCQTypes")
+    if types is None:
+        return ["default", "defaultrocksdb"]
+    return [name.strip(JAVA_WHITE).lower() for name in types.split(";")]
+
+
+def in_rocksdb_alone(conf: BrokerConf) -> bool:
+    """Whether queues are in RocksDB and in no files."""
+    if (conf.text("storeType") or "").lower() == "defaultrocksdb":
+        return True
+    return in_rocksdb(conf) and "default" not in _loaded_types(conf)
+
+
+def in_rocksdb(conf: BrokerConf) -> bool:
+    """Whether queues are in RocksDB, too, under ``storeType=default``."""
+    return conf.switch("rocksdbCQDoubleWriteEnable", False) and "defaultrocksdb" in _loaded_types(conf)
+
+
+def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False) -> None:
+    """Say no to what changes the files and isn't derived, before anything is read.
+
+    Args:
+        dledger, rocksdb: the caller can do with a log that DLedger writes, with queues in RocksDB.
+    """
+    if conf.switch("enableDLegerCommitLog", False) and not dledger:
+        raise UnsupportedError(
+            _where(conf, "enableDLegerCommitLog")
+            + "enableDLegerCommitLog asks for a commit log that DLedger writes; this command doesn't read it",
+            path=conf.path,
+            found="enableDLegerCommitLog=true",
+            next_step="rebuild, check and query can do it (docs/formats/dledger.md); what a start would cut "
+            "and what is committed is the group's to decide.",
+        )
+    # In every release: CommitLog.confirmOffset begins at -1, is moved from outside, and bounds what
+    # ReputMessageService.doReput and recoverAbnormally dispatch (4.9.7, 5.3.3).
+    if conf.switch("duplicationEnable", False):
+        raise _unsupported(
+            conf,
+            "duplicationEnable",
+            "queues that go no further than the broker's confirmOffset",
+            "The log doesn't say where that is. For all that the log holds, confirmed or not, set "
+            "duplicationEnable=false in a copy of the file; what a start would do can't be told then either.",
+        )
+    if in_rocksdb(conf) and conf.switch("rocksdbCQSelectiveDoubleWriteEnable", False):
+        raise _unsupported(
+            conf,
+            "rocksdbCQSelectiveDoubleWriteEnable",
+            "some topics' queues in RocksDB as well",
+            "Which topics these are isn't in the log. Set rocksdbCQDoubleWriteEnable=false in a copy of the "
+            "file to get all queues in files.",
+        )
+    if rocksdb:
+        return
+    if (conf.text("storeType") or "").lower() == "defaultrocksdb":
+        raise _not_known(conf, "storeType", "consume queues in RocksDB")
+    if in_rocksdb_alone(conf):
+        raise _not_known(
+            conf,
+            "combineCQLoadingCQTypes",
+            "consume queues in RocksDB alone",
+        )
+    if (
+        in_rocksdb(conf)
+        and conf.switch("combineCQUseRocksdbForLmq", False)
+        and conf.switch("enableMultiDispatch", False)
+    ):
+        raise _not_known(
+            conf,
+            "combineCQUseRocksdbForLmq",
+            "light message queues in RocksDB",
+        )
+
+
+def refuse_rocksdb(root: Path, conf: BrokerConf, queues: str | None) -> None:
+    """Say no to a store whose queues are in RocksDB, though broker.conf doesn't say so.
+
+    Source: ``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3; in 5.5.0 it asks for this file at both places).
+
+    Args:
+        queues: the directory where broker.conf has them; None where it has none in RocksDB.
+    """
+    if queues is None and conf.switch("rocksdbCQDoubleWriteEnable", False):
+        return  # combineCQLoadingCQTypes has files alone, and a broker doesn't look
+    for name in (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB):
+        if name == queues:
+            continue
+        mark = root / name / "CURRENT"
+        if _is_file(mark):
+            raise UnsupportedError(
+                f"this store's consume queues are in RocksDB in {name}/, though broker.conf doesn't say so",
+                path=mark.parent,
+                expected=(
+                    "consume queue files alone, as with storeType=default"
+                    if queues is None
+                    else f"queues in {queues}/ alone: a broker doesn't start with both"
+                ),
+                found=_of_rocksdb(mark.parent),
+                next_step="If the broker keeps its queues in RocksDB, give its own broker.conf "
+                "(storeType=defaultRocksDB, or rocksdbCQDoubleWriteEnable=true where it keeps files, too). "
+                f"If it doesn't, an earlier storeType has left this: move {_FILES} of {mark.parent} away",
+            )
+
+
+def _of_rocksdb(directory: Path) -> str:
+    """What of RocksDB lies there, in words."""
+    try:
+        found = [path.name for path in directory.iterdir()]
+    except OSError:
+        return "CURRENT"
+    tables = sum(name.endswith(".sst") for name in found)
+    manifest = next((name for name in sorted(found) if name.startswith("MANIFEST-")), "no MANIFEST")
+    return f"CURRENT, {manifest} and {tables:,} *.sst"
+
+
+def _is_file(path: Path) -> bool:
+    try:
+        return path.is_file()
+    except OSError:
+        return False
+
+
+def _not_known(conf: BrokerConf, key: str, what: str) -> UnsupportedError:
+    entry = conf.entry(key)
+    return UnsupportedError(
+        f"{_where(conf, key)}{key} asks for {what}, which this command doesn't know",
+        path=conf.path,
+        found=None if entry is None else f"{entry.key}={entry.value}",
+        next_step="docs/formats/rocksdb.md says which commands do",
+    )
+
+
+def _unsupported(conf: BrokerConf, key: str, what: str, next_step: str) -> UnsupportedError:
+    entry = conf.entry(key)
+    return UnsupportedError(
+        f"{_where(conf, key)}{key} asks for {what}, which reput doesn't build",
+        path=conf.path,
+        found=None if entry is None else f"{entry.key}={entry.value}",
+        next_step=next_step,
+    )
+
+
+def _where(conf: BrokerConf, key: str) -> str:
+    entry = conf.entry(key)
+    return "" if entry is None else f"line {entry.line}: "

@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path, PurePath, PureWindowsPath
 
-from reput.config.broker_conf import JAVA_WHITE, BrokerConf
-from reput.config.java_properties import Property
+from reput.config.broker_conf import JAVA_WHITE, BrokerConf, Property
 from reput.errors import SettingsError
 from reput.remote import remote_store
 from reput.store.listing import names_seen

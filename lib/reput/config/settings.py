@@ -14,14 +14,22 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reput.config.broker_conf import INT_MAX, INTEGER, BrokerConf, read
+from reput.config.broker_conf import (
+    INT_MAX,
+    INTEGER,
+    BrokerConf,
+    Property,
+    in_rocksdb,
+    in_rocksdb_alone,
+    read,
+    refuse_rocksdb,
+    refuse_unsupported,
+)
 from reput.config.dialect import Dialect, dialect, in_full
 from reput.config.evidence import Asked, Basis, Evidence, Weighing, Writes, look
-from reput.config.java_properties import Property
 from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.log_places import DLedgerSettings, absolute, commit_log_dirs, dledger_settings
 from reput.config.topics import batch_queue_topics
-from reput.config.unsupported import in_rocksdb, in_rocksdb_alone, refuse_rocksdb, refuse_unsupported
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names
 from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY

@@ -15,15 +15,24 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from reput.config.evidence.files import chosen
 from reput.config.evidence.index import telling
-from reput.config.evidence.units import chosen
 from reput.errors import OutputError, StoreError
 from reput.format import names
-from reput.remote import left_out, tally
+from reput.remote import client
 from reput.remote.client import RANGE, RemoteFile
-from reput.remote.left_out import KnownFile
 from reput.remote.place import is_url, url_of
-from reput.remote.store import EVIDENCE, PREFIX, STORE, RemoteStore, client_of, left_in
+from reput.remote.store import (
+    EVIDENCE,
+    PREFIX,
+    STORE,
+    KnownFile,
+    RemoteStore,
+    client_of,
+    leave_out,
+    left_in,
+    listed_below,
+)
 from reput.store.space import check_free
 from reput.store.temporary import sweep
 
@@ -76,7 +85,7 @@ def opened(
         shared: processes that come later read there, too, and another one may have made it already; it goes
             when it is a day old. Else it goes when this process ends.
         known: queue and index files, by name; those that are still so are left out
-            (:mod:`reput.remote.left_out`).
+            (:mod:`reput.remote.store`).
 
     Raises:
         SettingsError: it is no such URL, or what reads it isn't installed.
@@ -84,7 +93,7 @@ def opened(
         OutputError: there is no room for the copies.
     """
     url = url_of(place)
-    tally.begin(url)
+    client.begin(url)
     listed_at = time.time()
     files = sorted(file for file in client_of(url).list() if _is_plain(file.name))
     _check_is_store(url, files)
@@ -164,7 +173,7 @@ def _made(
     _copy(url, [(file, root / file.name) for file in copied])
     if derived:
         _stand_in([file for file in made if file.name in same], root)
-    left_out.leave(making, url, made, same)
+    leave_out(making, url, made, same)
     if made and not derived:
         _stand_in(made, evidence)
         for entry in root.iterdir():
@@ -202,7 +211,7 @@ def with_queues(store: RemoteStore, queues: Collection[str]) -> Path:
     directory = store.root.parent / "queues"
     wanted = [
         file
-        for name, file in left_out.listed_below(store.root.parent).items()
+        for name, file in listed_below(store.root.parent).items()
         if name.rpartition("/")[0] in queues and not (directory / name).exists()
     ]
     check_free(store.root, sum(file.size for file in wanted), f"copies of files of {store.url}")

@@ -13,9 +13,9 @@ from reput.config.settings import StoreSettings
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, names, properties, rocksdbindex
 from reput.log.segments import map_segment
+from reput.log.walk import Frame, frame
 from reput.rocksdb import opened, traces
 from reput.rocksdb.reader import is_installed
-from reput.scan.reference import Frame, frame
 
 #: No queue at all, no index file at all: of a log whose first message belongs there.
 NO_QUEUES, NO_INDEX = "no-queues", "no-index"

@@ -18,7 +18,6 @@ from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
 from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
 from reput.diagnosis.derived import GIVE_DELAY_LEVELS, judged, merged
-from reput.diagnosis.finding import COUNTS, Area, Effect, Finding, Remedy
 from reput.diagnosis.start import (
     LOG_CUTS,
     NO_LOG,
@@ -29,7 +28,7 @@ from reput.diagnosis.start import (
     of_start,
     unique,
 )
-from reput.diagnosis.verdict import Verdict, of_two, verdict
+from reput.diagnosis.verdict import COUNTS, Area, Effect, Finding, Remedy, Verdict, of_two, verdict
 from reput.errors import OutputError, ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan

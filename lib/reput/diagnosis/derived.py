@@ -15,7 +15,8 @@ from reput.broker.files import MISSING_SEGMENTS
 from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
-from reput.diagnosis.finding import (
+from reput.diagnosis.start import LOG_CUTS, QUEUE_CUT, mending
+from reput.diagnosis.verdict import (
     ORDINAL,
     PHYSICAL,
     QUEUE_OFFSET,
@@ -25,7 +26,6 @@ from reput.diagnosis.finding import (
     Finding,
     Remedy,
 )
-from reput.diagnosis.start import LOG_CUTS, QUEUE_CUT, mending
 from reput.format import commitlog
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader

@@ -8,13 +8,13 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from reput.config.settings import StoreSettings
-from reput.diagnosis.finding import COUNTS, Effect
+from reput.diagnosis.verdict import COUNTS, Effect
 from reput.errors import ReputError
 from reput.format.names import Queue
 from reput.job.many import Outcome
 from reput.newer_python import UTC
-from reput.remote import remote_store, tally, with_urls
-from reput.remote.left_out import KnownFile
+from reput.remote import client, remote_store, with_urls
+from reput.remote.store import KnownFile
 from reput.verify.plan import VerifyOptions
 from reput.verify.proofs import Remembering
 from reput.verify.proven import Proofs
@@ -86,7 +86,7 @@ def check_again(
     # Elsewhere files aren't opened for what the log and they were just found to say.
     behind = _lag(options, proven.settings, {} if elsewhere is None else proven.ends)
     if elsewhere is not None and report is not None and report.remembered is not None:
-        report.remembered = replace(report.remembered, spent=tally.total(elsewhere.url))
+        report.remembered = replace(report.remembered, spent=client.total(elsewhere.url))
     return Checked(found, behind, left)
 
 

@@ -15,7 +15,7 @@ from reput.broker.files import MISSING_SEGMENTS, UNFINISHED_RESTORE, WRONG_LENGT
 from reput.broker.problem import Problem
 from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
 from reput.config.settings import StoreSettings
-from reput.diagnosis.finding import PHYSICAL, QUEUE_OFFSET, Area, Effect, Finding, Remedy
+from reput.diagnosis.verdict import PHYSICAL, QUEUE_OFFSET, Area, Effect, Finding, Remedy
 from reput.format import names
 from reput.format.names import Queue
 from reput.log.rivals import MISTAKEN, SECOND_FILE

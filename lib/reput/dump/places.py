@@ -20,9 +20,9 @@ from reput.log.segments import (
     map_segment,
     without_unwritten_end,
 )
+from reput.log.walk import Frame, frame
 from reput.next_command import next_command
 from reput.rocksdb import is_database
-from reput.scan.reference import Frame, frame
 from reput.store.reading import unreadable
 
 #: How far up a file of a store is: a file of a queue lies deepest.

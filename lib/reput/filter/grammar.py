@@ -28,16 +28,19 @@ from reput.filter.expression import (
     Constant,
     Equal,
     In,
+    Long,
     Negate,
     Node,
     Not,
+    NumberFormatError,
     Or,
     Order,
     Part,
     Property,
     compare_numbers,
+    integer,
+    units_of,
 )
-from reput.filter.javavalue import Long, NumberFormatError, integer, units_of
 
 # lark says little of its interactive parser's types.
 # mypy: disable-error-code="no-untyped-call"

@@ -12,7 +12,7 @@ from reput.errors import Finding, OutputError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import QueueEnd
-from reput.job.carry import missing_queues, queues_without_messages
+from reput.job.summary import missing_queues, queues_without_messages
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.rocksdb.reader import installed
 from reput.store.last_file import NO_UNIT
@@ -115,7 +115,7 @@ def check_continues(plan: Plan) -> None:
     Raises:
         OutputError: the log has more than it.
     """
-    from reput.output.rocksdb.databases import are_made, directories
+    from reput.output.rocksdb import are_made, directories
 
     target = plan.target(flush_in_tasks=False)
     if target.in_rocksdb and are_made(target):
@@ -251,8 +251,8 @@ def make(plan: Plan, target: Target, runner: Runner, writer: BatchWriter) -> Non
     Raises:
         ReputError: one could not be made; the same command makes it anew.
     """
-    from reput.output.batch_tasks import BatchTasks
-    from reput.output.rocksdb import databases
+    from reput.output import rocksdb
+    from reput.output.batch import BatchTasks
     from reput.replay.state import collector_paused
 
     if not target.in_rocksdb:
@@ -260,12 +260,12 @@ def make(plan: Plan, target: Target, runner: Runner, writer: BatchWriter) -> Non
     writer.stages.begin()
     tasks = BatchTasks.for_databases(runner, target)
     with collector_paused():
-        databases.make(target, plan.journal, tasks, runner.slots, lambda: carried(plan), writer.stages.end)
+        rocksdb.make(target, plan.journal, tasks, runner.slots, lambda: carried(plan), writer.stages.end)
     writer.finish()
 
 
 def are_made(plan: Plan) -> bool:
     """Whether what goes into RocksDB is there; it isn't before all of the log was read."""
-    from reput.output.rocksdb.databases import are_made
+    from reput.output.rocksdb import are_made
 
     return are_made(plan.target(flush_in_tasks=False))

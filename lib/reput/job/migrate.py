@@ -17,9 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from reput.config.broker_conf import BrokerConf, read
+from reput.config.broker_conf import BrokerConf, Property, read
 from reput.config.evidence import Basis
-from reput.config.java_properties import Property
 from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
@@ -31,7 +30,7 @@ from reput.job.moved_config import ConfigMove, config_move
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import Plan, intended, prepare
-from reput.job.run import stage
+from reput.job.rebuilding import stage
 from reput.job.summary import Summary, summarize
 from reput.remote.place import check_here
 from reput.rocksdb import Database, is_database, opened, traces

@@ -9,10 +9,9 @@ from pathlib import Path
 from reput.config.evidence import Basis
 from reput.config.topics import unknown_queues
 from reput.format import names
-from reput.job.continuing import check_continues, check_same_log
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import chosen
-from reput.job.plan import intended
+from reput.job.plan import check_continues, check_same_log, intended
 from reput.log.segments import likely_end
 from reput.replay.selection import Selection
 from reput.store import swap
@@ -77,7 +76,7 @@ class UndoPreview:
 
 def preview(options: RebuildOptions) -> Preview:
     """What a rebuild with these options would do. Nothing is changed, and no lock is taken."""
-    from reput.output.journal.journal import read_state
+    from reput.output.journal import read_state
 
     run = intended(options)
     settings, root, in_place = run.settings, run.root, options.out is None

@@ -23,11 +23,10 @@ import numpy as np
 from reput.config.stand_in import opened, with_queues
 from reput.errors import OutputError, ReputError, SettingsError, UnsupportedError
 from reput.format import names
-from reput.job.carry import missing_queues
 from reput.job.options import RebuildOptions
 from reput.job.plan import Intended, intended, prepare
-from reput.job.run import stage
-from reput.job.summary import Summary, summarize
+from reput.job.rebuilding import stage
+from reput.job.summary import Summary, missing_queues, summarize
 from reput.newer_python import Self
 from reput.next_command import next_command
 from reput.remote import is_url

@@ -17,7 +17,7 @@ from functools import partial
 
 import numpy as np
 
-from reput.config import java_properties
+from reput.config import broker_conf
 from reput.config.log_places import DLedgerSettings
 from reput.errors import StoreError
 from reput.format import dledger
@@ -43,7 +43,7 @@ def committed_index(group: DLedgerSettings) -> int:
     """
     path = group.home / CHECKPOINT
     try:
-        entry = java_properties.parse(read_file(path), path).get(_COMMITTED)
+        entry = broker_conf.parse(read_file(path), path).get(_COMMITTED)
     except OSError as error:
         raise _unknown(group, error.strerror) from error
     if entry is None or _NUMBER.fullmatch(entry.value.strip()) is None:

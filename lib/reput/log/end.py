@@ -21,8 +21,8 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog, properties
 from reput.format.commitlog import store_timestamp
 from reput.log.segments import CommitLog, Segment, open_segment, written_ranges
+from reput.log.walk import Frame, body_crc_is_wrong, frame, property_crc_is_wrong
 from reput.scan.frames import FrameWalk
-from reput.scan.reference import Frame, _body_crc_is_wrong, _property_crc_is_wrong, frame
 from reput.store.lock import is_broker_running
 from reput.store.reading import extents
 
@@ -61,10 +61,10 @@ class Records:
     def has_stored_crc(self, position: int) -> bool:
         """Whether a whole frame stands there, with the CRCs that it names: of its body, of all its bytes."""
         found = self._frame(position)
-        if found is None or (not self._property_crc_only and _body_crc_is_wrong(self._view, found)):
+        if found is None or (not self._property_crc_only and body_crc_is_wrong(self._view, found)):
             return False
         raw = self._properties(found)
-        return not _property_crc_is_wrong(self._view, found, raw, properties.parse(raw))
+        return not property_crc_is_wrong(self._view, found, raw, properties.parse(raw))
 
     def is_proven(self, position: int) -> bool:
         """Whether the record has a CRC of all its bytes, and it is right (``enabledAppendPropCRC``)."""
@@ -77,7 +77,7 @@ class Records:
         return (
             len(stored) == 10
             and raw.endswith(properties.CRC32 + b"\x01" + stored + b"\x02")
-            and not _property_crc_is_wrong(self._view, found, raw, values)
+            and not property_crc_is_wrong(self._view, found, raw, values)
         )
 
     def is_ended(self, position: int) -> bool:

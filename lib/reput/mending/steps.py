@@ -8,8 +8,8 @@ from pathlib import Path
 
 from reput.broker.files import NO_FILE
 from reput.diagnosis.check import Diagnosis
-from reput.diagnosis.finding import Area, Effect
 from reput.diagnosis.start import QUEUE_CUT
+from reput.diagnosis.verdict import Area, Effect
 from reput.format import names
 from reput.format.names import Queue
 from reput.job.options import RebuildOptions

@@ -1,28 +1,39 @@
-"""Checks of an output's files against the journal, by what the driver sees.
+"""Checks of an output's files against the journal, by what the driver sees; and what damage leaves behind.
 
 Before a batch of tasks is committed, and before an output replaces a store's files: tasks may have written
 elsewhere, to a disk that only their host has; or the disk may have lost what they wrote.
 
 Before a batch adds to a queue, and of all queues when a run begins: a user may have removed committed files.
 These would be created again, with zeros in the places of committed units.
+
+After a batch that met damage, the bytes of each range that was skipped go to ``lost-and-found/`` in the
+output, a file each, before the journal's record that names them. A file is written beside its place and
+renamed, and written again by a batch that is repeated. reput never removes one.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from reput.errors import OutputError
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.errors import Finding, OutputError
 from reput.format import batchconsumequeue, consumequeueext, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader, file_length
 from reput.format.names import Queue
-from reput.output.index import index_file
-from reput.replay.state import QueueState, State
+from reput.log.segments import CommitLog, is_zero, open_segment
+from reput.output import index_files
+from reput.replay.state import HIDDEN, KEPT, QueueState, Salvaged, State
 from reput.replay.target import Target
+from reput.store import files
 from reput.store.listing import names_in
 from reput.store.reading import open_file, reading
+from reput.store.space import check_free
 
 _NOT_REPLACED = "Nothing was replaced. Check the disk, remove the staging directory and run again"
 _NOT_COMMITTED = (
@@ -280,7 +291,7 @@ def check_all(target: Target, state: State) -> None:
                 raise _gone("a consume queue's file is gone", directory / names.offset_name(base))
     check_queues(target, state.queues, state.queues)
     for name, header in state.index:
-        index_file.check_there(target.root / names.INDEX / name, header)
+        index_files.check_there(target.root / names.INDEX / name, header)
 
 
 def _gone(problem: str, path: Path, offset: int | None = None) -> OutputError:
@@ -296,3 +307,64 @@ def _read_unit(path: Path, offset: int) -> bytes:
         return os.pread(fd, UNIT_LENGTH, offset)
     finally:
         os.close(fd)
+
+
+#: Messages of all queues of a batch that are listed one by one; beyond that a queue's are one row.
+MOST_HIDDEN_IN_BATCH = 1 << 16
+
+
+def keep_ranges(
+    target: Target, log: CommitLog, findings: Iterable[Finding], breaks: Collection[int]
+) -> list[Salvaged]:
+    """Keep the bytes that a scan has skipped; on return they are on disk.
+
+    They go from the segment's map to the file, whatever their length. Zeros alone are listed, not kept.
+
+    Args:
+        findings: of the scan.
+        breaks: physical offsets where something was skipped.
+
+    Returns:
+        One for each range that has bytes.
+
+    Raises:
+        OutputError: a file can't be written; or there is no room for all of them, and none is written.
+        StoreError: a segment can't be read.
+    """
+    passed = set(breaks)
+    result = []
+    kept: list[tuple[str, NDArray[np.uint8]]] = []
+    for finding in findings:
+        segment = log.segment_at(finding.offset)
+        if finding.offset not in passed or finding.topic is not None or segment is None:
+            continue
+        end = min(finding.end, segment.base + segment.length)
+        if end <= finding.offset:
+            continue
+        opened = open_segment(segment.path, segment.length)
+        data = opened.read(finding.offset - segment.base, end - segment.base)
+        name = None
+        if not is_zero(data):
+            name = f"{names.offset_name(finding.offset)}-{end - finding.offset}"
+            kept.append((name, data))
+        result.append(Salvaged(KEPT, finding.offset, end, file=name))
+    if kept:
+        directory = target.root / names.LOST_AND_FOUND
+        check_free(directory, sum(len(data) for _, data in kept), "what is damaged in the log, kept aside")
+        files.make_dirs(directory, target.owner)
+        for name, data in kept:
+            files.write_atomically(directory / name, data.data, target.owner)
+    return result
+
+
+def bounded(salvaged: Iterable[list[Salvaged]]) -> Iterator[Salvaged]:
+    """What was salvaged of a batch's queues, given as a list each, in as many rows as a journal can take."""
+    left = MOST_HIDDEN_IN_BATCH
+    for rows in salvaged:
+        hidden = [one for one in rows if one.kind == HIDDEN]
+        yield from (one for one in rows if one.kind != HIDDEN)
+        if len(hidden) <= left:
+            left -= len(hidden)
+            yield from hidden
+        elif hidden:
+            yield replace(hidden[0], end=hidden[-1].end, count=sum(one.count for one in hidden))

@@ -14,6 +14,13 @@ segment is another one than the last time:
 Here the state is corrected first: the journal commits it, the ledger follows, then files are removed.
 Meanwhile ``.reput/expiring`` exists, so that the next run removes what a crash left. docs/tail.md has
 the rest.
+
+* Files of a batch queue are removed as those of a consume queue; its min offset becomes what follows the
+  messages of the last unit before the log's start (``BatchConsumeQueue.deleteExpiredFile``,
+  ``correctMinOffset``, 5.3.3).
+* In consumequeue_ext files are removed that end before the unit to which the queue's first unit points
+from reput.format.names import Queue
+  (``ConsumeQueueExt.truncateByMinAddress``, 4.9.7).
 """
 
 from __future__ import annotations
@@ -26,17 +33,19 @@ from pathlib import Path
 
 from reput.errors import Finding, OutputError
 from reput.format import names
-from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
+from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
+from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.format.consumequeueext import place_of
 from reput.format.names import Queue
 from reput.log.segments import CommitLog
-from reput.output import retention_appended
-from reput.output.journal.journal import Journal
-from reput.output.queues.queue_files import series
+from reput.output.journal import Journal
+from reput.output.whole_queues import series
 from reput.replay.state import Batch, QueueState, State
 from reput.replay.target import Target
-from reput.store import files, system_errors
+from reput.store import files, system
 from reput.store.listing import names_in
-from reput.store.reading import open_file
+from reput.store.reading import open_file, reading
 
 Queues = Mapping[Queue, QueueState]
 
@@ -49,7 +58,7 @@ def begin(target: Target, state: State) -> None:
     marker = _marker(target)
     cut_off = marker.exists()
     files.remove_files(_all_gone(target, state) if cut_off else _gone(target, state.queues, {}))
-    files.remove_files(list(retention_appended.gone(target, state.queues, {}, state.log_start)))
+    files.remove_files(list(gone(target, state.queues, {}, state.log_start)))
     if cut_off:
         files.remove_tree(marker)
 
@@ -85,7 +94,7 @@ def follow(
     changed = dict(_emptied(state.queues) if unread else _raised(target, state.queues, log_start))
     going = [
         *_gone(target, state.queues, changed),
-        *retention_appended.gone(target, state.queues, changed, log_start),
+        *gone(target, state.queues, changed, log_start),
         *(target.root / names.INDEX / name for name in expired),
     ]
     marker = _marker(target)
@@ -160,7 +169,7 @@ def _raised(target: Target, queues: Queues, log_start: int) -> Iterator[tuple[Qu
     for queue, known in queues.items():
         if known.first == known.next:
             continue  # it had no message left before
-        look = retention_appended.first_live if known.is_batch else _first_live
+        look = first_live if known.is_batch else _first_live
         first = known.next if known.end <= log_start else look(target, queue, known, log_start)
         if first != known.first:
             yield queue, replace(known, first=first, units=0, bytes=0)
@@ -182,7 +191,7 @@ def _first_live(target: Target, queue: Queue, known: QueueState, log_start: int)
         try:
             fd = open_file(path)
         except OSError as error:
-            raise system_errors.output_error("the queue's file can't be read", Path(path), error) from error
+            raise system.output_error("the queue's file can't be read", Path(path), error) from error
         try:
             found = _first_in_file(fd, start - base, end - base, log_start)
         finally:
@@ -280,3 +289,81 @@ def _all_gone(target: Target, state: State) -> Iterator[Path]:
 
 def _marker(target: Target) -> Path:
     return target.root / names.REPUT / names.EXPIRING
+
+
+_NEXT_STEP = "Put the file back, or remove the output and run again"
+
+
+def first_live(target: Target, queue: Queue, known: QueueState, log_start: int) -> int:
+    """The first queueOffset of a batch queue whose message isn't before the log's start."""
+    file_size = target.settings.recovery.batch_queue_file_size
+    for base, path in series(names.batch_queue_directory(target.root, *queue)):
+        stop = min(known.appended - base, file_size)
+        is_last = base + file_size >= known.appended
+        if stop <= 0 or (_position_in(path, stop - BATCH_UNIT_LENGTH) < log_start and not is_last):
+            continue
+        units = BATCH_UNIT.iter_unpack(_bytes_of(path, 0, stop))
+        first = -1
+        for position, _size, _tags, _time, offset, count, _compacted, _reserved in units:
+            if position >= log_start:
+                return offset if first < 0 else first
+            first = offset + count
+        return first
+    return known.next
+
+
+def gone(target: Target, queues: Queues, changed: Queues, log_start: int) -> Iterator[Path]:
+    """The files to remove when some queues change.
+
+    Args:
+        log_start: where the log begins; a batch queue's queueOffsets don't show it, for they may begin again.
+    """
+    for queue, before in queues.items():
+        now = changed.get(queue, before)
+        if not now.appended:
+            continue
+        if now.is_batch:
+            yield from _gone_batch(target, queue, now, log_start)
+        elif now.first < now.next:
+            yield from _gone_ext(target, queue, now)
+
+
+def _gone_batch(target: Target, queue: Queue, now: QueueState, log_start: int) -> Iterator[Path]:
+    file_size = target.settings.recovery.batch_queue_file_size
+    for base, path in series(names.batch_queue_directory(target.root, *queue)):
+        if base + file_size >= now.appended:
+            return
+        if _position_in(path, file_size - BATCH_UNIT_LENGTH) >= log_start:
+            return
+        yield path
+
+
+def _gone_ext(target: Target, queue: Queue, now: QueueState) -> Iterator[Path]:
+    file_size = target.settings.consume_queue_file_size
+    at = now.first * UNIT_LENGTH
+    path = names.queue_file(target.root, *queue, at - at % file_size)
+    _position, _size, tags_code = UNIT.unpack(_bytes_of(path, at % file_size, UNIT_LENGTH))
+    place = place_of(tags_code)
+    for base, ext_path in series(names.queue_ext_directory(target.root, *queue)):
+        if place is not None and base + target.settings.recovery.queue_ext_file_size < place:
+            yield ext_path
+
+
+def _position_in(path: Path, at: int) -> int:
+    """The physicalOffset of a batch queue's unit."""
+    return int(BATCH_UNIT.unpack(_bytes_of(path, at, BATCH_UNIT_LENGTH))[0])
+
+
+def _bytes_of(path: Path, at: int, length: int) -> bytes:
+    with files.reporting("the queue's file can't be read", path), reading(path, by_ranges=True) as fd:
+        data = os.pread(fd, length, at)
+    if len(data) < length:
+        raise OutputError(
+            "the queue's file is shorter than it was written",
+            path=path,
+            offset=at,
+            expected=f"{length} bytes",
+            found=f"{len(data)}",
+            next_step=_NEXT_STEP,
+        )
+    return data

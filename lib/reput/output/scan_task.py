@@ -7,10 +7,7 @@ Only counts, ranges and findings go back.
 from __future__ import annotations
 
 import os
-import secrets
-import socket
 import time
-from pathlib import Path
 from typing import Protocol
 
 import numpy as np
@@ -19,33 +16,18 @@ from numpy.typing import NDArray
 from reput.build.units import PackedUnits, UnitColumns, by_queue, joined, pack_columns
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.names import Queue
-from reput.output.queues.queue_files import QueueFiles
-from reput.replay.key_runs import KeyRunWriter
+from reput.output.whole_queues import QueueFiles
 from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, pass_over
-from reput.replay.queue_spill import QueueSpillWriter
+from reput.replay.runs import KeyRunWriter, RunWriter
 from reput.replay.selection import Selection
 from reput.replay.target import Target
-from reput.replay.unit_runs import RunWriter
-from reput.replay.unit_spill import ROW, RowSpillWriter
+from reput.replay.unit_spill import ROW, QueueSpillWriter, RowSpillWriter
 from reput.scan import output
 from reput.scan.fields import RecordFields, record_fields
 from reput.scan.rules import Part
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-from reput.store import files
-
-
-def attempt_directory(scratch: Path) -> Path:
-    """A new directory for what one attempt of a task writes; nobody has used or looked up its name before.
-
-    Raises:
-        OutputError: it can't be made; so it is where the run is over and ``scratch`` gone.
-    """
-    directory = scratch / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
-    with files.reporting("can't make the directory", directory):
-        files.system.make_directory(directory)
-    return directory
-
+from reput.store.temporary import attempt_directory
 
 #: With more queues in a part than this, units are collected, 36 bytes each, up to the second number, and then
 #: put aside: files for so many are made faster when all units of a file are known.

@@ -17,14 +17,14 @@ from reput.format.commitlog import BLANK_LENGTH
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH
 from reput.log.segments import CommitLog, Segment, map_segment, open_segment
+from reput.log.walk import Frame, frame
 from reput.log.walk_kernel import walk
-from reput.output.index import index_file
-from reput.output.journal.journal import Journal
-from reput.output.queues.irregular_queues import clear_series
+from reput.output import index_files
+from reput.output.appended_queues import clear_series
+from reput.output.journal import Journal
 from reput.output.retention import still_gone
 from reput.replay.state import Batch, State
 from reput.replay.target import Target
-from reput.scan.reference import Frame, frame
 from reput.store import files
 from reput.store.files import opened
 from reput.store.listing import names_in, queues_in
@@ -80,16 +80,16 @@ def _roll_back_index(target: Target, state: State) -> None:
         return
     name, header = state.index[-1]
     path, settings = directory / name, target.settings
-    length = index_file.file_length(settings)
-    index_file.check_there(path, header)
+    length = index_files.full_length(settings)
+    index_files.check_there(path, header)
     with opened(path, length, target.owner) as fd:
         with files.reporting("the index can't be read back", path):
-            slots = index_file.slots_of_entries(fd, settings.max_hash_slot_num, header.index_count)
+            slots = index_files.slots_of_entries(fd, settings.max_hash_slot_num, header.index_count)
         empty = header.index_count == FIRST_ORDINAL
-        on_disk = index_file.empty_header(settings, header) if empty else header
-        files.pwrite_all(fd, index_file.slot_bytes(slots), HEADER_LENGTH)
+        on_disk = index_files.empty_header(settings, header) if empty else header
+        files.pwrite_all(fd, index_files.slot_bytes(slots), HEADER_LENGTH)
         files.pwrite_all(fd, on_disk.encode(counts_keys=settings.dialect.counts_keys), 0)
-        end = index_file.entry_offset(settings.max_hash_slot_num, header.index_count)
+        end = index_files.entry_offset(settings.max_hash_slot_num, header.index_count)
         files.zero(fd, end, length - end)
         files.fsync_file(fd)
 

@@ -25,22 +25,17 @@ from reput.format.names import Queue
 from reput.log.live_end import went_back
 from reput.log.parts import batch_end, cut
 from reput.log.segments import CommitLog, without_unwritten_end
-from reput.output import retention
-from reput.output.audit import audit_batch, check_all, check_queues
-from reput.output.batch_scan import BatchScan
-from reput.output.batch_tasks import BatchTasks, StateFloors
-from reput.output.index.batch_index import BatchIndex
-from reput.output.index.index_task import IndexBuilder
-from reput.output.index.live_index import LiveIndex
-from reput.output.journal.journal import Journal
+from reput.output import appended_queues, retention
+from reput.output.audit import audit_batch, bounded, check_all, check_queues, keep_ranges
+from reput.output.batch import BatchScan, BatchTasks, StateFloors
+from reput.output.index_files import BatchIndex, IndexBuilder
+from reput.output.journal import Journal
 from reput.output.ledger import is_kept
-from reput.output.queues import appended_queues, irregular_queues
-from reput.output.queues.queue_files import QueueFiles
-from reput.output.rocksdb.databases import are_made
+from reput.output.live_index import LiveIndex
+from reput.output.rocksdb import are_made
 from reput.output.rocksdb.manifest import keep_runs, tidy_runs
-from reput.output.salvage import bounded, keep_ranges
-from reput.output.scan_task import attempt_directory
 from reput.output.step_back import record_mark, roll_back, stands
+from reput.output.whole_queues import QueueFiles
 from reput.remote import with_urls
 from reput.replay.altered import Altered, in_rounds
 from reput.replay.part_result import PartResult
@@ -50,8 +45,9 @@ from reput.replay.state import Batch, QueueState, State, collector_paused
 from reput.replay.target import Target
 from reput.scan.rules import Part
 from reput.store import file_system, files
-from reput.store.filecache import FileCache
+from reput.store.file_system import FileCache
 from reput.store.lock import OutputLock
+from reput.store.temporary import attempt_directory
 
 if TYPE_CHECKING:
     from reput.output.ledger.ledger import Ledger
@@ -335,7 +331,7 @@ class BatchWriter:
         self._journal.append(batch)
         self._target.selection.remember(batch.queues)
         for queue, before, now in dropped:
-            irregular_queues.drop_rest(self._target, queue, before, now)
+            appended_queues.drop_rest(self._target, queue, before, now)
         self.stages.end("journal")
         checkpoint = self._new_checkpoint()
         flushed = None if checkpoint is None else files.flush_beside(checkpoint.flushed)

@@ -23,11 +23,11 @@ from reput.format.indexfile import file_length
 from reput.format.names import Queue
 from reput.log.end import written_end
 from reput.log.segments import map_segment
+from reput.log.walk import Frame, frame
 from reput.log.walk_kernel import walk
 from reput.recovery.past_end import CutBefore
 from reput.recovery.refusals import first_whole, left_from, written_behind
 from reput.scan.part import begins_record
-from reput.scan.reference import Frame, frame
 from reput.store.reading import reading
 from reput.words import counted
 

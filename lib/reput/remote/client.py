@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -16,12 +17,62 @@ from urllib.parse import urlsplit
 
 from reput.errors import RemoteStoreError, ReputError, SettingsError
 from reput.next_command import install_step
-from reput.remote import tally
 from reput.remote.place import HDFS
 
 if TYPE_CHECKING:
     from hdfs_native import FileStatus
     from obstore import ObjectMeta
+
+
+class Spent(NamedTuple):
+    """What a store's server was asked."""
+
+    requests: int = 0  # each try of each; a listing counts as one for each :data:`LISTED` names
+    fetched: int = 0  # bytes of files that came
+
+    def __add__(self, other: tuple[int, ...]) -> Spent:  # type: ignore[override]
+        """The sum of both."""
+        return Spent(self.requests + other[0], self.fetched + other[1])
+
+
+#: Names in one answer of S3's ListObjectsV2, at most.
+LISTED = 1000
+
+_lock = threading.Lock()
+_spent: dict[str, Spent] = {}
+
+
+def count(url: str, requests: int = 1, fetched: int = 0) -> None:
+    """Note what was asked of a store."""
+    add({url: Spent(requests, fetched)})
+
+
+def add(found: dict[str, Spent]) -> None:
+    """Note what a task had noted."""
+    with _lock:
+        for url, more in found.items():
+            _spent[url] = _spent.get(url, Spent()) + more
+
+
+def taken() -> dict[str, Spent]:
+    """What was noted in this process, which forgets it: it goes with a task's result to who adds it there."""
+    with _lock:
+        found = dict(_spent)
+        _spent.clear()
+    return found
+
+
+def begin(url: str) -> None:
+    """Forget what was asked of a store by an earlier run."""
+    with _lock:
+        _spent.pop(url, None)
+
+
+def total(url: str) -> Spent:
+    """What this process and finished tasks have asked of a store since :func:`begin`."""
+    with _lock:
+        return _spent.get(url, Spent())
+
 
 _LOG = logging.getLogger(__name__)
 
@@ -152,7 +203,7 @@ class _ObjectStore:
             ]
 
         found = tried(self._url, listed)
-        tally.count(self._url, max(-(-len(found) // tally.LISTED), 1))
+        count(self._url, max(-(-len(found) // LISTED), 1))
         yield from found
 
     def read(self, file: RemoteFile, start: int, stop: int) -> memoryview:
@@ -162,7 +213,7 @@ class _ObjectStore:
         options: Any = {"range": (start, stop)}
 
         def got() -> memoryview:
-            tally.count(self._url)
+            count(self._url)
             try:
                 result = obstore.get(self._store, file.name, options=options)
             except Exception as error:
@@ -173,7 +224,7 @@ class _ObjectStore:
             # Compared here: not every server minds If-Match.
             _check_pin(place, file, result.meta["size"], _pin(result.meta))
             data = memoryview(result.bytes())
-            tally.count(self._url, 0, len(data))
+            count(self._url, 0, len(data))
             return _whole(data, stop - start)
 
         return tried(place, got)
@@ -224,17 +275,17 @@ class _Hdfs:
             ]
 
         found = tried(self._url, listed)
-        tally.count(self._url, max(-(-len(found) // tally.LISTED), 1))
+        count(self._url, max(-(-len(found) // LISTED), 1))
         yield from found
 
     def read(self, file: RemoteFile, start: int, stop: int) -> memoryview:
         place, path = f"{self._url}/{file.name}", f"{self._root.rstrip('/')}/{file.name}"
 
         def got() -> memoryview:
-            tally.count(self._url)
+            count(self._url)
             try:
                 data = memoryview(self._client.read(path).read_range(start, stop - start))
-                tally.count(self._url, 0, len(data))
+                count(self._url, 0, len(data))
                 return _whole(data, stop - start)
             finally:
                 # After the bytes: who has changed it before they were read is seen, and why some are missing.

@@ -33,16 +33,15 @@ from reput.format.commitlog import (
 )
 from reput.format.names import Queue
 from reput.log.segments import CommitLog, map_segment
+from reput.log.walk import Frame, frame
 from reput.replay.part_result import QueueRows, _output, collect
-from reput.replay.placing import QueueOutcome
-from reput.replay.queues import BatchQueues
+from reput.replay.placing import BatchQueues, QueueOutcome
 from reput.replay.selection import Selection
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan import kernel, output
 from reput.scan.kernel import _GOOD, _frame
 from reput.scan.load import i32, i64, u8
-from reput.scan.reference import Frame, frame
 from reput.scan.rules import Part
 from reput.store.reading import open_file
 

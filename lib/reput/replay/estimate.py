@@ -6,16 +6,16 @@ from collections.abc import Set
 from dataclasses import dataclass
 
 from reput.config.settings import StoreSettings
-from reput.filter.bloom import BloomFilter
+from reput.filter.consumers import BloomFilter
 from reput.format import batchconsumequeue, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
 from reput.format.rocksdbindex import MS_AN_HOUR, keys_of
 from reput.log.segments import CommitLog, open_segment
-from reput.replay.unit_runs import ROW as RUN_ROW
+from reput.log.walk import Frame, frame
+from reput.replay.runs import ROW as RUN_ROW
 from reput.replay.unit_spill import ROW
-from reput.scan.reference import Frame, frame
 
 _SAMPLED_SEGMENTS = 8
 _SAMPLED_BYTES = 1 << 18

@@ -10,7 +10,7 @@ from reput.build.index import KeyRows, put_keys
 from reput.build.units import pack
 from reput.format.indexfile import IndexHeader
 from reput.log import walk_kernel
-from reput.replay.queue_spill import crc32_of_each
+from reput.replay.unit_spill import crc32_of_each
 from reput.scan import kernel, output
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable

@@ -9,7 +9,7 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reput.report import units
+from reput.report import numbers
 from reput.report.facts import CORRUPT, EXPIRED, MISSING, LogFacts, Sizes, Traffic
 from reput.report.language import said
 from reput.words import counted
@@ -106,7 +106,7 @@ def log_map(log: LogFacts, past: frozenset[str] = frozenset()) -> LogMap:
     marks: list[Box] = []
     thin = WIDE / _MOST_BOXES
     for one, (_start, _end, low, high) in zip(log.stretches, scale.pieces, strict=True):
-        title = said(f"{one.kind}: {one.start:,} to {one.end:,}, {units.size(one.end - one.start)}")
+        title = said(f"{one.kind}: {one.start:,} to {one.end:,}, {numbers.size(one.end - one.start)}")
         if one.note:
             title += f": {said(one.note)}"
         into = marks if one.kind == CORRUPT else boxes
@@ -127,7 +127,7 @@ def log_map(log: LogFacts, past: frozenset[str] = frozenset()) -> LogMap:
             x=None if one.offset is None else scale.x(one.offset),
             start=begin,
             value="" if one.offset is None else f"{one.offset:,}",
-            time=units.moment(one.time_ms),
+            time=numbers.moment(one.time_ms),
             is_point=one.name == "next start",
             past=one.name in past,
         )
@@ -138,10 +138,10 @@ def log_map(log: LogFacts, past: frozenset[str] = frozenset()) -> LogMap:
 
 
 def _log_ticks(log: LogFacts, scale: _Scale) -> list[tuple[float, str]]:
-    ticks = [(scale.x(log.start) / WIDE * 100, units.size(log.start) if log.start else "0")]
+    ticks = [(scale.x(log.start) / WIDE * 100, numbers.size(log.start) if log.start else "0")]
     end = scale.x(log.end) / WIDE * 100
     if end - ticks[0][0] > 12:
-        ticks.append((end, said(f"end {units.size(log.end)}")))
+        ticks.append((end, said(f"end {numbers.size(log.end)}")))
     return ticks
 
 
@@ -187,10 +187,10 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
         what: "messages" or "bytes".
     """
     binary = what == "bytes"
-    shown = units.size if binary else units.number
+    shown = numbers.size if binary else numbers.number
     values = [list(getattr(one, what)) for one in traffic.series]
     totals = [sum(column) for column in zip(*values, strict=True)]
-    ticks = units.value_ticks(max(totals), binary=binary)
+    ticks = numbers.value_ticks(max(totals), binary=binary)
     top = ticks[-1]
     others = said(counted(traffic.topics_in_others, "other topic"))
     layers = [
@@ -208,21 +208,21 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
     slices = []
     for bucket, total in enumerate(totals):
         held = shown(total) if binary else said(f"{shown(total)} messages")
-        title = f"{units.moment(traffic.start_ms + bucket * traffic.width_ms)}: {held}"
+        title = f"{numbers.moment(traffic.start_ms + bucket * traffic.width_ms)}: {held}"
         slices.append(Slice(bucket * wide, wide, title))
     end = traffic.start_ms + len(totals) * traffic.width_ms
     busiest = max(range(len(totals)), key=totals.__getitem__)
-    per = units.width(traffic.width_ms)
+    per = numbers.width(traffic.width_ms)
     summary = said(
-        f"{shown(sum(totals))}{'' if binary else ' messages'} in {units.span(end - traffic.start_ms)}, "
-        f"{units.moment(traffic.start_ms)} to {units.moment(end)} {units.zone_name()}; most in one bar: "
-        f"{shown(totals[busiest])} at {units.moment(traffic.start_ms + busiest * traffic.width_ms)}."
+        f"{shown(sum(totals))}{'' if binary else ' messages'} in {numbers.span(end - traffic.start_ms)}, "
+        f"{numbers.moment(traffic.start_ms)} to {numbers.moment(end)} {numbers.zone_name()}; most in one "
+        f"bar: {shown(totals[busiest])} at {numbers.moment(traffic.start_ms + busiest * traffic.width_ms)}."
     )
     return Chart(
         layers=tuple(layers),
         slices=tuple(slices),
         y_ticks=tuple(
-            (tick / top * 100, (units.short_size(tick) if binary else units.short(tick)) if tick else "0")
+            (tick / top * 100, (numbers.short_size(tick) if binary else numbers.short(tick)) if tick else "0")
             for tick in ticks
         ),
         x_ticks=_time_axis(traffic.start_ms, end, 6),
@@ -258,7 +258,7 @@ def _stacked(values: Sequence[Sequence[int]], top: float) -> list[str]:
 
 
 def _time_axis(start: int, end: int, wanted: int) -> tuple[tuple[float, str], ...]:
-    ticks = units.time_ticks(start, end, wanted)
+    ticks = numbers.time_ticks(start, end, wanted)
     return tuple(((ms - start) / (end - start) * 100, label) for ms, label in ticks)
 
 
@@ -275,7 +275,7 @@ class Histogram:
 
 def size_histogram(sizes: Sizes) -> Histogram:
     """Bars of octaves, on an axis of logarithms."""
-    ticks = units.value_ticks(max(sizes.counts))
+    ticks = numbers.value_ticks(max(sizes.counts))
     wide = 100 / len(sizes.counts)
     total = sum(sizes.counts)
     bars = [
@@ -283,7 +283,7 @@ def size_histogram(sizes: Sizes) -> Histogram:
             number * wide,
             value / ticks[-1] * 100,
             wide,
-            said(f"{units.size(low)} to {units.size(high)}: {value:,} messages, {value / total:.1%}"),
+            said(f"{numbers.size(low)} to {numbers.size(high)}: {value:,} messages, {value / total:.1%}"),
         )
         for number, (value, low, high) in enumerate(
             zip(sizes.counts, sizes.bounds, sizes.bounds[1:], strict=False)
@@ -292,9 +292,9 @@ def size_histogram(sizes: Sizes) -> Histogram:
     named = (("median", sizes.median), ("90 %", sizes.p90), ("99 %", sizes.p99))
     return Histogram(
         bars=tuple(bars),
-        labels=tuple((number * wide, units.short_size(bound)) for number, bound in enumerate(sizes.bounds)),
-        y_ticks=tuple((tick / ticks[-1] * 100, units.short(tick) if tick else "0") for tick in ticks),
-        marks=tuple((_log_place(sizes.bounds, value), name, units.size(value)) for name, value in named),
+        labels=tuple((number * wide, numbers.short_size(bound)) for number, bound in enumerate(sizes.bounds)),
+        y_ticks=tuple((tick / ticks[-1] * 100, numbers.short(tick) if tick else "0") for tick in ticks),
+        marks=tuple((_log_place(sizes.bounds, value), name, numbers.size(value)) for name, value in named),
     )
 
 

@@ -11,8 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 from reput.config.evidence import Basis
-from reput.diagnosis.finding import Finding
-from reput.diagnosis.verdict import Sort, Verdict
+from reput.diagnosis.verdict import Finding, Sort, Verdict
 from reput.verify.report import Note
 
 #: What JSON calls attributes: by what they are in all documents (docs/interface.md).
@@ -140,7 +139,7 @@ class TopicFacts:
     #: first_time, last_time: storeTimestamp of the first and the last message, ms; None without one
     first_time: int | None
     last_time: int | None
-    skew: float | None = None  # of the queues that have files; see :func:`reput.report.topics.skew`
+    skew: float | None = None  # of the queues that have files; see :func:`reput.report.queues.skew`
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from reput.job.many import REFUSED as REFUSED_CODE
 from reput.job.many import badness
 from reput.newer_python import time_of_iso
 from reput.remote import with_urls
-from reput.report import units
+from reput.report import numbers
 from reput.report.facts import ATTENTION, BROKEN, SOUND
 from reput.report.page import ROWS, Tile, filled
 from reput.store.temporary import write_alone
@@ -72,7 +72,7 @@ class RunRow:
     numbers: list[tuple[str, float | None, str]]
 
 
-def write(path: Path, rows: Sequence[Row], earlier: Sequence[Row], zone: units.Zone) -> None:
+def write(path: Path, rows: Sequence[Row], earlier: Sequence[Row], zone: numbers.Zone) -> None:
     """Write the page of a run.
 
     Args:
@@ -82,9 +82,9 @@ def write(path: Path, rows: Sequence[Row], earlier: Sequence[Row], zone: units.Z
     write_alone(path, with_urls(render(rows, earlier, zone).decode()).encode())
 
 
-def render(rows: Sequence[Row], earlier: Sequence[Row], zone: units.Zone | None = None) -> bytes:
+def render(rows: Sequence[Row], earlier: Sequence[Row], zone: numbers.Zone | None = None) -> bytes:
     """The page, as UTF-8; arguments as for :func:`write`."""
-    with units.in_zone(units.Zone() if zone is None else zone):
+    with numbers.in_zone(numbers.Zone() if zone is None else zone):
         return _rendered(rows, earlier)
 
 
@@ -138,8 +138,8 @@ def _sentences(rows: Sequence[Row]) -> list[str]:
     if not skipped:
         return []
     said = (
-        f"{units.size(skipped)} of sealed segments weren't read again, since they are as they were when they "
-        "were compared: by size, inode and times of files on hosts, by the ETag in object stores. "
+        f"{numbers.size(skipped)} of sealed segments weren't read again, since they are as they were when "
+        "they were compared: by size, inode and times of files on hosts, by the ETag in object stores. "
         "Run with --digest to have all bytes read and compared."
     )
     return [said]
@@ -150,17 +150,17 @@ def _tiles(rows: Sequence[Row]) -> list[Tile]:
         return sum(row.get(key) or 0 for row in rows)
 
     log = sum((row.get("log_end") or 0) - (row.get("log_start") or 0) for row in rows)
-    tiles = [Tile("Commit logs", units.size(log), f"{total('messages'):,} messages")]
+    tiles = [Tile("Commit logs", numbers.size(log), f"{total('messages'):,} messages")]
     broken = sum(bool(row.get("findings")) for row in rows)
     where = f"in {broken:,} of {counted(len(rows), 'store')}"
-    tiles.append(Tile("Findings", units.number(total("findings")), where))
+    tiles.append(Tile("Findings", numbers.number(total("findings")), where))
     if any(row.get("growth") is not None for row in rows):
-        tiles.append(Tile("Growth", units.size(max(total("growth"), 0)), "since the last run"))
+        tiles.append(Tile("Growth", numbers.size(max(total("growth"), 0)), "since the last run"))
     if any(row.get("lag") is not None for row in rows):
-        tiles.append(Tile("Lag", units.number(total("lag")), "messages to be read"))
+        tiles.append(Tile("Lag", numbers.number(total("lag")), "messages to be read"))
     if any(row.get("bytes_read") is not None for row in rows):
-        skipped = units.size(total("bytes_skipped"))
-        tiles.append(Tile("Read", units.size(total("bytes_read")), f"{skipped} left out"))
+        skipped = numbers.size(total("bytes_skipped"))
+        tiles.append(Tile("Read", numbers.size(total("bytes_read")), f"{skipped} left out"))
     return tiles
 
 
@@ -188,7 +188,7 @@ def _bars(runs: Sequence[Row]) -> list[Bar]:
             number * width,
             width * 0.8,
             max(_HIGH * max(row.get("growth") or 0, 0) / most if most else 0.0, _LEAST),
-            f"{units.moment(_ms(row['time']) or 0)}: {_said(row)}",
+            f"{numbers.moment(_ms(row['time']) or 0)}: {_said(row)}",
         )
         for number, row in enumerate(runs)
     ]
@@ -197,7 +197,7 @@ def _bars(runs: Sequence[Row]) -> list[Bar]:
 def _said(row: Row) -> str:
     if row["exit_code"] == REFUSED_CODE:
         return "not checked"
-    growth = "" if row.get("growth") is None else f", growth {units.size(max(row['growth'], 0))}"
+    growth = "" if row.get("growth") is None else f", growth {numbers.size(max(row['growth'], 0))}"
     lag = "" if row.get("lag") is None else f", lag {row['lag']:,}"
     return f"{counted(row.get('findings') or 0, 'finding')}{growth}{lag}"
 
@@ -224,13 +224,13 @@ def _run(rows: Sequence[Row]) -> RunRow:
 
 
 def _number(label: str, value: int | None) -> tuple[str, float | None, str]:
-    return label, value, "" if value is None else units.number(value)
+    return label, value, "" if value is None else numbers.number(value)
 
 
 def _size(label: str, value: int | None) -> tuple[str, float | None, str]:
     if value is None:
         return label, None, ""
-    return label, value, f"-{units.size(-value)}" if value < 0 else units.size(value)
+    return label, value, f"-{numbers.size(-value)}" if value < 0 else numbers.size(value)
 
 
 def _ms(moment: datetime | str | None) -> int | None:

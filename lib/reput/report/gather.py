@@ -30,7 +30,7 @@ from reput.log.end import LogEnd
 from reput.log.segments import CommitLog, Segment, discover, without_unwritten_end
 from reput.query import QueryStore
 from reput.replay.state import collector_paused
-from reput.report import shown
+from reput.report import log_scan
 from reput.report.facts import (
     CORRUPT,
     EXPIRED,
@@ -48,10 +48,8 @@ from reput.report.facts import (
     Stretch,
     TopicFacts,
 )
-from reput.report.log_scan import LogScan, scan_log
-from reput.report.queues import QueuesSeen, queue_facts
-from reput.report.tally import Tally
-from reput.report.topics import skew
+from reput.report.log_scan import LogScan, Tally, scan_log
+from reput.report.queues import QueuesSeen, queue_facts, skew
 from reput.statistics.count import Listener
 from reput.verify.plan import VerifyOptions, may_be_running, refuse_half_replaced
 
@@ -290,7 +288,7 @@ class _Gathering:
                 "the map of the commit log", lambda: log_facts(snapshot, log, scan, seen, end=end)
             )
         if scan is not None:
-            topics, facts.traffic, facts.sizes = shown.traffic(scan)
+            topics, facts.traffic, facts.sizes = log_scan.traffic(scan)
             facts.topics = _with_skew(topics, facts.queues)
         self._say("looking at consumers")
         late = self._attempt("the consumers' lag", lambda: lag(settings, store=store))

@@ -1,9 +1,14 @@
 """Reading a commit log once: what is damaged in it, what it holds of each queue, and its traffic.
 
 Two threads go over each segment side by side, so that it comes from the disk once: the scan of
-:mod:`reput.scan.part`, which checks CRCs and follows queues, and a walk over frames that counts
-(:mod:`reput.report.tally`). Both take the same messages, but for those that a broker can't dispatch: the walk
-counts them all the same, as messages that the log holds. Nothing grows with the log but the table of queues.
+:mod:`reput.scan.part`, which checks CRCs and follows queues, and a walk over frames that counts. Both take
+the same messages, but for those that a broker can't dispatch: the walk counts them all the same, as messages
+that the log holds. Nothing grows with the log but the table of queues.
+
+The records of a block are columns of :class:`reput.scan.frames.Frames`; what is counted is a few numbers a
+topic, one series a topic for the first few thousand topics, and a histogram of sizes. The width of a bucket
+isn't known beforehand: it begins at a millisecond and grows along :data:`WIDTHS` whenever the times seen
+don't fit into :data:`BUCKETS` any more; each width divides the next, so that no count is ever split.
 """
 
 from __future__ import annotations
@@ -12,24 +17,230 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from threading import Event
+from typing import NamedTuple
 
 import numpy as np
+from numba import njit
 from numpy.typing import NDArray
 
+from reput.caches import CACHED
 from reput.config.settings import StoreSettings
 from reput.errors import Finding
 from reput.format.names import Queue
 from reput.log.parts import part_of
 from reput.log.segments import CommitLog, map_segment
-from reput.replay.chain import Chain, ScannedPart
-from reput.report.facts import SegmentFacts
-from reput.report.tally import Tally
+from reput.replay.part_result import Chain, ScannedPart
+from reput.report.facts import SegmentFacts, Series, Sizes, TopicFacts, Traffic
 from reput.scan import output
-from reput.scan.frames import Frames, FrameWalk, frames
+from reput.scan.frames import ROWS, Frames, FrameWalk, frames
+from reput.scan.kernel import _topic
 from reput.scan.part import PartOutcome, scan_part
 from reput.scan.rules import Part, rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
 from reput.statistics.count import Listener
+from reput.statistics.tally import (
+    BINS,
+    BYTES,
+    EIGHTHS,
+    LAST,
+    LEAST,
+    MESSAGES,
+    MOST,
+    add_size,
+    add_time,
+    bin_of,
+    bin_range,
+    empty_sums,
+    grown,
+)
+
+_SECOND, _MINUTE, _HOUR, _DAY = 1000, 60_000, 3_600_000, 86_400_000
+#: Widths of buckets, ms; each divides the next.
+WIDTHS = (
+    1,
+    10,
+    100,
+    *(number * _SECOND for number in (1, 5, 10, 30)),
+    *(number * _MINUTE for number in (1, 5, 10, 30)),
+    *(number * _HOUR for number in (1, 3, 6, 12)),
+    *(number * _DAY for number in (1, 7, 28, 168)),
+)
+#: As many as a chart can show; 168 days each, they span more time than there has been a RocketMQ.
+BUCKETS = 180
+#: Topics that get a series of their own; those that come later share one. 8,192 take 24 MiB.
+MOST_SERIES = 8192
+#: No message was stored before; older times are no clock's.
+EARLIEST = 1_262_304_000_000  # 2010-01-01
+
+_ORIGIN, _WIDTH, _LATEST, _WITHOUT_TIME, _LEAST_TIME, _MOST_TIME = range(6)
+_DONE, _NEW_TOPIC, _OUT_OF_RANGE = range(3)
+
+
+class Counts(NamedTuple):
+    """What the kernel adds to."""
+
+    #: int64[topics, 6], the columns MESSAGES to LAST of :mod:`reput.statistics.tally`; of the times
+    #: only those that a clock may have had
+    sums: NDArray[np.int64]
+    #: series_messages, series_bytes: int64[series, BUCKETS]; the last row is that of all later topics
+    series_messages: NDArray[np.int64]
+    series_bytes: NDArray[np.int64]
+    bins: NDArray[np.int64]  # int64[BINS], messages by size, see :func:`reput.statistics.tally.bin_range`
+    #: int64[6], number of the first bucket, width (ms), the latest time that a clock may have had,
+    #: messages without such a time, the least and the greatest time seen
+    state: NDArray[np.int64]
+    #: int64[n, 2], a time (ms), and the position in the log after the last record that is no newer
+    vouched: NDArray[np.int64]
+
+
+_NONE = 1 << 62
+
+
+class Tally:
+    """Counts messages.
+
+    Args:
+        latest: the latest time, ms, that a clock may have had: now, and a little more.
+        times: for each of these times, ms, it is told how far the log has no newer message.
+
+    Attributes:
+        counts: what was counted so far.
+    """
+
+    def __init__(self, latest: int, times: tuple[int, ...] = ()) -> None:
+        self._topics = QueueTable()
+        self.counts = Counts(
+            sums=empty_sums(0, LAST + 1),
+            series_messages=np.zeros((1, BUCKETS), np.int64),
+            series_bytes=np.zeros((1, BUCKETS), np.int64),
+            bins=np.zeros(BINS, np.int64),
+            state=np.array([0, WIDTHS[0], latest, 0, _NONE, -1], np.int64),
+            vouched=np.array([(time, -1) for time in times], np.int64).reshape(len(times), 2),
+        )
+
+    @property
+    def topics(self) -> list[bytes]:
+        """The topics, by their numbers."""
+        return self._topics.topic_names
+
+    @property
+    def without_time(self) -> int:
+        """Messages whose storeTimestamp no clock had."""
+        return int(self.counts.state[_WITHOUT_TIME])
+
+    @property
+    def span(self) -> tuple[int, int] | None:
+        """The least and the greatest time, ms; None without any."""
+        least, most = int(self.counts.state[_LEAST_TIME]), int(self.counts.state[_MOST_TIME])
+        return None if most < 0 else (least, most)
+
+    @property
+    def width(self) -> int:
+        """Of a bucket, ms."""
+        return int(self.counts.state[_WIDTH])
+
+    @property
+    def origin(self) -> int:
+        """The number of the first bucket: its time is this times the width."""
+        return int(self.counts.state[_ORIGIN])
+
+    def add(self, data: NDArray[np.uint8], base: int, block: Frames) -> None:
+        """Count the records of a block.
+
+        Args:
+            data: the segment, uint8[segment_length].
+            base: physical offset of its first byte.
+            block: its columns.
+        """
+        row = 0
+        while row < int(block.counts[ROWS]):
+            row, why, value = (
+                int(number) for number in _add(data, base, block, row, self._topics.topics, self.counts)
+            )
+            if why == _NEW_TOPIC:
+                start = int(block.topic[row])
+                self._topics.intern_topic(data[start : start + value].tobytes())
+                self._grow()
+            elif why == _OUT_OF_RANGE:
+                self._widen(value)
+
+    def _grow(self) -> None:
+        known, counts = len(self._topics.topic_names), self.counts
+        if known > len(counts.sums):
+            larger = empty_sums(max(64, 2 * len(counts.sums)), LAST + 1)
+            counts = counts._replace(sums=grown(counts.sums, larger))
+        series = len(counts.series_messages)
+        if series <= min(known, MOST_SERIES):
+            shape = min(max(64, 2 * series), MOST_SERIES + 1), BUCKETS
+            # The last row stays the last: nothing is in it before there are more topics than series.
+            counts = counts._replace(
+                series_messages=grown(counts.series_messages, np.zeros(shape, np.int64)),
+                series_bytes=grown(counts.series_bytes, np.zeros(shape, np.int64)),
+            )
+        self.counts = counts
+
+    def _widen(self, time: int) -> None:
+        """Make room for a time: move the buckets, or make them wider."""
+        counts = self.counts
+        least = min(time, int(counts.state[_LEAST_TIME]))
+        most = max(time, int(counts.state[_MOST_TIME]))
+        old_width, old_origin = self.width, self.origin
+        for width in WIDTHS[WIDTHS.index(old_width) :]:
+            origin = least // width
+            if most // width - origin < BUCKETS:
+                break
+        counts.state[_ORIGIN], counts.state[_WIDTH] = origin, width
+        self.counts = counts._replace(
+            **{
+                name: _moved(getattr(counts, name), old_origin, old_width, origin, width)
+                for name in ("series_messages", "series_bytes")
+            }
+        )
+
+
+def _moved(
+    series: NDArray[np.int64], old_origin: int, old_width: int, origin: int, width: int
+) -> NDArray[np.int64]:
+    """Counts in their new buckets; those without a count may fall outside."""
+    moved = np.zeros_like(series)
+    old = np.flatnonzero(series.any(axis=0))
+    new = (old + old_origin) * old_width // width - origin
+    for source, target in zip(old.tolist(), new.tolist(), strict=True):
+        moved[:, target] += series[:, source]
+    return moved
+
+
+@njit(cache=CACHED, nogil=True)
+def _add(data, base, block, row, topics, counts):  # type: ignore[no-untyped-def]
+    """Count from ``row`` on. Returns (row, why it stopped, topic's length or time that needs room)."""
+    state = counts.state
+    origin, width, latest = state[_ORIGIN], state[_WIDTH], state[_LATEST]
+    shared = len(counts.series_messages) - 1
+    for at in range(row, block.counts[ROWS]):
+        topic = _topic(data, block.topic[at], block.topic_length[at], topics)
+        if topic < 0:
+            return at, _NEW_TOPIC, block.topic_length[at]
+        time = block.store_timestamp[at]
+        size = block.size[at]
+        has_time = EARLIEST <= time <= latest
+        if has_time:
+            bucket = time // width - origin
+            if bucket < 0 or bucket >= BUCKETS:
+                return at, _OUT_OF_RANGE, time
+            series = min(topic, shared)
+            counts.series_messages[series, bucket] += 1
+            counts.series_bytes[series, bucket] += size
+            state[_LEAST_TIME] = min(state[_LEAST_TIME], time)
+            state[_MOST_TIME] = max(state[_MOST_TIME], time)
+            add_time(counts.sums[topic], time)
+        else:
+            state[_WITHOUT_TIME] += 1
+        add_size(counts.sums[topic], size)
+        counts.bins[bin_of(size)] += 1
+        for number in range(len(counts.vouched)):
+            if time <= counts.vouched[number, 0]:
+                counts.vouched[number, 1] = base + block.position[at] + size
+    return block.counts[ROWS], _DONE, np.int64(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,3 +377,110 @@ def _queues(table: QueueTable) -> dict[Queue, InLog]:
         if after >= 0:
             found[names[topic], queue_id] = InLog(units, after, last, not irregular & QUEUE_REPEAT)
     return found
+
+
+#: Topics with a colour of their own in the chart.
+MOST_SHOWN = 7
+
+
+def traffic(scan: LogScan) -> tuple[list[TopicFacts], Traffic | None, Sizes | None]:
+    """Topics, those with the most messages first; traffic over time; sizes. None without a message."""
+    tally = scan.tally
+    names = tally.topics
+    sums = tally.counts.sums[: len(names)]
+    queues: dict[str, int] = {}
+    for topic, _queue_id in scan.queues:
+        queues[topic] = queues.get(topic, 0) + 1
+    of_each = sums[:, MESSAGES].tolist()
+    order = sorted(range(len(names)), key=lambda number: (-of_each[number], names[number]))
+    topics = []
+    for number in order:
+        name = names[number].decode()
+        messages, size, least, most, first, last = sums[number].tolist()
+        topics.append(
+            TopicFacts(
+                topic=name,
+                queues=queues.get(name, 0),
+                messages=messages,
+                bytes=size,
+                least=least,
+                most=most,
+                first_time=first if last >= 0 else None,
+                last_time=last if last >= 0 else None,
+            )
+        )
+    return topics, _over_time(tally, order), _sizes(tally)
+
+
+def _over_time(tally: Tally, order: list[int]) -> Traffic | None:
+    span = tally.span
+    if span is None:
+        return None
+    counts, names = tally.counts, tally.topics
+    # Topics that share the last series can't be told apart there.
+    shown = [number for number in order if number < min(len(counts.series_messages) - 1, MOST_SERIES)]
+    if len(order) > MOST_SHOWN + 1:
+        shown = shown[:MOST_SHOWN]
+    first, last = (time // tally.width - tally.origin for time in span)
+    buckets = slice(first, last + 1)
+    series = [
+        Series(
+            names[number].decode(),
+            tuple(counts.series_messages[number, buckets].tolist()),
+            tuple(counts.series_bytes[number, buckets].tolist()),
+        )
+        for number in shown
+    ]
+    rest = len(order) - len(shown)
+    if rest:
+        series.append(
+            Series(
+                None,
+                _others(counts.series_messages[:, buckets], shown),
+                _others(counts.series_bytes[:, buckets], shown),
+            )
+        )
+    return Traffic(
+        start_ms=(tally.origin + first) * tally.width,
+        width_ms=tally.width,
+        series=tuple(series),
+        without_time=tally.without_time,
+        topics_in_others=rest,
+    )
+
+
+def _others(series: NDArray[np.int64], shown: list[int]) -> tuple[int, ...]:
+    return tuple((series.sum(axis=0) - series[shown].sum(axis=0)).tolist())
+
+
+def _sizes(tally: Tally) -> Sizes | None:
+    sums = tally.counts.sums[: len(tally.topics)]
+    messages = int(sums[:, MESSAGES].sum())
+    if not messages:
+        return None
+    least, most = int(sums[:, LEAST].min()), int(sums[:, MOST].max())
+    octaves = tally.counts.bins.reshape(-1, EIGHTHS).sum(axis=1)
+    used = np.flatnonzero(octaves)
+    low, high = int(used[0]), int(used[-1]) + 1
+    median, p90, p99 = (int(min(max(_quantile(tally, share), least), most)) for share in (0.5, 0.9, 0.99))
+    return Sizes(
+        bounds=tuple(bin_range(octave * EIGHTHS)[0] for octave in range(low, high + 1)),
+        counts=tuple(octaves[low:high].tolist()),
+        mean=float(sums[:, BYTES].sum()) / messages,
+        median=median,
+        p90=p90,
+        p99=p99,
+        least=least,
+        most=most,
+    )
+
+
+def _quantile(tally: Tally, share: float) -> float:
+    """The size that this share of the messages doesn't exceed, taken as even within quarters of an octave."""
+    bins = tally.counts.bins.reshape(-1, 2).sum(axis=1)
+    sums = np.cumsum(bins)
+    wanted = share * float(sums[-1])
+    at = int(np.searchsorted(sums, wanted))
+    within = (wanted - float(sums[at] - bins[at])) / float(bins[at])
+    low, high = bin_range(2 * at)[0], bin_range(2 * at + 1)[1]
+    return low + within * (high - low)

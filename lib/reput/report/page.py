@@ -21,10 +21,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import reput
-from reput.diagnosis.finding import TITLES, Effect, Finding
+from reput.diagnosis.verdict import TITLES, Effect, Finding, Sort
 from reput.diagnosis.verdict import WORDS as VERDICTS
-from reput.diagnosis.verdict import Sort
-from reput.report import units
+from reput.report import numbers
 from reput.report.charts import log_map, size_histogram, traffic_chart
 from reput.report.facts import (
     ATTENTION,
@@ -112,7 +111,9 @@ class Tile:
     note: str
 
 
-def render(facts: Facts, rows: int = ROWS, zone: units.Zone | None = None, language: str = ENGLISH) -> bytes:
+def render(
+    facts: Facts, rows: int = ROWS, zone: numbers.Zone | None = None, language: str = ENGLISH
+) -> bytes:
     """The page, as UTF-8.
 
     Args:
@@ -120,7 +121,7 @@ def render(facts: Facts, rows: int = ROWS, zone: units.Zone | None = None, langu
         zone: of its times; UTC if missing.
         language: of its words, one of :data:`reput.report.language.LANGUAGES`.
     """
-    with in_language(language), units.in_zone(units.Zone() if zone is None else zone):
+    with in_language(language), numbers.in_zone(numbers.Zone() if zone is None else zone):
         return _rendered(facts, rows)
 
 
@@ -168,7 +169,7 @@ def filled(template: str, embedded: dict[str, object], **facts: object) -> bytes
         _environment()
         .get_template(template)
         .render(
-            zone=units.zone_name(),
+            zone=numbers.zone_name(),
             generator=f"{GENERATOR} {reput.__version__}",
             script=Markup(script),  # the package's own file, as the style is
             script_hash=_hash(script),
@@ -205,12 +206,12 @@ def _environment() -> Environment:
         said=said,
         seen=_shown,
         counted=counted,
-        number=units.number,
-        size=units.size,
-        moment=units.moment,
-        moment_fine=units.moment_fine,
-        iso=units.iso,
-        span=units.span,
+        number=numbers.number,
+        size=numbers.size,
+        moment=numbers.moment,
+        moment_fine=numbers.moment_fine,
+        iso=numbers.iso,
+        span=numbers.span,
         file_name=lambda path: PurePath(path).name,
         below=_below,
         remarks=_remarks,
@@ -241,7 +242,7 @@ def _embedded(facts: Facts) -> dict[str, object]:
     return {
         "store": facts.store,
         "made_at": facts.made_at,
-        "zone": units.zone_name(),
+        "zone": numbers.zone_name(),
         "reput_version": facts.reput_version,
         "rocketmq_version": facts.rocketmq_version,
         "verdict": facts.verdict.sort,
@@ -316,7 +317,9 @@ def _log_summary(facts: Facts) -> str:
     lengths: dict[str, int] = {}
     for one in facts.log.stretches:
         lengths[one.kind] = lengths.get(one.kind, 0) + one.end - one.start
-    return ", ".join(f"{gettext(_STRETCHES[kind])} {units.size(length)}" for kind, length in lengths.items())
+    return ", ".join(
+        f"{gettext(_STRETCHES[kind])} {numbers.size(length)}" for kind, length in lengths.items()
+    )
 
 
 def _past(facts: Facts) -> frozenset[str]:
@@ -370,26 +373,26 @@ def _tiles(facts: Facts) -> list[Tile]:
     tiles = []
     if log is not None:
         segments = counted(len(log.segments), "segment")
-        tiles.append(Tile("Commit log", units.size(_written(facts)), segments))
+        tiles.append(Tile("Commit log", numbers.size(_written(facts)), segments))
         if log.messages is not None:
-            mean = f"{units.size(facts.sizes.mean)} each" if facts.sizes is not None else "none in the log"
-            tiles.append(Tile("Messages", units.number(log.messages), mean))
-    tiles.append(Tile("Topics", units.number(totals.topics), counted(totals.queues, "queue")))
+            mean = f"{numbers.size(facts.sizes.mean)} each" if facts.sizes is not None else "none in the log"
+            tiles.append(Tile("Messages", numbers.number(log.messages), mean))
+    tiles.append(Tile("Topics", numbers.number(totals.topics), counted(totals.queues, "queue")))
     if facts.lag:
         late = sum(row.lag for row in facts.lag)
         groups = len({row.group for row in facts.lag})
-        tiles.append(Tile("Lag", units.number(late), counted(groups, "group")))
+        tiles.append(Tile("Lag", numbers.number(late), counted(groups, "group")))
     keys = sum(one.keys for one in facts.index)
-    tiles.append(Tile("Index", units.number(keys), f"keys in {counted(len(facts.index), 'file')}"))
+    tiles.append(Tile("Index", numbers.number(keys), f"keys in {counted(len(facts.index), 'file')}"))
     last = max((row.last_time for row in facts.queues if row.last_time is not None), default=None)
     if last is not None:
         age = facts.made_at - last
-        when = units.moment(last)
+        when = numbers.moment(last)
         tiles.append(
             Tile(
                 "Last message",
                 when[11:] or when,
-                f"{when[:10]} {units.zone_name()}, {units.span(max(age, 0))} ago",
+                f"{when[:10]} {numbers.zone_name()}, {numbers.span(max(age, 0))} ago",
             )
         )
     return tiles

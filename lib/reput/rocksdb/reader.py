@@ -2,25 +2,30 @@
 
 rocksdict's own iterators end without a word where a block of a file is broken: at the end of each scan the
 place where it ended is looked at again, by the calls that say so.
+
+What RocketMQ's releases open: format version 5 of the files, keys compared byte by byte. Other options are
+the broker's own at each start; those that reach a file are as in ``RocksDBOptionsFactory`` (5.5.0).
 """
 
 from __future__ import annotations
 
 import re
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reput.errors import ReputError, StoreError, UnsupportedError
+from reput.errors import OutputError, ReputError, StoreError, UnsupportedError
 from reput.next_command import install_step
 from reput.rocksdb.snapshot import Snapshot, caught, stamp, torn_at
+from reput.store import files
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, ReadOptions
 
+    from reput.store.ownership import Owner
 
 PACKAGE = "rocksdict"
 
@@ -341,3 +346,109 @@ def _options(stop: bytes | None) -> ReadOptions:
     if stop is not None:
         options.set_iterate_upper_bound(stop)
     return options
+
+
+#: What rocksdict leaves beside RocksDB's own files.
+_OWN = "rocksdict-config.json"
+_DEFAULT = "default"
+_FORMAT = 5  # of tables: 6 isn't opened by RocksDB 8.4, which 5.3.3 and 5.5.0 have
+_BLOCK = 32 << 10
+_BLOOM_BITS = 16
+
+
+def write_sorted(path: Path, pairs: Iterable[tuple[Any, ...]], *, compressed: bool) -> None:
+    """Write a file of sorted keys, which :func:`assemble` takes; on disk when this returns.
+
+    Args:
+        path: a new file; its directory exists.
+        pairs: (key, value), at least one, ascending by key, each key once.
+        compressed: by LZ4, as units and index entries are; queues' ends aren't.
+
+    Raises:
+        OutputError: it can't be written, or the keys don't ascend.
+    """
+    writer = installed(path).SstFileWriter(_write_options(compressed=compressed))
+    with _reporting("a file of sorted keys can't be written", path):
+        writer.open(str(path))
+        put = writer.__setitem__
+        for key, value in pairs:
+            put(key, value)
+        writer.finish()
+    files.fsync_path(path)
+
+
+def assemble(
+    directory: Path,
+    families: Mapping[str, tuple[bool, Sequence[Path]]],
+    owner: Owner | None,
+) -> None:
+    """Make a database of files that :func:`write_sorted` wrote; all of it is on disk when this returns.
+
+    Args:
+        directory: is made; nothing is there. A crash leaves a part of a database in it: rename it when this
+            has returned.
+        families: the column families, ``default`` among them: whether they are compressed, and their files
+            in the order in which they apply. The files are moved away.
+    """
+    rocksdict = installed(directory)
+    files.make_dirs(directory, owner)
+    given = {name: _write_options(compressed=compressed) for name, (compressed, _) in families.items()}
+    main = given.pop(_DEFAULT)
+    moving = rocksdict.IngestExternalFileOptions()
+    moving.set_move_files(True)
+    with _reporting("the database can't be made", directory):
+        database = rocksdict.Rdict(str(directory), main, given, rocksdict.AccessType.read_write())
+        try:
+            for name, (_, paths) in families.items():
+                family = database if name == _DEFAULT else database.get_column_family(name)
+                if paths:
+                    family.ingest_external_file([str(path) for path in paths], moving)
+                if family is not database:
+                    family.close()
+        finally:
+            database.close()
+    (directory / _OWN).unlink(missing_ok=True)
+    if owner is not None:
+        files.give_tree(directory, owner)
+    # RocksDB flushes what it ingests and its manifest, not every name: all of it again costs little.
+    for path in sorted(directory.iterdir()):
+        files.fsync_path(path)
+    files.fsync_dir(directory)
+
+
+def _write_options(*, compressed: bool) -> Any:
+    rocksdict = installed()
+    tables = rocksdict.BlockBasedOptions()
+    tables.set_format_version(_FORMAT)
+    tables.set_block_size(_BLOCK)
+    tables.set_bloom_filter(_BLOOM_BITS, False)
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    options.set_block_based_table_factory(tables)
+    kinds = rocksdict.DBCompressionType
+    options.set_compression_type(kinds.lz4() if compressed else kinds.none())
+    options.set_keep_log_file_num(1)
+    options.set_max_background_jobs(2)
+    return options
+
+
+class _reporting:  # noqa: N801 - used as a function, as files.reporting
+    """Turns what rocksdict raises into an OutputError."""
+
+    def __init__(self, problem: str, path: Path) -> None:
+        self._problem = problem
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _kind: object, error: BaseException | None, _trace: object) -> None:
+        # rocksdict raises Exception itself, with RocksDB's words.
+        if error is not None and type(error) is Exception:
+            raise OutputError(
+                self._problem,
+                path=self._path,
+                found=str(error),
+                next_step="See that there is space and permission, then run the same command again",
+            ) from error

@@ -13,7 +13,7 @@ farther one is inside a body. Where no witness is left, the next whole record is
 if the chain of records from it joins the log: if it leads to the segment's closing record, to the end of what
 was written, or farther than any one record reaches. Such records are unproven, and are listed.
 
-Source of what a record is: as :mod:`reput.scan.reference`. docs/adr/0031 has the reasons.
+Source of what a record is: as :mod:`reput.log.walk`. docs/adr/0031 has the reasons.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 A record is taken by the same rules as in :mod:`reput.scan.part`: its frame is whole, and it either has the
 stored CRC or is followed by another whole frame. So the CRC has to be checked only where a run of whole
-frames ends. Source: as :mod:`reput.scan.reference`.
+frames ends. Source: as :mod:`reput.log.walk`.
 
 Numbers in properties aren't read. A record with a DELAY, INNER_BASE or INNER_NUM that isn't a number is taken
 here, since it is a message that was stored and can be read; the scan gives it no unit and no keys, doesn't

@@ -60,7 +60,7 @@ class OutputArrays(NamedTuple):
     row_timestamp: NDArray[np.int64]  # int64[rows], its storeTimestamp, ms
     row_keys: NDArray[np.int32]  # int32[rows], how many keys it has
     key_hash: NDArray[np.int32]  # int32[keys], their hashes as the index stores them, in the broker's order
-    remark_kind: NDArray[np.int32]  # int32[remarks], :class:`reput.scan.output.Remark`
+    remark_kind: NDArray[np.int32]  # int32[remarks], :class:`Remark`
     remark_position: NDArray[np.int64]  # int64[remarks], physicalOffset
     remark_value: NDArray[np.int64]  # int64[remarks], the value that is remarked
     #: int64[10], how much of each is filled, and running facts (see the module's constants)

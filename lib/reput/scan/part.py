@@ -2,7 +2,7 @@
 
 A part is a range of one segment. Its records are those that *begin* in the range. Unless the part's start
 is known to be a record's first byte, the first whole record that names its own place is searched for;
-:mod:`reput.replay.chain` checks that each part begins where the one before it ended.
+:mod:`reput.replay.part_result` checks that each part begins where the one before it ended.
 """
 
 from __future__ import annotations

@@ -24,7 +24,7 @@ from reput.format import names
 from reput.spark.sessions import converting_spark_errors
 from reput.store import files
 from reput.store.ownership import Owner
-from reput.store.system_errors import output_error
+from reput.store.system import output_error
 from reput.store.witness import config_seen
 
 # If a path leads to another directory on every host, all writes succeed, but no host has them all. So the

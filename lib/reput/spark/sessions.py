@@ -24,7 +24,7 @@ from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
 from reput.spark.jars import delta_jars
 from reput.spark.java import check_jars, check_version, is_connect, is_submitted, refuse_connect
-from reput.store.system_errors import shortage_in
+from reput.store.system import shortage_in
 from reput.unforeseen import REPORT, TRACEBACK, UNFORESEEN, raised_elsewhere
 
 if TYPE_CHECKING:

@@ -26,8 +26,7 @@ from reput.log.parts import part_of
 from reput.log.segments import CommitLog, Segment, discover, open_segment
 from reput.scan.frames import Frames, FrameWalk, frames
 from reput.statistics import tally as sums
-from reput.statistics.report import By, Gap, Group, Statistics
-from reput.statistics.tally import Ends, Tally, bin_range
+from reput.statistics.tally import By, Ends, Gap, Group, Statistics, Tally, bin_range
 from reput.store.reading import check_store
 
 _MOST_THREADS = 8

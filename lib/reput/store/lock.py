@@ -35,7 +35,7 @@ from reput.errors import StoreError, StoreInUseError
 from reput.format import names
 from reput.newer_python import Self
 from reput.next_command import next_command
-from reput.store import files, system_errors
+from reput.store import files, system
 from reput.store.outside import refuse_links
 from reput.store.ownership import Owner
 from reput.store.reading import open_file, read_file
@@ -326,7 +326,7 @@ def output_holder(directory: Path) -> Holder | None:
     except FileNotFoundError:
         return None
     except OSError as error:
-        raise system_errors.output_error("can't tell who writes here", path, error) from error
+        raise system.output_error("can't tell who writes here", path, error) from error
     try:
         if _try_flock(fd, fcntl.LOCK_SH, path):
             return None
@@ -410,7 +410,7 @@ def _try_lock(fd: int, path: Path) -> bool:
                 return False
             # A kernel or file system without open file description locks says EINVAL.
             if error.errno != errno.EINVAL or command == fcntl.F_SETLK:
-                raise system_errors.output_error("can't lock it", path, error) from error
+                raise system.output_error("can't lock it", path, error) from error
     return False
 
 
@@ -486,5 +486,5 @@ def _try_flock(fd: int, kind: int, path: Path) -> bool:
     except OSError as error:
         if error.errno in (errno.EAGAIN, errno.EACCES):
             return False
-        raise system_errors.output_error("can't lock it", path, error) from error
+        raise system.output_error("can't lock it", path, error) from error
     return True

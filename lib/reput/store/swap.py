@@ -45,7 +45,7 @@ from reput.errors import OutputError
 from reput.format import names
 from reput.newer_python import UTC
 from reput.next_command import next_command
-from reput.store import files, system_errors
+from reput.store import files, system
 from reput.store.file_system import mounted
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
@@ -94,7 +94,7 @@ class _Intent:
         except FileNotFoundError:
             return None
         except OSError as error:
-            raise system_errors.output_error("can't read the swap's record", path, error) from error
+            raise system.output_error("can't read the swap's record", path, error) from error
         try:
             facts: dict[str, Any] = json.loads(text)
             if facts.pop("version") != _VERSION:

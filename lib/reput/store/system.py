@@ -2,6 +2,10 @@
 
 A test puts another object in the place of :data:`reput.store.files.system`, to fail any call, or to record
 them and ask what a power loss would have left.
+
+Python raises an error with a number, a Python worker of Spark sends its text, Java keeps the text without the
+number or says nothing (``File.mkdirs``), and a JVM that doesn't start prints what it likes. All of it comes
+down to the system's own numbers here.
 """
 
 from __future__ import annotations
@@ -9,12 +13,19 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import re
 import signal
+import stat
 import sys
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from reput.errors import OutputError, ReputError
+from reput.store.space import existing_parent, human, room
+from reput.words import counted
 
 if TYPE_CHECKING:
     import numpy as np
@@ -153,3 +164,213 @@ def _libc_call(name: str, *arguments: object) -> None:
         code = ctypes.get_errno()
         if code != errno.EINTR:
             raise OSError(code, os.strerror(code))
+
+
+_AGAIN = "then run the same command again."
+#: Room and inodes below which a file system is the one that ran out.
+_NO_BYTES, _NO_INODES = 64 << 10, 8
+#: Named by a path, which a text needn't have.
+_OF_A_FILE_SYSTEM = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
+#: What Java, Python and C say besides the system's own words, which are tried first.
+_SAID = (
+    (errno.EAGAIN, r"can't start new thread|unable to create (?:new )?native thread|pthread_create failed"),
+    (
+        errno.ENOMEM,
+        (
+            "OutOfMemoryError|Java heap space|insufficient memory for the Java Runtime|MemoryError"
+            "|Could not reserve enough space|failed to map segment from shared object|Unable to allocate"
+            "|Failed to reserve memory"
+        ),
+    ),
+)
+_STRERROR = (
+    errno.ENFILE,  # begins with the words of the next one
+    errno.EMFILE,
+    errno.ENOSPC,
+    errno.EDQUOT,
+    errno.EFBIG,
+    errno.EROFS,
+    errno.ENOMEM,
+)
+#: A path before Java's ``(No space left on device)``, or behind Python's words.
+_JAVA_PATH, _PYTHON_PATH = r"(?:file:)?(/[^\n:]*?) \({}\)", r"{}: '(/[^'\n]*)'"
+#: Java's words for what it doesn't tell the cause of.
+_MUTE = re.compile(r"(?:Mkdirs failed|Failed|Unable|[Cc]annot|Couldn't)(?: to)? create")
+
+
+def output_error(problem: str, path: Path, error: OSError, offset: int | None = None) -> OutputError:
+    """An OutputError that says what the system said, and what the operator can do about it."""
+    return OutputError(
+        problem,
+        path=path,
+        offset=offset,
+        found=_name(error.errno, error.strerror or str(error)),
+        next_step=advice(error.errno, path),
+    )
+
+
+def unwritten(error: OSError, *places: Path) -> OutputError:
+    """What a batch or a task failed with.
+
+    Args:
+        places: where it was writing to, for an error that names no path.
+    """
+    path = Path(error.filename) if error.filename else short_of(error.errno, places) or places[0]
+    return output_error("the output can't be written", path, error)
+
+
+def shortage(error: BaseException, places: Iterable[Path] = ()) -> ReputError | None:
+    """An error in a sentence, if it is one of the system's, or of memory; else None.
+
+    Args:
+        places: where it may have been written to; asked for where the error names no path.
+    """
+    if isinstance(error, OSError) and error.errno is not None:
+        named = error.filename if isinstance(error.filename, str) else None
+        path = Path(os.path.abspath(named)) if named else short_of(error.errno, places)
+        return ReputError(
+            "the system refused what the command needs",
+            path=path,
+            found=_name(error.errno, error.strerror or str(error)),
+            next_step=advice(error.errno, path),
+        )
+    if isinstance(error, MemoryError | ImportError | RuntimeError | OSError):
+        found = shortage_in(f"{type(error).__name__}: {error}", places)
+        cause = error.__cause__ or error.__context__  # who can't load a library may say that it isn't there
+        return found or (None if cause is None else shortage(cause, places))
+    return None
+
+
+def shortage_in(text: str, places: Iterable[Path] = ()) -> OutputError | None:
+    """What ran out by what another process said of it, in a sentence; None if it says nothing of the kind.
+
+    Args:
+        text: messages, with stack traces or without.
+        places: where it may have written to.
+    """
+    places = list(places)
+    code, words = _code_in(text)
+    if code is None:
+        return _tried(places) if _MUTE.search(text) else None
+    path = None
+    if code in _OF_A_FILE_SYSTEM:
+        found = [re.search(form.format(re.escape(words)), text) for form in (_JAVA_PATH, _PYTHON_PATH)]
+        path = next((Path(one[1]) for one in found if one is not None), None) or short_of(code, places)
+    return OutputError(
+        "the system refused what the command needs",
+        path=path,
+        found=_name(code, os.strerror(code) if words == os.strerror(code) else words),
+        next_step=advice(code, path),
+    )
+
+
+def short_of(code: int | None, places: Iterable[Path]) -> Path | None:
+    """The place whose file system has run out of what an error is about, else the first; None without any."""
+    places = list(places)
+    if code == errno.ENOSPC:
+        for place in places:
+            with suppress(OutputError):
+                left = room(place)
+                if left.free < _NO_BYTES or (left.inodes is not None and left.inodes < _NO_INODES):
+                    return place
+    return next(iter(places), None)
+
+
+def advice(code: int | None, path: Path | None) -> str | None:
+    """What the operator can do about an error of the system; None where nothing is known."""
+    if code in _OF_A_PROCESS:
+        return f"{_OF_A_PROCESS[code]}, {_AGAIN}"
+    if code == errno.EXDEV:
+        return "The two are on different file systems: put both on one."
+    if code == errno.EIO:
+        return "The disk failed: see the kernel's log (dmesg), and write to another one."
+    if path is None:
+        return None
+    place = existing_parent(path)
+    if code == errno.ENOSPC:
+        return _make_room(place)
+    if code == errno.EDQUOT:
+        return f"The user's quota is used up: free space under {place} or raise it, {_AGAIN}"
+    if code in (errno.EACCES, errno.EPERM):
+        return f"{_who(place)}: run as a user that may write there, or change owner or mode, {_AGAIN}"
+    if code == errno.EROFS:
+        return f"{place} is mounted read-only: mount it for writing, {_AGAIN}"
+    return None
+
+
+_OF_A_PROCESS = {
+    errno.EFBIG: "Raise the limit on file sizes (ulimit -f), or use a file system that takes such files",
+    errno.EMFILE: "Raise the limit on open files (ulimit -n)",
+    errno.ENFILE: "Raise the system's limit on open files (sysctl fs.file-max)",
+    errno.ENOMEM: (
+        "Give it more memory: free some, raise the container's limit, or that on address space "
+        "(ulimit -v, spark.executor.pyspark.memory)"
+    ),
+    errno.EAGAIN: "Raise the limit on threads (ulimit -u, the container's pids), or free memory",
+}
+
+
+def _make_room(place: Path) -> str | None:
+    try:
+        left = room(place)
+    except OutputError:
+        return None
+    if left.inodes is None:
+        return f"Free space on the file system that holds {place} ({human(left.free)} left), {_AGAIN}"
+    both = f"({human(left.free)} and {counted(left.inodes, 'inode')} left)"
+    if left.inodes < _NO_INODES and left.free >= _NO_BYTES:
+        return f"Free inodes on the file system that holds {place} {both} by removing files, {_AGAIN}"
+    return f"Free space on the file system that holds {place} {both}, {_AGAIN}"
+
+
+def _name(code: int | None, words: str) -> str:
+    return f"{words} ({errno.errorcode.get(code or 0, 'no errno')})"
+
+
+def _code_in(text: str) -> tuple[int | None, str]:
+    """The system's number for what a text tells, and the words that tell it."""
+    for code in _STRERROR:
+        words = os.strerror(code)
+        if words in text:
+            return code, words
+    for code, pattern in _SAID:
+        found = re.search(pattern, text)
+        if found is not None:
+            return code, found[0]
+    return None, ""
+
+
+def _tried(places: Iterable[Path]) -> OutputError | None:
+    """Why nothing can be written to one of the places, by trying; None if all take a file and a directory."""
+    for place in places:
+        probe = existing_parent(place) / f".reput-{os.getpid()}-probe"
+        try:
+            probe.mkdir()
+            try:
+                (probe / "file").write_bytes(bytes(1 << 12))
+            finally:
+                (probe / "file").unlink(missing_ok=True)
+                probe.rmdir()
+        except FileExistsError:
+            continue
+        except OSError as error:
+            return output_error("can't be written to", place, error)
+    return None
+
+
+def _who(place: Path) -> str:
+    me = f"This process is user {_user(os.geteuid())}"
+    try:
+        found = place.stat()
+    except OSError:
+        return me
+    return f"{me}, {place} belongs to {_user(found.st_uid)} and has mode {stat.S_IMODE(found.st_mode):04o}"
+
+
+def _user(uid: int) -> str:
+    import pwd
+
+    try:
+        return f"{pwd.getpwuid(uid).pw_name} (uid {uid})"
+    except KeyError:
+        return f"uid {uid}"

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import fcntl
 import os
+import secrets
 import shutil
+import socket
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -119,3 +121,15 @@ def _is(held: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(held), path.lstat())
     except FileNotFoundError:
         return False
+
+
+def attempt_directory(scratch: Path) -> Path:
+    """A new directory for what one attempt of a task writes; nobody has used or looked up its name before.
+
+    Raises:
+        OutputError: it can't be made; so it is where the run is over and ``scratch`` gone.
+    """
+    directory = scratch / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
+    with files.reporting("can't make the directory", directory):
+        files.system.make_directory(directory)
+    return directory

@@ -31,7 +31,7 @@ from reput.log.segments import Segment
 from reput.newer_python import UTC
 from reput.remote import remote_store, with_urls
 from reput.remote.client import RemoteFile
-from reput.remote.left_out import listed_file
+from reput.remote.store import listed_file
 from reput.replay.runner import Runner
 from reput.scan.rules import Part
 from reput.store.listing import entries_in

@@ -33,7 +33,7 @@ from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue
 from reput.log.segments import Segment
 from reput.remote import remote_store
-from reput.remote.left_out import KnownFile, listed_file
+from reput.remote.store import KnownFile, listed_file
 from reput.verify.queue_files import Seen
 from reput.verify.report import Difference
 from reput.verify.sums import Sum

@@ -13,8 +13,7 @@ from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LEN
 from reput.format.consumequeueext import FIRST_ADDRESS, MAX_ADDRESS
 from reput.format.names import Queue
 from reput.replay.altered import Altered, in_rounds
-from reput.replay.placing import QueueOutcome
-from reput.replay.queues import BatchQueues
+from reput.replay.placing import BatchQueues, QueueOutcome
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.scan.rules import Part

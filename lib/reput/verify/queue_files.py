@@ -26,7 +26,7 @@ from reput.format.consumequeueext import FIRST_ADDRESS, HEAD_LENGTH, MAX_ADDRESS
 from reput.format.dtypes import EXT_HEAD_DTYPE, UnitKind, classify
 from reput.format.names import Queue
 from reput.newer_python import Self
-from reput.remote.left_out import have
+from reput.remote.store import have
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.statistics.count import Listener

@@ -11,7 +11,7 @@ from typing import Any
 from reput.errors import STAND_IN, Fact, Finding
 from reput.format import names
 from reput.remote import with_urls
-from reput.remote.tally import Spent
+from reput.remote.client import Spent
 from reput.words import counted
 
 LOG, QUEUE, INDEX, CHECKPOINT = "log", "queue", "index", "checkpoint"

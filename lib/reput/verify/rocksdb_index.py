@@ -17,9 +17,9 @@ from reput.format import names, rocksdbindex
 from reput.format.rocksdbindex import ENTRIES
 from reput.newer_python import Self
 from reput.output.rocksdb.index import Share, shares_of
-from reput.replay.key_runs import KeyRun
 from reput.replay.part_result import PartResult
 from reput.replay.runner import Runner
+from reput.replay.runs import KeyRun
 from reput.rocksdb import is_database, opened
 from reput.rocksdb.reader import is_installed
 from reput.rocksdb.snapshot import PREFIX, caught

@@ -37,8 +37,7 @@ from reput.format.rocksdbqueue import (
     parse_unit_key,
 )
 from reput.newer_python import Self
-from reput.output.rocksdb.queue_task import Ends, Placed, Share, placed
-from reput.output.rocksdb.queues import Totals, shares_of, totals_of
+from reput.output.rocksdb.queues import Ends, Placed, Share, Totals, placed, shares_of, totals_of
 from reput.replay.part_result import PartResult
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection

@@ -26,10 +26,9 @@ from reput.format import names
 from reput.format.checkpoint import LENGTH, LOGICS_FIELDS
 from reput.format.names import Queue
 from reput.log.parts import cut
-from reput.replay.chain import Chain
-from reput.replay.part_result import PartResult, witnessed
+from reput.replay.part_result import Chain, PartResult, witnessed
+from reput.replay.placing import BatchQueues
 from reput.replay.processes import on_this_host
-from reput.replay.queues import BatchQueues
 from reput.replay.runner import Runner
 from reput.replay.target import Target
 from reput.scan.rules import Part

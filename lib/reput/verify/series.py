@@ -16,7 +16,7 @@ from pathlib import Path
 from reput.format import names
 from reput.format.names import Queue
 from reput.newer_python import Self
-from reput.remote.left_out import may_lack
+from reput.remote.store import may_lack
 from reput.store.listing import entries_in, names_seen
 from reput.store.reading import looked_at, open_file, what_is
 from reput.verify.report import QUEUE, Difference

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, TypeVar
 
 from reput.errors import ReputError, StoreError
-from reput.remote import tally
-from reput.remote.tally import Spent
+from reput.remote import client
+from reput.remote.client import Spent
 from reput.replay import runner as runners
 from reput.replay.runner import Runner
 
@@ -24,7 +24,7 @@ def done(runner: Runner, tasks: Sequence[Callable[[], _Result]]) -> list[_Result
         if isinstance(one, ReputError):
             raise one
         result, spent = one
-        tally.add(spent)
+        client.add(spent)
         results.append(result)
     return results
 
@@ -50,7 +50,7 @@ def _each(look: Callable[[_Item], _Result], items: Sequence[_Item]) -> list[_Res
 def _work(task: Callable[[], object]) -> tuple[object, dict[str, Spent]] | ReputError:
     """Do a task; what it returns, and what stores elsewhere were asked; or the error that it ended with."""
     try:
-        return task(), tally.taken()
+        return task(), client.taken()
     except ReputError as error:
         return error
     except OSError as error:

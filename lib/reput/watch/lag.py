@@ -13,8 +13,8 @@ from reput.format.commitlog import store_timestamp
 from reput.log.end import LogEnd
 from reput.log.parts import next_place
 from reput.log.segments import CommitLog, discover, map_segment
+from reput.log.walk import Frame, frame
 from reput.scan.output import Status
-from reput.scan.reference import Frame, frame
 
 
 @dataclass(frozen=True, slots=True)

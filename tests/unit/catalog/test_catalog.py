@@ -19,14 +19,13 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from reput.catalog import beside, rows, run, standing
-from reput.catalog.appending import Appending
+from reput.catalog import appending, beside, rows, update
+from reput.catalog.appending import Appending, Standing, stand
 from reput.catalog.hold import remove_unnamed
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
-from reput.catalog.run import LARGE, MANY, MOST_LOG, MOST_ROWS, SMALL, Catalog, due
-from reput.catalog.standing import Standing, stand
 from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table, known_by
+from reput.catalog.update import LARGE, MANY, MOST_LOG, MOST_ROWS, SMALL, Catalog, due
 from reput.cli.output import cataloged_apart
 from reput.config.settings import StoreSettings
 from reput.errors import (
@@ -137,7 +136,7 @@ def _write_over(held: _Held, numbers: Iterable[int]) -> None:
 def test_a_log_that_was_written_anew_went_back_to_there(
     held: _Held, number: int, window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "WINDOW", window)
+    monkeypatch.setattr(appending, "WINDOW", window)
     table = held.hold(0, 300, held.place(300))
     _write_over(held, range(number, 300))
     place = held.place(number)
@@ -163,8 +162,8 @@ def test_old_messages_that_fill_windows_behind_new_ones_prove_nothing(
     held: _Held, behind: str, most: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A broker deletes the segments behind the place where it cuts its log, and wipes nothing before them."""
-    monkeypatch.setattr(standing, "WINDOW", 1000)
-    monkeypatch.setattr(standing, "MOST_WINDOW", most)
+    monkeypatch.setattr(appending, "WINDOW", 1000)
+    monkeypatch.setattr(appending, "MOST_WINDOW", most)
     length = held.segment(held.place(300))[0].stat().st_size
     end = _end_in(held, 300)
     first = next(number for number in range(300, 0, -1) if held.segment(held.place(number))[1] == 0) + 3
@@ -228,8 +227,8 @@ def test_whatever_a_broker_cuts_and_writes_the_table_has_each_message_once(
 ) -> None:
     """What is left of the table and what is added to it then are the log's messages, as a scan finds them."""
     random = Random(seed)
-    monkeypatch.setattr(standing, "WINDOW", random.choice([200, 700, 3000]))
-    monkeypatch.setattr(standing, "MOST_WINDOW", random.choice([200, 1500, 1 << 30]))
+    monkeypatch.setattr(appending, "WINDOW", random.choice([200, 700, 3000]))
+    monkeypatch.setattr(appending, "MOST_WINDOW", random.choice([200, 1500, 1 << 30]))
     log = LogWriter(tmp_path, segment_size=2000)
     _append(log, random, random.randrange(20, 80))
     settings = StoreSettings.load(tmp_path, None, "5.3.3")
@@ -244,7 +243,7 @@ def test_whatever_a_broker_cuts_and_writes_the_table_has_each_message_once(
         pytest.fail("a log that has nothing of the table is another test's")
     found = stand(table, settings, allow_gap=False)  # type: ignore[arg-type]
     with monkeypatch.context() as patch:
-        patch.setattr(standing, "_same_start", lambda *_: 0)
+        patch.setattr(appending, "_same_start", lambda *_: 0)
         assert stand(table, settings, allow_gap=False) == found  # type: ignore[arg-type]
     gone = table.cursor if found.gone_from is None else found.gone_from
     left = [row for row in rows.to_pylist() if row["physicalOffset"] < gone]
@@ -296,7 +295,7 @@ def test_a_log_that_ends_before_the_tables_messages_was_cut(held: _Held) -> None
 def test_damage_in_the_log_takes_nothing_out_of_a_table(
     held: _Held, numbers: list[int], window: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(standing, "WINDOW", window)
+    monkeypatch.setattr(appending, "WINDOW", window)
     table = held.hold(0, 300, held.place(300))
     for number in numbers:
         held.overwrite(held.place(number), b"\xff" * 20)
@@ -365,20 +364,20 @@ def test_another_log_is_told_by_the_tables_first_message_that_it_should_have(
     held: _Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of what lies between that and the segment that the log ends in, nothing is read."""
-    monkeypatch.setattr(standing, "WINDOW", 1000)
-    monkeypatch.setattr(standing, "_PROBE", 1000)
+    monkeypatch.setattr(appending, "WINDOW", 1000)
+    monkeypatch.setattr(appending, "_PROBE", 1000)
     segments = discover(held.settings).segments
     begin = sum(place < segments[2].base for place in held.places) + 5
     table = held.hold(begin, 800, held.place(800))
     _write_over(held, range(800))
     read: list[tuple[int, int]] = []
-    in_log = standing._in_log
+    in_log = appending._in_log
 
     def counted(settings: StoreSettings, log: CommitLog, start: int, end: int, lead: int) -> pa.Table:
         read.append((start, end))
         return in_log(settings, log, start, end, lead)
 
-    monkeypatch.setattr(standing, "_in_log", counted)
+    monkeypatch.setattr(appending, "_in_log", counted)
     with pytest.raises(LogWentBackError, match="none of the table's messages"):
         stand(table, held.settings, allow_gap=True)
     assert read == [(segments[-1].base, held.place(799) + 1), (held.place(begin), held.place(begin) + 1000)]
@@ -389,14 +388,14 @@ def test_nothing_before_a_table_is_held_against_the_log(held: _Held, monkeypatch
     table = held.hold(500, 520, held.place(520))
     _write_over(held, range(500, 520))
     started: list[int] = []
-    in_log = standing._in_log
+    in_log = appending._in_log
 
     def counted(settings: StoreSettings, log: CommitLog, start: int, end: int, lead: int) -> pa.Table:
         started.append(start)
         return in_log(settings, log, start, end, lead)
 
-    monkeypatch.setattr(standing, "_in_log", counted)
-    monkeypatch.setattr(standing, "WINDOW", 1000)
+    monkeypatch.setattr(appending, "_in_log", counted)
+    monkeypatch.setattr(appending, "WINDOW", 1000)
     with pytest.raises(LogWentBackError, match="none of the table's messages"):
         stand(table, held.settings, allow_gap=True)
     assert min(started) == held.place(500)
@@ -581,7 +580,7 @@ class _Comparing:
         self.options = CatalogOptions(
             held.settings.root, held.path, held.settings.broker_conf, "5.3.3", optimize=False
         )
-        monkeypatch.setattr(run, "stand", self._stand)
+        monkeypatch.setattr(update, "stand", self._stand)
         monkeypatch.setattr(Appending, "append", self._append)
 
     def _stand(self, table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing:
@@ -682,19 +681,19 @@ def _options(held: _Held, **changed: object) -> CatalogOptions:
 def test_a_run_adds_what_the_log_holds(held: _Held) -> None:
     said: list[tuple[int, int, int]] = []
     options = _options(held, max_bytes_per_trigger=50_000)
-    done = run.catalog(options, _Here, lambda *one: said.append(one))  # type: ignore[arg-type]
+    done = update.catalog(options, _Here, lambda *one: said.append(one))  # type: ignore[arg-type]
     assert done.messages == done.added == len(held.places)
     assert done.commits > 5
     assert said[-1] == (said[-1][2], len(held.places), done.end)
     table = Table(held.path)
     assert table.between(0, 1 << 40).column("physicalOffset").to_pylist() == held.places
-    again = run.catalog(options, _Here)  # type: ignore[arg-type]
+    again = update.catalog(options, _Here)  # type: ignore[arg-type]
     assert (again.added, again.commits) == (0, 0)
 
 
 def test_files_are_passed_over_by_place_topic_and_time(held: _Held) -> None:
     """By what the table's log says of them, which is Spark's to use as well."""
-    run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    update.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
     delta = DeltaTable(str(held.path))
     every = set(delta.file_uris())
     assert len(every) > 8
@@ -707,9 +706,9 @@ def test_files_are_passed_over_by_place_topic_and_time(held: _Held) -> None:
 
 
 def test_a_run_merges_small_files(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "MANY", 8)
+    monkeypatch.setattr(update, "MANY", 8)
     options = _options(held, max_bytes_per_trigger=20_000)
-    done = run.catalog(options, _Here)  # type: ignore[arg-type]
+    done = update.catalog(options, _Here)  # type: ignore[arg-type]
     table = Table(held.path)
     (file,) = table.files()
     assert file.day is not None
@@ -728,11 +727,11 @@ def test_a_run_merges_small_files(held: _Held, monkeypatch: pytest.MonkeyPatch) 
 
 def test_a_table_that_somebody_changed_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
     """Else the column would be lost."""
-    monkeypatch.setattr(run, "MANY", 2)
+    monkeypatch.setattr(update, "MANY", 2)
     held.hold(0, 300, held.place(300))
     DeltaTable(str(held.path)).alter.add_columns([Field("mine", PrimitiveType("string"))])
     monkeypatch.setattr(Table, "columns", (*columns(bodies=False), "mine", DAY))
-    done = run.catalog(_options(held, max_bytes_per_trigger=50_000), _Here)  # type: ignore[arg-type]
+    done = update.catalog(_options(held, max_bytes_per_trigger=50_000), _Here)  # type: ignore[arg-type]
     assert (done.messages, done.clustered) == (len(held.places), ())
 
 
@@ -740,8 +739,8 @@ def test_rows_that_somebody_deletes_meanwhile_stay_deleted(
     held: _Held, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file that was merged before that isn't put in their place, and doesn't stay."""
-    monkeypatch.setattr(run, "MANY", 2)
-    run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    monkeypatch.setattr(update, "MANY", 2)
+    update.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
 
     jobs: list[str] = []
 
@@ -751,7 +750,7 @@ def test_rows_that_somebody_deletes_meanwhile_stay_deleted(
             DeltaTable(str(held.path)).delete(f'"physicalOffset" = {held.place(7)}')
 
     spark = _Here(delete)
-    assert run.catalog(_options(held), lambda: spark).clustered == ()  # type: ignore[arg-type,return-value]
+    assert update.catalog(_options(held), lambda: spark).clustered == ()  # type: ignore[arg-type,return-value]
     table = Table(held.path)
     assert table.messages == len(held.places) - 1
     live = {held.path / file.path for file in table.files()}
@@ -765,7 +764,7 @@ def test_segments_that_expire_while_they_are_read_are_told(
     first, *_ = discover(held.settings).segments
     options = _options(held, optimize=False)
     spark = _Here(lambda: first.path.unlink(missing_ok=True))
-    done = run.catalog(options, lambda: spark)  # type: ignore[arg-type,return-value]
+    done = update.catalog(options, lambda: spark)  # type: ignore[arg-type,return-value]
     assert done.expired == first.length
     assert done.messages == sum(place >= first.length for place in held.places)
     assert "has expired; messages from 0 to" in caplog.text
@@ -775,7 +774,7 @@ def test_a_segment_that_is_gone_from_the_middle_is_an_error(held: _Held) -> None
     segment = discover(held.settings).segments[3]
     spark = _Here(lambda: segment.path.unlink(missing_ok=True))
     with pytest.raises(SegmentGoneError):
-        run.catalog(_options(held), lambda: spark)  # type: ignore[arg-type,return-value]
+        update.catalog(_options(held), lambda: spark)  # type: ignore[arg-type,return-value]
     assert not (held.path / ".reput" / "catalog-files").exists()
     assert list(held.path.glob("*=*/*.parquet")) == []
 
@@ -786,18 +785,19 @@ def test_a_full_disk_leaves_the_table_as_it_is(held: _Held, monkeypatch: pytest.
 
     monkeypatch.setattr(rows.pq, "write_table", full)
     with pytest.raises(OutputError, match="No space left"):
-        run.catalog(_options(held), _Here)  # type: ignore[arg-type]
+        update.catalog(_options(held), _Here)  # type: ignore[arg-type]
     assert Table(held.path).version == -1
 
 
 def test_a_file_that_is_damaged_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "MANY", 2)
-    run.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    monkeypatch.setattr(update, "MANY", 2)
+    update.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
     table = Table(held.path)
     (held.path / table.files()[0].path).write_bytes(b"PAR1 and no more")
-    monkeypatch.setattr(run, "stand", lambda *_, **__: Standing(after=held.places[-1], begin=held.places[-1]))
+    at_end = Standing(after=held.places[-1], begin=held.places[-1])
+    monkeypatch.setattr(update, "stand", lambda *_, **__: at_end)
     with pytest.raises(OutputError, match="isn't what it was"):
-        run.catalog(_options(held), _Here)  # type: ignore[arg-type]
+        update.catalog(_options(held), _Here)  # type: ignore[arg-type]
     assert Table(held.path).version == table.version
 
 
@@ -814,9 +814,9 @@ def test_a_run_whose_files_another_one_has_removed_commits_nothing(held: _Held) 
         (held.path / names.REPUT / "catalog-files").unlink(missing_ok=True)
 
     with pytest.raises(OutputError, match="another run writes to the table"):
-        run.catalog(_options(held), lambda: _Here(other))  # type: ignore[arg-type,return-value]
+        update.catalog(_options(held), lambda: _Here(other))  # type: ignore[arg-type,return-value]
     assert Table(held.path).cursor is None
-    assert run.catalog(_options(held), _Here).messages == len(held.places)  # type: ignore[arg-type]
+    assert update.catalog(_options(held), _Here).messages == len(held.places)  # type: ignore[arg-type]
 
 
 def test_what_is_written_anew_by_a_step_back_is_flushed(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,13 +15,13 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from reput.catalog import run
+from reput.catalog import update
 from reput.catalog.broker import Broker, broker_of
 from reput.catalog.many import catalog_many
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import schema
-from reput.catalog.run import Catalog, outdated
 from reput.catalog.table import File, Table
+from reput.catalog.update import Catalog, outdated
 from reput.config.settings import StoreSettings
 from reput.errors import (
     LogWentBackError,
@@ -77,7 +77,7 @@ def options(log: LogWriter, table: Path, name: str | None = "broker-a", **more: 
 
 
 def cataloged(wanted: CatalogOptions) -> Cataloged:
-    return run.catalog(wanted, Here)  # type: ignore[arg-type]
+    return update.catalog(wanted, Here)  # type: ignore[arg-type]
 
 
 def held(table: Path) -> list[tuple[str, str, int, date]]:
@@ -172,7 +172,7 @@ def test_names_that_paths_cannot_have_survive_all_that_is_done(
     assert of(table, name) == at[:15]
     again = cataloged(options(log, table, name))
     assert (again.added, again.messages, of(table, name)) == (15, 30, at)
-    monkeypatch.setattr(run, "MANY", 2)
+    monkeypatch.setattr(update, "MANY", 2)
     assert cataloged(options(log, table, name)).clustered == ()
     add(log, "Orders", 30, log.records[0].store_timestamp + 100, 1)
     merged = cataloged(options(log, table, name))
@@ -309,7 +309,7 @@ def test_others_commits_are_waited_out(tmp_path: Path, monkeypatch: pytest.Monke
     with monkeypatch.context() as patch:
         _between(patch, more)
         cataloged(options(one, table, max_bytes_per_trigger=500, optimize=False))
-    monkeypatch.setattr(run, "MANY", 2)
+    monkeypatch.setattr(update, "MANY", 2)
     with monkeypatch.context() as patch:
         _between(patch, more)
         assert cataloged(options(one, table)).clustered
@@ -513,7 +513,7 @@ def test_a_clock_that_is_ahead_empties_no_table(tmp_path: Path, monkeypatch: pyt
             return datetime.now(tz) + timedelta(days=365)
 
     with monkeypatch.context() as patch:
-        patch.setattr("reput.catalog.run.datetime", Ahead)
+        patch.setattr("reput.catalog.update.datetime", Ahead)
         assert cataloged(options(log, table, "broker-b", retain_days=5)).retired == 0
         assert cataloged(options(quiet, table, retain_days=15)).retired == 10
     assert of(table, "broker-b") == places(log)

@@ -10,12 +10,12 @@ import pytest
 from typer.testing import CliRunner
 
 from reput.cli import app as cli
-from reput.cli.elsewhere import command, result
+from reput.cli.many import command, result
 from reput.errors import ReputError, StoreError
 from reput.job.many import Job
 from reput.job.options import RebuildOptions
 from reput.job.store_list import Place
-from reput.spark.command import Ended
+from reput.spark.on_host import Ended
 from reput.verify.plan import VerifyOptions
 
 PLACE = Place(Path("/a store"), "h")

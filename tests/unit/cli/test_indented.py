@@ -8,7 +8,7 @@ from enum import IntEnum
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from reput.cli.indented import indented
+from reput.cli.output import indented
 from reput.newer_python import StrEnum
 
 

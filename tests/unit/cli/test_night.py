@@ -12,15 +12,14 @@ import pytest
 from typer.testing import CliRunner
 
 from reput.cli.app import app
-from reput.cli.elsewhere import run_on
-from reput.cli.many import Night, _lines, _target
+from reput.cli.many import Night, _lines, _target, run_on
 from reput.diagnosis.nightly import Again
 from reput.errors import OutputError, SettingsError
 from reput.job import store_list
 from reput.job.history import History
 from reput.job.many import Job, plan_checks, run_many
 from reput.report import fleet
-from reput.spark.command import Ended
+from reput.spark.on_host import Ended
 from reput.verify.plan import VerifyOptions
 from reput.verify.proofs import Proofs
 from reput.words import SCHEMA_VERSION

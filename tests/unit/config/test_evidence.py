@@ -16,7 +16,7 @@ from reput.config.dialect import dialect
 from reput.config.evidence import Asked, Evidence, Writes, look
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
-from reput.diagnosis.finding import Area
+from reput.diagnosis.verdict import Area
 from reput.errors import SettingsError
 from reput.format import indexfile, javastring, names
 from reput.format.checkpoint import LENGTH

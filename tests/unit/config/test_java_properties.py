@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reput.config.java_properties import parse
+from reput.config.broker_conf import parse
 from reput.errors import SettingsError
 
 

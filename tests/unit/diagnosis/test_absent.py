@@ -11,7 +11,7 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.diagnosis.absent import not_derived
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.finding import Area, Effect, Finding, Remedy
+from reput.diagnosis.verdict import Area, Effect, Finding, Remedy
 from reput.format import names
 from reput.mending.steps import steps_of
 from reput.verify.plan import VerifyOptions

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reput.diagnosis.finding import COUNTS, Effect
 from reput.diagnosis.nightly import Again, check_again, row_of
+from reput.diagnosis.verdict import COUNTS, Effect
 from reput.job.many import Job, Outcome
 from reput.job.store_list import Place
 from reput.replay.runner import InlineRunner

@@ -32,8 +32,7 @@ from reput.log.segments import CommitLog, Segment
 from reput.query.message import Message
 from reput.scan.rules import rules
 from reput.statistics.count import groups_of, total_of
-from reput.statistics.report import By
-from reput.statistics.tally import Tally
+from reput.statistics.tally import By, Tally
 from reput.words import snake_case
 from tests.levels import examples
 from tests.property.logs import lay_out, lay_out_entries, segments

@@ -16,22 +16,10 @@ from matplotlib.colors import to_rgb, to_rgba
 from matplotlib.text import Text
 from matplotlib.typing import ColorType
 
-from explore import (
-    Store,
-    Workspace,
-    charts,
-    damage,
-    incident_charts,
-    lags,
-    latency,
-    offsets_charts,
-    reach,
-    traffic,
-)
+from explore import Store, Workspace, charts, incident, lags, latency, offsets_charts, traffic
 from explore.charts import Chart
-from explore.commands import Terminal
-from explore.replay import Phase, Recording, Replay
-from explore.tailing import stages
+from explore.tail import Phase, Recording, Replay, stages
+from explore.workspace import Terminal
 from reput.broker.snapshot import take
 from reput.config.topics import write_queues
 from reput.errors import OutputError, ReputError, SettingsError, StoreError
@@ -235,7 +223,7 @@ def test_text_stands_out_from_its_background() -> None:
     for chart in (
         offsets_charts.lag_chart(groups, queues),
         offsets_charts.gap_chart(gaps),
-        incident_charts.reach_chart(stages),
+        incident.reach_chart(stages),
     ):
         chart.png()
         paper = chart.figure.get_facecolor()
@@ -295,26 +283,30 @@ def test_commands_as_in_a_shell(
 
 
 def test_only_copies_are_damaged(demo: Store) -> None:
-    for do in (damage.tear_index, damage.flip_bytes, lambda store: damage.lose_queues(store, "Orders")):
+    for do in (incident.tear_index, incident.flip_bytes, lambda store: incident.lose_queues(store, "Orders")):
         with pytest.raises(StoreError, match="isn't a copy"):
             do(demo)
 
 
 def test_damage_and_what_is_reached(copied: Store) -> None:
-    before = reach.as_it_lies(copied)
+    before = incident.as_it_lies(copied)
     whole = before.of(before)
     assert whole.tolist() == [20_315, 75_933]
     with pytest.raises(StoreError, match="no queues of this topic"):
-        damage.lose_queues(copied, "Nothing")
-    done = [damage.lose_queues(copied, "Shipments"), damage.tear_index(copied), damage.flip_bytes(copied)]
+        incident.lose_queues(copied, "Nothing")
+    done = [
+        incident.lose_queues(copied, "Shipments"),
+        incident.tear_index(copied),
+        incident.flip_bytes(copied),
+    ]
     assert "Shipments is gone, with 8 files" in repr(done[0])
     (lost,) = [one.lost for one in done if one.lost]
-    now = reach.as_it_lies(copied).of(before, [lost])
+    now = incident.as_it_lies(copied).of(before, [lost])
     assert whole["messages"] - now["messages"] == 3_092 + 1
     # Half of its entries are zeros, and chains lead through those to some of the other half.
     assert 8_000 < whole["keys"] - now["keys"] < 16_000
     expected = plan(take(copied.settings()))
-    restarted = reach.after_restart(expected, copied).of(before, [lost])
+    restarted = incident.after_restart(expected, copied).of(before, [lost])
     (cut,) = [loss.count for loss in expected.losses if loss.kind == "log-cut"]
     of_lost_topic = before.units[
         (before.units["topic"] == "Shipments") & (before.units["position"] > lost[0])
@@ -334,7 +326,7 @@ def test_chains_are_followed_as_one_by_one(slots: int, data: st.DataObject) -> N
         while 0 < at < entries and at not in reached:
             reached.add(at)
             at = previous[at]
-    assert set(np.flatnonzero(reach.chained(first, previous)).tolist()) == reached
+    assert set(np.flatnonzero(incident.chained(first, previous)).tolist()) == reached
 
 
 def test_a_replay_is_a_sound_log(demo: Store, tmp_path: Path) -> None:

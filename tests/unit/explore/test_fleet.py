@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 
 from explore import Workspace, charts, dead_letters, fleet, fleet_charts, replicas
-from explore.commands import Terminal
 from explore.fleet import Fleet, Member, open_fleet
 from explore.replicas import Beside
+from explore.workspace import Terminal
 from reput import demo
 from reput.errors import StoreError
 from tests.golden.store import MANIFEST, describe

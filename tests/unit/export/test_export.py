@@ -17,7 +17,7 @@ from reput.dump.wanted import Wanted
 from reput.errors import OutputError, SettingsError, UnsupportedError
 from reput.export.apart import Apart
 from reput.export.records import line_of, message_of
-from reput.export.run import LINES, STORE, Exported, ExportOptions, export
+from reput.export.write import LINES, STORE, Exported, ExportOptions, export
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
 from reput.query.message import Message

@@ -17,11 +17,17 @@ from reput.config.dialect import dialect
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
 from reput.filter.bitmaps import TopicFilters
-from reput.filter.bloom import BloomFilter
-from reput.filter.consumers import ConsumerFilters, load
-from reput.filter.expression import EvaluationError, Value
+from reput.filter.consumers import BloomFilter, ConsumerFilters, load
+from reput.filter.expression import (
+    EvaluationError,
+    NumberFormatError,
+    Value,
+    compare_doubles,
+    double,
+    integer,
+    units_of,
+)
 from reput.filter.grammar import MOST_NESTED, NotAnExpressionError, TooDeepError, parse
-from reput.filter.javavalue import NumberFormatError, compare_doubles, double, integer, units_of
 from reput.format import commitlog, properties
 from tests.golden.store import FILTERED, unpack
 from tests.slow_filter import bit_map, evaluate

@@ -19,9 +19,8 @@ from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job import undo
 from reput.job.options import RebuildOptions
-from reput.mending.run import Mended, mend
-from reput.recovery.log_copies import LogCopies
-from reput.recovery.mend_log import WholeMessagesError, mend_log, stand_ins
+from reput.mending.apply import Mended, mend
+from reput.recovery.mend_log import LogCopies, WholeMessagesError, mend_log, stand_ins
 from reput.recovery.plan import plan
 from reput.store import files
 from reput.store.ignored_features import ignored_features

@@ -12,7 +12,7 @@ from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH
 from reput.output.audit import audit, audit_batch
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.output.scan_task import Floors, scan
 from reput.replay.part_result import PartResult
 from reput.replay.state import QueueState, State

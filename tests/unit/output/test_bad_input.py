@@ -19,7 +19,7 @@ from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.format.consumequeue import MAX_QUEUE_OFFSET, PRE_BLANK, unit
 from reput.log.segments import discover
-from reput.output import salvage
+from reput.output import audit
 from reput.recovery.mend_log import stand_ins
 from reput.replay import placing
 from reput.replay.state import FILLED, HIDDEN, KEPT, Salvaged, State
@@ -228,7 +228,7 @@ def test_very_many_hidden_messages_are_told_as_one(
     rows: list[tuple[int, int]],
 ) -> None:
     monkeypatch.setattr(placing, "MOST_HIDDEN", of_queue)
-    monkeypatch.setattr(salvage, "MOST_HIDDEN_IN_BATCH", of_batch)
+    monkeypatch.setattr(audit, "MOST_HIDDEN_IN_BATCH", of_batch)
     result = Result(tmp_path, [segment(*map(message, (0, 1, 1, 1, 1)))])
     assert result.state.salvaged == [
         Salvaged(HIDDEN, first * LENGTH, (first + count) * LENGTH, "T", 0, 1, count) for first, count in rows

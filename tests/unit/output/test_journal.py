@@ -18,8 +18,8 @@ from hypothesis import strategies as st
 from reput.build.placement import place
 from reput.errors import Finding, JournalError, OutputError
 from reput.format.indexfile import IndexHeader
-from reput.output.journal import journal, journal_records
-from reput.output.journal.journal import Journal
+from reput.output import journal
+from reput.output.journal import Journal
 from reput.replay import state as state_module
 from reput.replay.state import Batch, Opening, QueueState, State
 from reput.store import files
@@ -173,10 +173,10 @@ def test_something_else(tmp_path: Path, data: bytes, found: str) -> None:
 
 def test_a_journal_of_another_format(tmp_path: Path) -> None:
     path = tmp_path / "journal"
-    path.write_bytes(journal_records.frame({"format": 3}))
+    path.write_bytes(journal.frame({"format": 3}))
     with pytest.raises(JournalError, match=r"found 3.*A newer reput wrote it: continue with that version"):
         Journal.open(path)
-    path.write_bytes(journal_records.frame({"format": 0}))
+    path.write_bytes(journal.frame({"format": 0}))
     with pytest.raises(JournalError, match=r"found 0.*Choose another output directory"):
         Journal.open(path)
 
@@ -184,9 +184,9 @@ def test_a_journal_of_another_format(tmp_path: Path) -> None:
 def test_a_batch_with_something_that_a_later_version_tells(path: Path) -> None:
     """As a reput of before ``salvaged`` meets a journal that has it."""
     whole = path.read_bytes()
-    *_, last = (payload for _, payload in journal_records.whole_frames(whole))
+    *_, last = (payload for _, payload in journal.whole_frames(whole))
     payload = {**json.loads(last), "unheard_of": [1]}
-    path.write_bytes(whole[: -journal_records.length_of(last)] + journal_records.frame(payload))
+    path.write_bytes(whole[: -journal.length_of(last)] + journal.frame(payload))
     for reading in (Journal.open, journal.read, journal.read_state):
         with pytest.raises(JournalError, match=r"unheard_of.*Continue with the version that wrote it"):
             reading(path)
@@ -287,7 +287,7 @@ def test_batches_without_numbers_are_known_by_where_they_begin(tmp_path: Path) -
     for start, end in pairwise([opening, *rest]):
         payload = json.loads(data[start + 8 : end])
         del payload["number"]
-        old.append(journal_records.frame(payload))
+        old.append(journal.frame(payload))
     path.write_bytes(data[:opening] + b"".join(old))
     assert journal.read(path) == (OPENING, done)
     for _, mixed in moved(old):
@@ -587,8 +587,8 @@ def test_an_index_file_is_in_the_output(tmp_path: Path, name: str) -> None:
     path = tmp_path / "journal"
     forged = replace(FIRST, dropped_index=[name])
     path.write_bytes(
-        journal_records.opening(Opening("/store", "f" * 64, FIRST.start), None)
-        + journal_records.batch(forged, 1, 0)
+        journal.opening_frame(Opening("/store", "f" * 64, FIRST.start), None)
+        + journal.batch_frame(forged, 1, 0)
     )
     with pytest.raises(JournalError, match="no name of an index file"):
         Journal.open(path)

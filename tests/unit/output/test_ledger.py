@@ -16,11 +16,10 @@ from deltalake import DeltaTable, write_deltalake
 from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.indexfile import IndexHeader
-from reput.output.journal import journal
-from reput.output.journal.journal import Journal
+from reput.output import journal
+from reput.output.journal import Journal
 from reput.output.ledger.delta_table import Table
-from reput.output.ledger.ledger import APPLICATION, Ledger
-from reput.output.ledger.ledger_rows import merged, rows
+from reput.output.ledger.ledger import APPLICATION, Ledger, merged, rows
 from reput.replay.state import FILLED, HIDDEN, KEPT, Batch, Opening, QueueState, Salvaged
 from reput.store import files
 from tests.crash import Dying, LosingPower, died

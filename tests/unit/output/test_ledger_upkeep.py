@@ -17,11 +17,9 @@ from hypothesis import strategies as st
 
 from reput.format import names
 from reput.format.indexfile import IndexHeader
-from reput.output.ledger import delta_table, ledger_rows, ledger_upkeep
+from reput.output.ledger import delta_table, ledger
 from reput.output.ledger.delta_table import LOG
-from reput.output.ledger.ledger import APPLICATION, Ledger
-from reput.output.ledger.ledger_rows import merged, rows
-from reput.output.ledger.ledger_upkeep import LedgerUpkeep, step
+from reput.output.ledger.ledger import APPLICATION, Ledger, LedgerUpkeep, merged, rows, step
 from reput.replay.state import Batch, QueueState
 from reput.store import files
 from tests.crash import Dying, LosingPower, died
@@ -39,9 +37,9 @@ def tmp_path() -> Iterator[Path]:
 @pytest.fixture
 def often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Everything is due after a few batches."""
-    monkeypatch.setattr(ledger_upkeep, "BATCHES", 3)
-    monkeypatch.setattr(ledger_upkeep, "FILES", 2)
-    monkeypatch.setattr(ledger_upkeep, "COMMITS", 5)
+    monkeypatch.setattr(ledger, "BATCHES", 3)
+    monkeypatch.setattr(ledger, "FILES", 2)
+    monkeypatch.setattr(ledger, "COMMITS", 5)
     monkeypatch.setattr(delta_table, "RETENTION_SECONDS", 0)
 
 
@@ -105,7 +103,7 @@ def test_files_of_many_batches_in_between_are_taken_along(tmp_path: Path, often:
 def test_the_oldest_batches_are_told_as_one(
     tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_upkeep, "FULL_FILES", 2)
+    monkeypatch.setattr(ledger, "FULL_FILES", 2)
     one = Ledger(tmp_path)
     with journal_of(tmp_path, []) as opened:
         for number in range(60):
@@ -166,7 +164,7 @@ def test_killed_at_every_step(tmp_path: Path, often: None, monkeypatch: pytest.M
     origin = tmp_path / "origin"
     prepared(origin)
     before = identity(origin)
-    monkeypatch.setattr(ledger_upkeep, "FULL_FILES", 1)
+    monkeypatch.setattr(ledger, "FULL_FILES", 1)
     for last in range(1, 999):
         root = tmp_path / str(last)
         shutil.copytree(origin, root)
@@ -212,7 +210,7 @@ def test_power_lost_in_upkeep(
 
 @pytest.mark.slow
 def test_beside_a_stream(tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_upkeep, "_SECONDS", 0.001)
+    monkeypatch.setattr(ledger, "_SECONDS", 0.001)
     one = Ledger(tmp_path)
     batches = batches_of(250)
     with journal_of(tmp_path, []) as opened, LedgerUpkeep(one) as upkeep:
@@ -233,8 +231,8 @@ def test_beside_a_stream(tmp_path: Path, often: None, monkeypatch: pytest.Monkey
 def test_a_failure_is_told_and_harms_nothing(
     tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ledger_upkeep, "_SECONDS", 0.001)
-    monkeypatch.setattr(ledger_upkeep, "_SECONDS_AFTER_FAILURE", 0.001)
+    monkeypatch.setattr(ledger, "_SECONDS", 0.001)
+    monkeypatch.setattr(ledger, "_SECONDS_AFTER_FAILURE", 0.001)
     one = Ledger(tmp_path)
     with journal_of(tmp_path, []) as opened:
         for each in batches_of(6):
@@ -284,7 +282,7 @@ def some_batches(draw: st.DrawFn) -> list[Batch]:
     found = []
     for number in range(draw(st.integers(1, 6))):
         findings = [
-            ledger_rows.Finding("bad-size", "s", at, at + 1, "a", "b", "c", "T", 0, at)
+            ledger.Finding("bad-size", "s", at, at + 1, "a", "b", "c", "T", 0, at)
             for at in range(draw(st.integers(0, 3)))
         ]
         retained = draw(st.booleans())
@@ -338,10 +336,8 @@ def test_told_as_one_like_its_slow_twin(batches: list[Batch], cut: int) -> None:
 
 
 def test_too_many_findings_become_one_a_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ledger_rows, "MAX_FINDINGS", 6)
-    findings = [
-        ledger_rows.Finding("ab"[at % 2], "s", at, at + 1, "x", "y", "z", "T", 0, at) for at in range(10)
-    ]
+    monkeypatch.setattr(ledger, "MAX_FINDINGS", 6)
+    findings = [ledger.Finding("ab"[at % 2], "s", at, at + 1, "x", "y", "z", "T", 0, at) for at in range(10)]
     table = merged(rows(batch(0, findings=findings)))
     found = [row for row in table.to_pylist() if row["kind"] == "finding"]
     assert [

@@ -18,11 +18,9 @@ from hypothesis import strategies as st
 from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
-from reput.output import writer
-from reput.output.index import index_task
-from reput.output.index.batch_index import BatchIndex
-from reput.output.index.index_task import IndexBuilder
-from reput.output.index.live_index import LiveIndex
+from reput.output import index_files, writer
+from reput.output.index_files import BatchIndex, IndexBuilder
+from reput.output.live_index import LiveIndex
 from reput.output.step_back import roll_back
 from reput.replay.key_spill import Spill
 from reput.replay.state import State
@@ -99,7 +97,7 @@ class Output:
         else:
             self.live.release()
             target = replace(self.target, flush_in_tasks=True)
-            index = IndexBuilder(target, self.known, lambda tasks: [index_task.build(one) for one in tasks])
+            index = IndexBuilder(target, self.known, lambda tasks: [index_files.build(one) for one in tasks])
         middle = len(rows) // 2
         for part in (rows[:middle], rows[middle:]):
             if part:

@@ -14,8 +14,8 @@ from reput.config.settings import RocksDBSettings
 from reput.errors import OutputError
 from reput.format import names, rocksdbqueue
 from reput.format.rocksdbqueue import OFFSETS, UNITS
-from reput.output import batch_tasks
-from reput.output.batch_tasks import Sent, sent
+from reput.output import batch
+from reput.output.batch import Sent, sent
 from reput.replay.state import FILLED
 from reput.rocksdb import opened
 from reput.store import files
@@ -116,7 +116,7 @@ def test_large_results_go_through_files(store: Store, place: Path, monkeypatch: 
     real = Sent.taken
     monkeypatch.setattr(Sent, "taken", lambda one: taken.append(one) or real(one))
     for limit, places in ((1000, {"", "scratch"}), (0, {"scratch", "rocksdb"})):
-        monkeypatch.setattr(batch_tasks, "_LARGEST_SENT", limit)
+        monkeypatch.setattr(batch, "_LARGEST_SENT", limit)
         taken.clear()
         rebuild_locally(store, place / str(limit), part_bytes=PART_BYTES, ends=ENDS)
         check(place / str(limit), contents(place / "expected"))

@@ -19,8 +19,7 @@ from reput.errors import JournalError, OutputError, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.job.output_directory import output_root
-from reput.output import scan_task
-from reput.output.journal import journal, journal_records
+from reput.output import journal, scan_task
 from reput.output.step_back import roll_back
 from reput.replay.state import State
 from reput.store import file_system, files
@@ -370,7 +369,7 @@ def test_a_journal_with_records_moved_is_refused(store: Store, place: Path, orde
     rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS)
     path = out / names.REPUT / JOURNAL
     data = path.read_bytes()
-    ends = [at + journal_records.length_of(payload) for at, payload in journal_records.whole_frames(data)]
+    ends = [at + journal.length_of(payload) for at, payload in journal.whole_frames(data)]
     head, *batches = [data[start:end] for start, end in pairwise([0, *ends])]
     assert len(batches) == len(ENDS) + 1
     before = tree(out)

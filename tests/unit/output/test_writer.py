@@ -15,9 +15,9 @@ from reput.format import commitlog, names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.job.options import GIB, RebuildOptions
-from reput.job.run import bytes_per_batch
-from reput.output.batch_tasks import Sent
-from reput.output.journal.journal import Journal
+from reput.job.rebuilding import bytes_per_batch
+from reput.output.batch import Sent
+from reput.output.journal import Journal
 from reput.output.writer import BatchWriter, Progress
 from reput.replay.part_result import PartResult
 from reput.scan.rules import Part

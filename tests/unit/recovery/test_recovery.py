@@ -32,18 +32,17 @@ from reput.demo import VERSION, DemoStore
 from reput.demo import unpack as unpack_demo
 from reput.diagnosis.absent import not_derived
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.finding import COUNTS, Effect, Remedy
-from reput.diagnosis.verdict import Sort
+from reput.diagnosis.verdict import COUNTS, Effect, Remedy, Sort
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.dtypes import UNIT_DTYPE
 from reput.format.indexfile import IndexHeader
+from reput.log.walk import Frame, frame
 from reput.query import QueryStore
 from reput.recovery.losses import messages_in
 from reput.recovery.plan import Plan, plan
-from reput.scan.reference import Frame, frame
 from reput.verify.plan import VerifyOptions
 from tests import slow_scan
 from tests.compat import damage

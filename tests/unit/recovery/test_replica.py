@@ -19,8 +19,8 @@ from reput.job import undo
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import staging_of
 from reput.job.plan import Plan
-from reput.mending import run as mending
-from reput.mending.run import Mended
+from reput.mending import apply as mending
+from reput.mending.apply import Mended
 from reput.recovery.replica import Comparison, compare_logs
 from reput.scan.same import compare
 from reput.store import files

@@ -14,8 +14,7 @@ from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.diagnosis.absent import not_derived
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.finding import Effect, Finding, Remedy
-from reput.diagnosis.verdict import Sort
+from reput.diagnosis.verdict import Effect, Finding, Remedy, Sort
 from reput.errors import OutputError
 from reput.format import names, rocksdbqueue
 from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, MIN, OFFSETS, UNITS

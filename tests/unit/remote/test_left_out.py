@@ -18,7 +18,7 @@ from reput.format import indexfile, names
 from reput.format.indexfile import IndexHeader
 from reput.remote import store as remote_store
 from reput.remote.client import RemoteFile
-from reput.remote.left_out import BLOCK, KnownFile
+from reput.remote.store import BLOCK, KnownFile
 
 SLOTS, ENTRIES, COUNT = 100_000, 40_000, 9
 INDEX = f"{names.INDEX}/20261124191305000"

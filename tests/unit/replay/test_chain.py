@@ -10,7 +10,7 @@ import pytest
 
 from reput.format import commitlog
 from reput.format.commitlog import Record
-from reput.replay.chain import Chain, ScannedPart, Verdict
+from reput.replay.part_result import Chain, ScannedPart, Verdict
 from reput.scan import output
 from reput.scan.output import Status
 from reput.scan.part import PartOutcome, scan_part

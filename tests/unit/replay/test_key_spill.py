@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from reput.errors import OutputError
 from reput.format.indexfile import IndexHeader, file_length
-from reput.output.index import index_task
-from reput.output.index.index_task import IndexTask, message_of_key
+from reput.output import index_files
+from reput.output.index_files import IndexTask, message_of_key
 from reput.replay.key_spill import Spill, SpillWriter
 from reput.scan import output
 from tests import slow_rebuild
@@ -124,7 +124,7 @@ def test_tasks_build_the_files_that_one_key_after_the_other_would(
         while first < total:
             room = entries - (header.index_count if header else 1)
             keys = min(room, total - first, data.draw(st.integers(1, 8)))
-            done = index_task.build(
+            done = index_files.build(
                 IndexTask(
                     place,
                     place / f"index{files}",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.report import language, page, units
+from reput.report import language, numbers, page
 from reput.report.facts import Facts
 from reput.report.gather import GatherOptions, gather
 from reput.report.language import CHINESE, ENGLISH, in_language, of_environment, said
@@ -32,14 +32,12 @@ SOURCES = {
     "broker/snapshot.py": (),
     "recovery/losses.py": (),
     "recovery/plan.py": ("deleted_topics", "unread", "_ahead", "brings_back"),
-    "recovery/rocksdb_losses.py": (),
     "errors.py": ("STAND_IN",),
     "diagnosis/absent.py": (),
     "diagnosis/check.py": (),
     "diagnosis/derived.py": (),
-    "diagnosis/finding.py": ("TITLES", "where"),
+    "diagnosis/verdict.py": ("TITLES", "where"),
     "diagnosis/start.py": (),
-    "diagnosis/verdict.py": (),
     "log/segments.py": (
         "_committed",
         "_files",
@@ -191,18 +189,18 @@ def test_a_text_is_said_anew(text: str, chinese: str) -> None:
 def test_numbers_and_times_are_said_anew() -> None:
     day = 86_400_000
     with in_language(CHINESE):
-        assert [units.short(value) for value in (250, 1500, 12_500, 25_000_000, 3e8)] == [
+        assert [numbers.short(value) for value in (250, 1500, 12_500, 25_000_000, 3e8)] == [
             "250",
             "1,500",
             "1.25 万",
             "2,500 万",
             "3 亿",
         ]
-        assert units.span(day + 7_200_000) == "1 天 2 小时"
-        assert units.time_ticks(MORNING, MORNING + 5 * day)[0][1] == "2026年11月20日"
-        assert units.time_ticks(MORNING, MORNING + 7_200_000)[0][1] == "11月20日 00:00"
-    assert [units.short(value) for value in (250, 1500, 25_000_000)] == ["250", "1.5 k", "25 M"]
-    assert units.time_ticks(MORNING, MORNING + 5 * day)[0][1] == "Nov 20, 2026"
+        assert numbers.span(day + 7_200_000) == "1 天 2 小时"
+        assert numbers.time_ticks(MORNING, MORNING + 5 * day)[0][1] == "2026年11月20日"
+        assert numbers.time_ticks(MORNING, MORNING + 7_200_000)[0][1] == "11月20日 00:00"
+    assert [numbers.short(value) for value in (250, 1500, 25_000_000)] == ["250", "1.5 k", "25 M"]
+    assert numbers.time_ticks(MORNING, MORNING + 5 * day)[0][1] == "Nov 20, 2026"
 
 
 @pytest.mark.parametrize(

@@ -17,11 +17,10 @@ import pytest
 
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.finding import TITLES, Area, Effect, Finding, Remedy
-from reput.diagnosis.verdict import Sort
+from reput.diagnosis.verdict import TITLES, Area, Effect, Finding, Remedy, Sort
 from reput.errors import OutputError, StoreError
 from reput.format.commitlog import Record
-from reput.report import units
+from reput.report import numbers
 from reput.report.charts import WIDE, log_map, size_histogram, traffic_chart
 from reput.report.facts import (
     CORRUPT,
@@ -39,8 +38,8 @@ from reput.report.facts import (
 )
 from reput.report.gather import GatherOptions, gather
 from reput.report.page import render
+from reput.report.queues import topic_list
 from reput.report.target import check_target, is_report
-from reput.report.topics import topic_list
 from reput.store.temporary import write_alone
 from reput.verify.plan import VerifyOptions
 from reput.words import visible
@@ -358,7 +357,7 @@ def test_no_store_is_refused(tmp_path: Path) -> None:
     ],
 )
 def test_size(value: int, text: str) -> None:
-    assert units.size(value) == text
+    assert numbers.size(value) == text
 
 
 @pytest.mark.parametrize(
@@ -374,18 +373,18 @@ def test_size(value: int, text: str) -> None:
     ],
 )
 def test_span(ms: int, text: str) -> None:
-    assert units.span(ms) == text
+    assert numbers.span(ms) == text
 
 
 def test_times_that_no_calendar_has_show_as_they_are() -> None:
-    assert units.moment((1 << 63) - 1) == "9223372036854775807 ms"
-    assert units.moment(None) == units.iso(None) == ""
+    assert numbers.moment((1 << 63) - 1) == "9223372036854775807 ms"
+    assert numbers.moment(None) == numbers.iso(None) == ""
 
 
 @pytest.mark.parametrize("most", [1, 3, 7, 10, 99, 1000, 123_456, 10**12])
 @pytest.mark.parametrize("binary", [False, True])
 def test_ticks_reach_over_the_greatest_value(most: int, binary: bool) -> None:
-    ticks = units.value_ticks(most, binary=binary)
+    ticks = numbers.value_ticks(most, binary=binary)
     assert ticks[0] == 0
     assert ticks[-2] < most <= ticks[-1]
     assert 2 <= len(ticks) <= 6
@@ -395,26 +394,26 @@ def test_ticks_reach_over_the_greatest_value(most: int, binary: bool) -> None:
     "span", [5, 900, 60_000, 7_200_000, 90_000_000, 30 * 86_400_000, 16 * 365 * 86_400_000]
 )
 def test_ticks_of_time_lie_within(span: int) -> None:
-    ticks = units.time_ticks(MORNING + 123, MORNING + 123 + span)
+    ticks = numbers.time_ticks(MORNING + 123, MORNING + 123 + span)
     assert 1 <= len(ticks) <= 7
     assert all(MORNING + 123 <= ms <= MORNING + 123 + span for ms, _ in ticks)
     assert len({label for _, label in ticks}) == len(ticks)
 
 
 def test_ticks_are_round_in_the_zone_of_the_page() -> None:
-    zone = units.Zone(ZoneInfo("Asia/Kolkata"), "Asia/Kolkata")
-    with units.in_zone(zone):
-        ticks = units.time_ticks(MORNING, MORNING + 3 * 86_400_000)
-        assert {units.moment(ms)[11:] for ms, _ in ticks} <= {"00:00:00", "12:00:00"}
-        assert units.moment(1_795_262_400_000) == "2026-11-21 17:30:00"
-        assert units.moment_fine(1_795_262_400_007) == "2026-11-21 17:30:00.007"
-        assert units.iso(1_795_262_400_000) == "2026-11-21T12:00:00.000Z"
-    assert units.moment(1_795_262_400_000) == "2026-11-21 12:00:00"
+    zone = numbers.Zone(ZoneInfo("Asia/Kolkata"), "Asia/Kolkata")
+    with numbers.in_zone(zone):
+        ticks = numbers.time_ticks(MORNING, MORNING + 3 * 86_400_000)
+        assert {numbers.moment(ms)[11:] for ms, _ in ticks} <= {"00:00:00", "12:00:00"}
+        assert numbers.moment(1_795_262_400_000) == "2026-11-21 17:30:00"
+        assert numbers.moment_fine(1_795_262_400_007) == "2026-11-21 17:30:00.007"
+        assert numbers.iso(1_795_262_400_000) == "2026-11-21T12:00:00.000Z"
+    assert numbers.moment(1_795_262_400_000) == "2026-11-21 12:00:00"
 
 
 def test_a_page_has_the_times_of_one_zone() -> None:
     facts = many_queues(3)
-    page = render(facts, zone=units.Zone(ZoneInfo("Asia/Tokyo"), "Asia/Tokyo")).decode()
+    page = render(facts, zone=numbers.Zone(ZoneInfo("Asia/Tokyo"), "Asia/Tokyo")).decode()
     assert "All times are Asia/Tokyo." in page
     assert " UTC" not in page
     assert "(UTC)" not in page
@@ -585,7 +584,7 @@ def test_what_is_missing_isnt_counted_as_written(tmp_path: Path) -> None:
     facts = _facts(tmp_path)
     assert facts.log is not None
     page = render(facts).decode()
-    assert f"{units.size(facts.log.end - 1000)} written. Drawn to scale, but for long gaps;" in page
+    assert f"{numbers.size(facts.log.end - 1000)} written. Drawn to scale, but for long gaps;" in page
 
 
 def test_visible() -> None:

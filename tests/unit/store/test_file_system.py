@@ -14,8 +14,7 @@ import pytest
 
 from reput.errors import OutputError
 from reput.store import file_system, files, lock
-from reput.store.file_system import FileSystem, Mount, kernel_version, mounted
-from reput.store.filecache import FileCache
+from reput.store.file_system import FileCache, FileSystem, Mount, kernel_version, mounted
 from reput.store.lock import broker_on
 from reput.store.system import System
 from tests.unit.store.test_lock import BROKER, OPEN, process

@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 
 from reput.errors import OutputError
-from reput.store import files, system_errors
-from reput.store.filecache import FileCache
+from reput.store import files, system
+from reput.store.file_system import FileCache
 from reput.store.ownership import Owner
 from reput.store.system import System
 
@@ -514,14 +514,14 @@ def test_a_tree_that_cannot_be_removed_is_an_error(tmp_path: Path, watched: Watc
     ],
 )
 def test_the_next_step_fits_the_error(tmp_path: Path, code: int, advice: str) -> None:
-    error = system_errors.output_error("can't do it", tmp_path / "a" / "b", OSError(code, os.strerror(code)))
+    error = system.output_error("can't do it", tmp_path / "a" / "b", OSError(code, os.strerror(code)))
     assert error.found == f"{os.strerror(code)} ({errno.errorcode[code]})"
     assert advice in (error.next_step or "")
 
 
 def test_an_error_without_advice_gives_none(tmp_path: Path) -> None:
-    assert system_errors.output_error("can't do it", tmp_path, OSError("odd")).found == "odd (no errno)"
-    assert system_errors.output_error("can't do it", tmp_path, OSError(errno.EINTR, "x")).next_step is None
+    assert system.output_error("can't do it", tmp_path, OSError("odd")).found == "odd (no errno)"
+    assert system.output_error("can't do it", tmp_path, OSError(errno.EINTR, "x")).next_step is None
 
 
 # FileCache

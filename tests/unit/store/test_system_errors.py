@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from reput.spark.sessions import scratch_places, spark_error
-from reput.store import system_errors
+from reput.store import system
 from reput.store.space import Room
-from reput.store.system_errors import output_error, short_of, shortage, shortage_in, unwritten
+from reput.store.system import output_error, short_of, shortage, shortage_in, unwritten
 from tests.rebuilds import environment
 
 FULL, NO_INODES, ROOMY = Room(0, 1000), Room(1 << 30, 0), Room(1 << 40, None)
@@ -27,7 +27,7 @@ def rooms(monkeypatch: pytest.MonkeyPatch) -> dict[Path, Room]:
     def room(path: Path) -> Room:
         return next((left for place, left in known.items() if path.is_relative_to(place)), ROOMY)
 
-    monkeypatch.setattr(system_errors, "room", room)
+    monkeypatch.setattr(system, "room", room)
     return known
 
 

@@ -15,18 +15,16 @@ from typing import Any
 import pytest
 from py4j.protocol import Py4JError
 
-from reput.catalog.appending import Appending
+from reput import stream
+from reput.catalog.appending import Appending, Standing
 from reput.catalog.options import CatalogOptions
-from reput.catalog.standing import Standing
 from reput.catalog.table import Table
 from reput.errors import SparkError
 from reput.format.commitlog import Record
 from reput.output.writer import PART_COLUMNS
 from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock
-from reput.stream import rebuild_query, tail_query
-from reput.stream.rebuild_query import run_available
-from reput.stream.tail_query import TailQuery, in_few_words
+from reput.stream import TailQuery, in_few_words, run_available
 from tests.local import open_store
 from tests.stores import LogWriter
 
@@ -81,9 +79,9 @@ class Query:
 @pytest.fixture
 def query(monkeypatch: pytest.MonkeyPatch) -> Query:
     query = Query()
-    for module in (rebuild_query, tail_query):
+    for module in (stream, stream):
         monkeypatch.setattr(module, "register", lambda _: None)
-    monkeypatch.setattr(tail_query, "observed", lambda stream: stream)
+    monkeypatch.setattr(stream, "observed", lambda stream: stream)
     return query
 
 
@@ -93,7 +91,7 @@ def _interrupted(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
         query.begun.wait()
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tail_query, "_await", interrupt)
+    monkeypatch.setattr(stream, "_await", interrupt)
 
 
 @pytest.mark.usefixtures("_interrupted")
@@ -186,7 +184,7 @@ class GoneQuery(Query):
 
 @pytest.fixture
 def query_gone(query: Query, monkeypatch: pytest.MonkeyPatch) -> GoneQuery:
-    monkeypatch.setattr(tail_query, "_await", refused)
+    monkeypatch.setattr(stream, "_await", refused)
     return GoneQuery()
 
 

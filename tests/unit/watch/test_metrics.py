@@ -29,14 +29,13 @@ import reput
 from reput.errors import Finding, OutputError, SettingsError
 from reput.format import names
 from reput.format.commitlog import Record
-from reput.output.journal.journal import read_state
+from reput.output.journal import read_state
 from reput.replay.state import QueueState, State
-from reput.stream.tail_query import TriggerCollector
-from reput.watch.endpoint import MOST_CONNECTIONS
+from reput.stream import TriggerCollector
 from reput.watch.lag import LagProbe
-from reput.watch.metrics import Metrics, TableMetrics, served
-from reput.watch.run import watching
+from reput.watch.metrics import MOST_CONNECTIONS, Metrics, TableMetrics, served
 from reput.watch.table import RunNote, TableNote
+from reput.watch.watching import watching
 from tests.local import open_store, rebuild_locally
 from tests.stores import LogWriter
 
@@ -170,7 +169,7 @@ def test_silent_connections_cost_a_few_threads_and_keep_nobody_out() -> None:
 
 
 def test_a_request_in_small_pieces_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reput.watch.endpoint.REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr("reput.watch.metrics.REQUEST_SECONDS", 1.0)
     with served(0) as endpoint:
         place = ("127.0.0.1", int(urlsplit(endpoint.url).port or 0))
         before = threading.active_count()

@@ -12,7 +12,7 @@ import pytest
 from deltalake import CommitProperties, Transaction, write_deltalake
 
 from reput.catalog.table import APPLICATION
-from reput.cli.watch import _lines
+from reput.cli.tail import _lines
 from reput.errors import JournalError, OutputError
 from reput.format import names
 from reput.format.commitlog import Record, encode

@@ -16,7 +16,7 @@ import pytest
 from reput.errors import OutputError, StoreInUseError
 from reput.format import names
 from reput.store.lock import OutputLock, output_holder
-from reput.watch.stop import stop
+from reput.watch.status import stop
 
 
 @pytest.fixture

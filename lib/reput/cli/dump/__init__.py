@@ -1,11 +1,11 @@
-"""``reput dump``: what is in the files, a line a record, or a digest a range; one module a command."""
+"""``reput dump``: what is in the files, a line a record, or a digest a range."""
 
 from __future__ import annotations
 
 import typer
 
-from reput.cli.commands import Commands
-from reput.cli.dump import checkpoint, commitlog, config, consumequeue, digest, index
+from reput.cli.arguments import Commands
+from reput.cli.dump import commitlog, files
 
 dump_app = typer.Typer(
     cls=Commands,
@@ -16,8 +16,8 @@ dump_app = typer.Typer(
     "broker may run.",
 )
 dump_app.command("commitlog", epilog=commitlog.EXAMPLES)(commitlog.commitlog_command)
-dump_app.command("consumequeue", epilog=consumequeue.EXAMPLES)(consumequeue.consumequeue_command)
-dump_app.command("index", epilog=index.EXAMPLES)(index.index_command)
-dump_app.command("checkpoint", epilog=checkpoint.EXAMPLES)(checkpoint.checkpoint_command)
-dump_app.command("config", epilog=config.EXAMPLES)(config.config_command)
-dump_app.command("digest", epilog=digest.EXAMPLES)(digest.digest_command)
+dump_app.command("consumequeue", epilog=files.CONSUMEQUEUE_EXAMPLES)(files.consumequeue_command)
+dump_app.command("index", epilog=files.INDEX_EXAMPLES)(files.index_command)
+dump_app.command("checkpoint", epilog=files.CHECKPOINT_EXAMPLES)(files.checkpoint_command)
+dump_app.command("config", epilog=files.CONFIG_EXAMPLES)(files.config_command)
+dump_app.command("digest", epilog=files.DIGEST_EXAMPLES)(files.digest_command)

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from reput.cli.arguments import BrokerConf, Limit, TimeZone, WrittenBy
-from reput.cli.dump.lines import Lines, dumping
-from reput.cli.dump.nothing import in_log
+from reput.cli.dump.lines import Lines, damage_line, dumping, in_log, message_line, place_line, word
 from reput.cli.dump.options import (
     AsLines,
     Conditions,
@@ -21,7 +20,6 @@ from reput.cli.dump.options import (
     wanted_of,
     with_conditions,
 )
-from reput.cli.dump.text import damage_line, message_line, place_line, word
 from reput.cli.output import settings_told
 from reput.cli.times import moment
 from reput.dump.damage import Damage
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from reput.dump.commitlog import Event as LogEvent
     from reput.dump.places import LogPlace
     from reput.dump.wanted import Wanted
-    from reput.statistics.report import Group
+    from reput.statistics.tally import Group
 
 EXAMPLES = """**Examples**
 
@@ -156,8 +154,7 @@ def _show_log(
     """Whether there was anything to show."""
     from reput.dump.commitlog import Block
     from reput.statistics.count import groups_of, total_of
-    from reput.statistics.report import By
-    from reput.statistics.tally import Tally
+    from reput.statistics.tally import By, Tally
 
     tally = Tally(By.TOPIC)
     left = limit

@@ -5,8 +5,8 @@ records that they lead to. Nothing here raises: what can't be read is no evidenc
 """
 
 from reput.config.evidence.basis import Asked, Basis, Contradiction, Evidence, Weighing, Writes, look
+from reput.config.evidence.files import Sizes
 from reput.config.evidence.release import Mark, Release
-from reput.config.evidence.sizes import Sizes
 
 __all__ = [
     "Asked",

@@ -14,11 +14,9 @@ from pathlib import Path
 
 from reput.config.broker_conf import BrokerConf
 from reput.config.dialect import Dialect, in_full, is_newer
+from reput.config.evidence.files import LogRecords, Sizes, Switches, queue_files, switches
 from reput.config.evidence.index import index_files
-from reput.config.evidence.log import LogRecords
 from reput.config.evidence.release import Release, release
-from reput.config.evidence.sizes import Sizes, queue_files
-from reput.config.evidence.units import Switches, switches
 from reput.errors import SettingsError
 from reput.format import batchconsumequeue, consumequeue, names
 

@@ -22,11 +22,10 @@ from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
-from reput.config.evidence.log import LogRecords
-from reput.config.evidence.sizes import Sizes
+from reput.config.evidence.files import LogRecords, Sizes
 from reput.format import indexfile, names
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
-from reput.remote.left_out import is_left_out
+from reput.remote.store import is_left_out
 from reput.store.listing import names_in
 from reput.store.reading import extents, pread, reading
 

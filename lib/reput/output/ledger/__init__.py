@@ -21,4 +21,4 @@ def is_kept() -> bool:
 def load() -> None:
     """Load what writes one, where it is kept: a quarter of a second."""
     if is_kept():
-        import reput.output.ledger.ledger_upkeep  # noqa: F401
+        import reput.output.ledger.ledger  # noqa: F401

@@ -10,14 +10,13 @@ from itertools import zip_longest
 from pathlib import Path
 
 from reput.format import names, rocksdbindex
-from reput.output.journal.journal import Journal
-from reput.output.rocksdb.manifest import committed
-from reput.output.rocksdb.naming import Tasks, is_whole, name_files
-from reput.output.scan_task import attempt_directory
-from reput.replay.key_runs import SAMPLED, KeyRun
+from reput.output.journal import Journal
+from reput.output.rocksdb.manifest import Tasks, committed, is_whole, name_files
+from reput.replay.runs import SAMPLED, KeyRun
 from reput.replay.target import Target
-from reput.rocksdb.writing import assemble, write_sorted
+from reput.rocksdb.reader import assemble, write_sorted
 from reput.store import files
+from reput.store.temporary import attempt_directory
 
 #: Keys of a share: a task holds some 300 bytes for each.
 _MOST_KEYS = 1 << 19

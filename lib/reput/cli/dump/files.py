@@ -1,0 +1,398 @@
+"""``reput dump`` of consume queues, index, checkpoint and settings, and of digests."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from reput.cli.arguments import AsJson, BrokerConf, Limit, Since, Store, TimeZone, Until, WrittenBy
+from reput.cli.dump.lines import dumping, in_index, in_queues, index_line, queue_line, word
+from reput.cli.dump.options import AsLines, PathArgument, Quiet, filled, in_order, times_of, unclear
+from reput.cli.output import Output, ProgressDisplay, at_most, fact_lines, settings_lines, settings_told
+from reput.cli.times import moment
+from reput.config.log_places import absolute
+from reput.config.settings import StoreSettings
+from reput.config.stand_in import here
+from reput.dump.damage import Damage
+from reput.errors import SettingsError
+from reput.format.checkpoint import StoreCheckpoint
+from reput.format.names import parse_queue
+from reput.next_command import next_command
+from reput.store.listing import nearest_of
+from reput.store.space import human
+from reput.words import counted
+
+if TYPE_CHECKING:
+    from reput.dump.config import Kept
+    from reput.dump.digest import Compared, Written
+
+CONSUMEQUEUE_EXAMPLES = """**Examples**
+
+A queue, from a queueOffset on:
+
+    reput dump consumequeue /data/store --queue orders:3 --start 1000 --limit 10
+
+When delayed messages are due:
+
+    reput dump consumequeue /data/store/consumequeue/SCHEDULE_TOPIC_XXXX
+"""
+
+
+def consumequeue_command(
+    path: PathArgument,
+    queue: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--queue", metavar="TOPIC[:ID]", help="Only this topic or queue; repeat it for several."
+        ),
+    ] = None,
+    start: Annotated[
+        int, typer.Option("--start", "-s", metavar="N", min=0, help="Start at this queueOffset.")
+    ] = 0,
+    end: Annotated[
+        int | None, typer.Option("--end", "-e", metavar="N", min=0, help="Stop before this queueOffset.")
+    ] = None,
+    limit: Limit = None,
+    show_all: Annotated[
+        bool, typer.Option("--all", help="Also show the unwritten end of each queue.")
+    ] = False,
+    quiet: Quiet = False,
+    _tz: TimeZone = None,
+    as_json: AsLines = False,
+) -> None:
+    """Show the units of consume queues and batch queues: where each leads, and its tagsCode.
+
+    With files of `consumequeue_ext` beside them, what a tagsCode leads to there is shown with its unit.
+    Places before a queue's first message are named `pre-blank`; zeros before other units, and units that no
+    broker takes, are damage.
+
+    Where nothing is to be shown, stderr says where queues begin and end.
+
+    Exit code 0: sound. 1: something in the range is damaged. 2: refused or failed.
+    """
+    with dumping(as_json) as lines:
+        in_order("--start", start, "--end", end)
+        from reput.dump import places
+        from reput.dump.consumequeue import MOST, dump
+        from reput.dump.queueevents import UNWRITTEN, QueueUnit, Run
+
+        chosen = []
+        for text in queue or ():
+            filled("--queue", text)
+            chosen.append(parse_queue(text))
+        shown = 0
+        asked = []
+        anything = False
+        for place in places.queue_places(path):
+            if chosen and not any(
+                topic == place.topic and number in (None, place.queue_id) for topic, number in chosen
+            ):
+                continue
+            asked.append(place)
+            for event in dump(place, start, MOST if end is None else end):
+                if isinstance(event, Run) and event.kind == UNWRITTEN and not show_all:
+                    continue
+                anything = True
+                if isinstance(event, Damage) or not quiet:
+                    lines.show(event, queue_line)
+                shown += isinstance(event, QueueUnit)
+                if shown == limit:
+                    return
+        if not asked:
+            raise SettingsError(
+                "there is no such queue here",
+                path=path,
+                expected="files of " + ", ".join(queue or ()),
+                found="none",
+                next_step=_instead(absolute(path), queue or [], chosen),
+            )
+        if not anything:
+            lines.nothing(in_queues(asked, start, end), quiet=quiet)
+
+
+def _instead(path: Path, queues: list[str], chosen: list[tuple[str, int | None]]) -> str:
+    from reput.dump.places import store_of
+
+    store = store_of(path)
+    if store is None:
+        return "A dump of the commit log finds messages that no queue leads to"
+    meant = nearest_of(Path(store), chosen)
+    asked = [part for queue in queues for part in ("--queue", queue)]
+    command = next_command("dump", "commitlog", str(store), *asked)
+    text = f"`{command}` finds messages that no queue leads to"
+    return text if meant is None else f"Did you mean {word(meant)}? {text}"
+
+
+CHECKPOINT_EXAMPLES = """**Examples**
+
+    reput dump checkpoint /data/store
+"""
+
+
+def checkpoint_command(path: PathArgument, _tz: TimeZone = None, as_json: AsLines = False) -> None:
+    """Show the fields of a store checkpoint: three times, in ms and as times, and three physical offsets.
+
+    Exit code 0: read. 2: refused or failed.
+    """
+    from reput.dump import checkpoint as checkpoint_fields
+    from reput.dump import places
+
+    with dumping(as_json) as lines:
+        file = places.checkpoint_file(path)
+        fields = checkpoint_fields.read(file)
+        shown = {name: moment(fields[name]) for name in checkpoint_fields.NAMES[: checkpoint_fields.TIMES]}
+        if as_json:
+            names = (field.name for field in dataclasses.fields(StoreCheckpoint))
+            values = dict(zip(names, fields.values(), strict=True))
+            lines.record({"type": "checkpoint", "path": str(file), **values})
+            return
+        for name, value in fields.items():
+            lines.put(
+                f"{name:<21} {value:>19}  {shown[name]}" if name in shown else f"{name:<21} {value:>19}"
+            )
+
+
+CONFIG_EXAMPLES = """**Examples**
+
+    reput dump config /data/store
+
+The offsets of one group:
+
+    reput dump config /data/store/config/consumerOffsets --group billing
+"""
+
+
+def config_command(
+    path: PathArgument,
+    topic: Annotated[
+        str | None, typer.Option("--topic", metavar="T", help="Only this topic, and offsets in it.")
+    ] = None,
+    group: Annotated[
+        str | None, typer.Option("--group", metavar="G", help="Only this group, and its offsets.")
+    ] = None,
+    limit: Limit = None,
+    quiet: Quiet = False,
+    _tz: TimeZone = None,
+    as_json: AsLines = False,
+) -> None:
+    """Show topics, groups and offsets that a broker keeps in RocksDB: each database of config/.
+
+    Versions come first. What a start takes where JSON files lie beside them is another question: `reput lag`
+    and `reput stats --topics` say so.
+
+    Exit code 0: sound. 1: an entry isn't as a broker writes it. 2: refused or failed.
+    """
+    with dumping(as_json) as lines:
+        filled("--topic", topic)
+        filled("--group", group)
+        from reput.dump import config
+
+        shown = 0
+        for database in config.databases(absolute(here(path, derived=False))):
+            for event in config.dump(database):
+                if isinstance(event, config.Kept):
+                    named = event.name if event.kind not in (config.GROUP, config.VERSION) else None
+                    of_group = event.name if event.kind == config.GROUP else event.group
+                    if (topic is not None and named != topic) or (group is not None and of_group != group):
+                        continue
+                    shown += 1
+                if isinstance(event, Damage) or not quiet:
+                    lines.show(event, _line)
+                if shown == limit:
+                    return
+
+
+def _line(event: Kept) -> str:
+    database = event.path.name
+    if event.version is not None:
+        version = event.version
+        return (
+            f"{database}  version of {event.name}  counter={version.counter} "
+            f"timestamp={moment(version.timestamp)} stateVersion={version.state_version}"
+        )
+    if event.offset is not None:
+        place = f"{word(event.name)}:{event.queue_id}"
+        return (
+            f"{database}  {event.kind}  group={word(event.group or '')} queue={place} offset={event.offset}"
+        )
+    text = json.dumps(event.config, ensure_ascii=False, separators=(",", ":"))
+    return f"{database}  {event.kind}  {word(event.name)}  {text}"
+
+
+DIGEST_EXAMPLES = """**Examples**
+
+On one host, and with that file on another one:
+
+    reput dump digest /data/store --out store.digest --broker-conf broker.conf
+
+    reput dump digest /data/store --against store.digest --broker-conf broker.conf
+"""
+
+
+def digest_command(
+    store: Store,
+    out: Annotated[
+        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the digests to this new file.")
+    ] = None,
+    against: Annotated[
+        Path | None,
+        typer.Option("--against", metavar="FILE", help="Compare with a file of digests of another store."),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    as_json: AsJson = False,
+) -> None:
+    """Compare log and queues of two hosts by a small file, without copying a store.
+
+    The file has a SHA-256 for each 16 MiB of log and each 65,536 units of a queue; batch queues and index
+    files aren't looked at. What only one of the two has is no difference: a slave may be behind, and a head
+    expires.
+
+    Exit code 0: written, or the same. 1: something differs, or nothing could be compared. 2: refused or
+    failed.
+    """
+    from reput.dump.digest import Compared, compare, write
+
+    with Output(as_json, interrupted="nothing was written") as output:
+        store = here(store, derived=True)
+        if (out is None) == (against is None):
+            raise SettingsError(
+                "what to do with the digests is not clear",
+                expected="either --out FILE or --against FILE",
+                found="neither" if out is None else "both",
+            )
+        with ProgressDisplay("reading") as display:
+            done: Written | Compared
+            if out is not None:
+                done = write(
+                    store, out, broker_conf, rocketmq_version, force=force,
+                    listener=lambda read, total: display.update(read, 0, total),
+                )  # fmt: skip
+            elif against is not None:
+                done = compare(
+                    store,
+                    against,
+                    broker_conf,
+                    rocketmq_version,
+                    lambda read, total: display.update(read, 0, total),
+                )
+    output.show(done, _compared(done) if isinstance(done, Compared) else _written(done))
+
+
+def _written(done: Written) -> Iterator[str]:
+    size = human(done.file.stat().st_size)
+    yield f"Wrote {counted(done.ranges, 'digest')} of {done.settings.root} to {done.file}: {size}"
+    yield from settings_lines(done.settings.basis)
+    yield f"  log        {done.start} to {done.end}"
+    yield f"  queues     {done.queues:,}"
+    yield from at_most("  not read   ", done.not_read, "             and {} more; --json prints all")
+
+
+def _compared(done: Compared) -> Iterator[str]:
+    yield done.text
+    yield from at_most("  not read   ", done.not_read, "             and {} more; --json prints all")
+    yield from settings_lines(done.settings.basis)
+    yield from fact_lines("findings", done.differs, done.settings.root)
+
+
+INDEX_EXAMPLES = """**Examples**
+
+The header of each file, and how full it is:
+
+    reput dump index /data/store --headers --broker-conf broker.conf
+
+Where a key leads, entry by entry:
+
+    reput dump index /data/store --key 'orders#4711' --broker-conf broker.conf
+
+Of an index in RocksDB:
+
+    reput dump index /data/store/rocksdbstore --limit 20
+"""
+
+
+def index_command(
+    path: PathArgument,
+    key: Annotated[
+        str | None,
+        typer.Option(
+            "--key",
+            metavar="TOPIC#KEY",
+            help="Walk only this key's chain, newest entry first; in RocksDB, only this key.",
+        ),
+    ] = None,
+    since: Since = None,
+    until: Until = None,
+    headers: Annotated[
+        bool, typer.Option("--headers", help="Show only headers and how full the files are.")
+    ] = False,
+    limit: Limit = None,
+    quiet: Quiet = False,
+    broker_conf: BrokerConf = None,
+    rocketmq_version: WrittenBy = None,
+    _tz: TimeZone = None,
+    as_json: AsLines = False,
+) -> None:
+    """Show the index: of files the header, how many slots are used, and each entry; of RocksDB each key.
+
+    Entries know the hash of a key, not the key, and whole seconds: an entry's message may be up to 999 ms
+    later than the entry says. The sizes of a file come from broker.conf. An index in RocksDB has whole keys
+    and times. Where no entry is of the time that is asked for, stderr says of which times they are.
+
+    Exit code 0: sound. 1: something is damaged. 2: refused or failed.
+    """
+    with dumping(as_json) as lines:
+        if headers and key is not None:
+            raise unclear("--headers and --key", "one of them")
+        if headers and (since is not None or until is not None):
+            raise unclear("--headers with --since or --until", "--headers alone: no entry is shown")
+        if key is not None and "#" not in key:
+            raise SettingsError(
+                "a key can't be understood", expected="TOPIC#KEY, e.g. orders#4711", found=key
+            )
+        begin, stop = times_of(since, until)
+        from reput.dump import index, places, rocksdbindex
+
+        path = here(path, derived=True)
+        root = absolute(path)
+        alone = root if root.is_dir() else root.parent
+        store = places.store_of(root)
+        settings = StoreSettings.load(
+            store or alone, broker_conf, rocketmq_version, dledger=True, rocksdb=True
+        )
+        settings_told(settings.basis)
+        shown = 0
+        anything = False
+        paths = places.index_files(path)
+        files = index.places(paths, settings) if paths else []
+        database = places.index_database(root)
+        if files and not settings.rocksdb.index:
+            database = None  # a broker makes it unused as well
+        sources: list[Iterator[index.Event | rocksdbindex.Event]] = [
+            index.dump(place, begin, stop, lambda: None if store is None else index.log_end(settings))
+            if key is None
+            else index.walk(place, key, begin, stop)
+            for place in files
+        ]
+        if database is not None:
+            sources.append(rocksdbindex.dump(database, begin, stop, key=key))
+        for events in sources:
+            for event in events:
+                is_entry = isinstance(event, index.Entry | rocksdbindex.KeyEntry)
+                if is_entry and headers:
+                    break
+                anything |= is_entry or isinstance(event, Damage)
+                if isinstance(event, Damage) or not quiet:
+                    lines.show(event, index_line)
+                is_head = isinstance(event, index.FileHead | rocksdbindex.DatabaseHead)
+                shown += is_head if headers else is_entry
+                if shown == limit:
+                    return
+        if not (anything or headers) and (key is None or (begin, stop) != (None, None)):
+            lines.nothing(in_index(files, database, begin, stop), quiet=quiet)

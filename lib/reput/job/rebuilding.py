@@ -1,0 +1,391 @@
+"""The rebuild job: from a store's commit log to its consume queues, index files, ledger and checkpoint.
+
+A run is refused while it is planned, before Spark is started and before anything is changed.
+"""
+
+from __future__ import annotations
+
+import shutil
+import threading
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import cache, partial
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from reput.errors import OtherHostError, SettingsError, SparkError
+from reput.format import names
+from reput.job import databases
+from reput.job.options import RebuildOptions
+from reput.job.plan import Plan, prepare
+from reput.job.summary import Summary, carry_over, drop_carried, left_to_mend, summarize
+from reput.log.segments import likely_end, open_segment
+from reput.store import files
+from reput.store.lock import OutputLock
+from reput.store.swap import Swap, new_stamp
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.catalog.update import Catalog
+    from reput.output.writer import BatchWriter, Progress
+    from reput.replay.runner import Runner
+    from reput.replay.target import Target
+    from reput.spark.runner import SparkRunner
+
+
+_Result = TypeVar("_Result")
+
+
+def as_hosts_allow(
+    plan: Plan, runner: SparkRunner, announce: Callable[[str], None], work: Callable[[Target], _Result]
+) -> _Result:
+    """Do a run's work, with tasks that write as the hosts of the executors allow.
+
+    If an executor comes later, on a host that the others' way excludes, the work is begun again from what is
+    committed.
+
+    Args:
+        announce: gets a line that says how tasks write, where that isn't the way of one host.
+        work: begins by rolling back what isn't committed.
+
+    Raises:
+        ReputError: the work's; or a worker doesn't see what this process sees.
+    """
+    wanted = plan.options.single_host
+    others = runner.other_hosts(plan.root) if wanted is None else []
+    if wanted is None and not others and not runner.is_local:
+        try:
+            with runner.sharing_pages(plan.root):
+                return work(plan.target(flush_in_tasks=True))
+        except OtherHostError as error:
+            others = [str(error.host)]
+    several = bool(others) or wanted is False
+    if several:
+        where = f"executors on {_listed(others)}" if others else "executors may be on several hosts"
+        announce(f"{where}: each queue file and index file is written by one process")
+    return work(plan.target(flush_in_tasks=not runner.is_local, several_hosts=several))
+
+
+def _listed(hosts: list[str]) -> str:
+    shown = ", ".join(hosts[:3])
+    return shown if len(hosts) <= 3 else f"{shown} and {len(hosts) - 3} more hosts"
+
+
+def _silently(_text: str) -> None:
+    pass
+
+
+def rebuild(
+    options: RebuildOptions,
+    start_spark: Callable[[], SparkSession] | None,
+    listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
+    announce: Callable[[str], None] = _silently,
+) -> Summary:
+    """Run a rebuild.
+
+    Args:
+        start_spark: returns the session; only called once the run isn't refused. None: on processes of this
+            host, without Spark.
+        listener: gets the progress and the bytes to read in all.
+        announce: gets what an operator should know, in a few words.
+
+    Raises:
+        ReputError: refused or failed. What was there before is unchanged; running the same command again
+            resumes an output that was begun.
+    """
+    started = time.perf_counter()
+    to_catalog = options.to_catalog()
+    table: Catalog | None = None
+    if to_catalog is not None:
+        if start_spark is None:
+            raise SettingsError(
+                "the table of messages is written by Spark",
+                path=to_catalog.table,
+                expected="a run on Spark",
+                found="one on processes of this host",
+                next_step="Leave the table out; reput catalog writes it afterwards",
+            )
+        from reput.catalog.update import Catalog
+
+        table = Catalog(to_catalog)
+    start_spark = None if start_spark is None else cache(start_spark)
+    with ExitStack() as stack:
+        plan = stack.enter_context(prepare(options))
+        if table is not None:
+            stack.enter_context(table).check()
+        before = replace(plan.journal.state)
+        stages = {"check": time.perf_counter() - started}
+        kept = plan.swapped
+        if kept is None:
+            stages |= (stage if plan.in_place else write)(plan, start_spark, listener, announce)
+        cataloged = None
+        if table is not None and start_spark is not None:
+            began = time.perf_counter()
+            cataloged = table.advance(start_spark, lambda: plan.journal.state.cursor)
+            stages["catalog"] = time.perf_counter() - began
+        if plan.in_place:
+            kept = _swap(plan) if kept is None else kept
+            files.remove_tree(plan.root)
+        summary = summarize(plan, before, time.perf_counter() - started, kept, stages)
+        return replace(summary, catalog=cataloged, stops=left_to_mend(plan))
+
+
+def write(
+    plan: Plan,
+    start_spark: Callable[[], SparkSession] | None,
+    listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None] = _silently,
+) -> dict[str, float]:
+    """Write to the plan's directory what the log holds and the directory lacks.
+
+    Args:
+        start_spark: as for :func:`rebuild`.
+
+    Returns:
+        The wall time of the run's stages in seconds; empty if there was nothing to do.
+
+    Raises:
+        ReputError: a batch failed; the committed state is as it was.
+    """
+    if _is_done(plan):
+        catch_up(plan)
+        return {}
+    databases.check_continues(plan)
+    if start_spark is None:
+        return _run_here(plan, listener, announce)
+    began = time.perf_counter()
+    spark = start_spark()
+    session = time.perf_counter() - began
+    return {"session": session, **run(plan, spark, listener, announce).stages.seconds}
+
+
+def stage(
+    plan: Plan,
+    start_spark: Callable[[], SparkSession] | None,
+    listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None] = _silently,
+    carried_from: Callable[[], Path] | None = None,
+) -> dict[str, float]:
+    """Do :func:`write`, so that what it wrote can take the place of a store's files.
+
+    Args:
+        carried_from: gives the store with the last files of queues that the log has no message of; the plan's
+            own where there is none. It is called when the log was read.
+
+    Raises:
+        ReputError: a batch failed, or some of what was written is missing.
+    """
+    from reput.output.audit import audit
+
+    drop_carried(plan)
+    stages = write(plan, start_spark, listener, announce)
+    audit(plan.target(flush_in_tasks=False), plan.journal.state)
+    carry_over(plan, plan.settings.root if carried_from is None else carried_from())
+    ledger = plan.root / names.LEDGER
+    if ledger.exists() and plan.owner is not None:  # written by a library that doesn't set owners
+        files.give_tree(ledger, plan.owner)
+    return stages
+
+
+def run(
+    plan: Plan,
+    spark: SparkSession,
+    listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None] = _silently,
+) -> BatchWriter:
+    """Run the pipeline from the journal's cursor to the log's end.
+
+    Raises:
+        ReputError: a batch failed; the committed state is as it was.
+    """
+    from reput.spark.runner import SparkRunner
+
+    runner = SparkRunner(spark.sparkContext)
+    plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+    deliver = partial(_by_query, plan, spark, runner)
+    with runner.shared(plan.root, plan.owner, plan.settings.config_files):
+        return as_hosts_allow(
+            plan, runner, announce, lambda target: _run(plan, runner, target, deliver, listener, announce)
+        )
+
+
+def _run_here(
+    plan: Plan, listener: Callable[[Progress, int], None], announce: Callable[[str], None]
+) -> dict[str, float]:
+    """Do :func:`run` without Spark; the wall time of the stages in seconds."""
+    from reput.output.ledger import load
+    from reput.replay.processes import on_this_host
+
+    began, elsewhere = time.perf_counter(), plan.settings.remote is not None
+    with on_this_host(plan.log.end - plan.log.start, elsewhere=elsewhere) as runner:
+        # Once the processes are forked, for it starts a thread; beside the scan, which leaves this one idle.
+        threading.Thread(target=load, name="reput-ledger", daemon=True).start()
+        session = time.perf_counter() - began
+        plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+        target = plan.target(flush_in_tasks=False)
+        writer = _run(plan, runner, target, partial(_in_turn, plan), listener, announce)
+        return {"session": session, **writer.stages.seconds}
+
+
+def _run(
+    plan: Plan,
+    runner: Runner,
+    target: Target,
+    deliver: Callable[[BatchWriter, int, int], None],
+    listener: Callable[[Progress, int], None],
+    announce: Callable[[str], None],
+) -> BatchWriter:
+    """Run the pipeline.
+
+    Args:
+        deliver: has a writer write the log's parts from the cursor up to a physical offset, so many bytes at
+            once.
+    """
+    from reput.output.ledger import is_kept
+    from reput.output.step_back import roll_back
+    from reput.output.writer import BatchWriter
+
+    with OutputLock(plan.root, plan.owner).exclusive():
+        roll_back(target, plan.journal.state)
+    cursor = plan.journal.state.cursor
+    total = sum(
+        max(min(segment.base + segment.length, plan.end) - max(segment.base, cursor), 0)
+        for segment in plan.log.segments
+    )
+    writer = BatchWriter(
+        target,
+        plan.journal,
+        plan.log,
+        runner,
+        lambda progress: listener(progress, total),
+        abort_present=plan.abort_present,
+        announce=announce,
+    )
+    writer.begin()
+    end = max(plan.end, plan.journal.state.cursor)
+    written = total - max(end - likely_end(plan.log), 0)
+    deliver(writer, end, bytes_per_batch(total, written, plan.options.max_bytes_per_trigger))
+    writer.finish()
+    if is_kept():
+        from reput.output.ledger.ledger import LedgerUpkeep
+
+        LedgerUpkeep(writer.ledger).work()
+    databases.make(plan, target, runner, writer)
+    return writer
+
+
+def _by_query(
+    plan: Plan, spark: SparkSession, runner: SparkRunner, writer: BatchWriter, end: int, most: int
+) -> None:
+    """Have a streaming query deliver the parts."""
+    from reput.log.parts import batch_end, cut
+    from reput.stream import run_available
+
+    cursor = plan.journal.state.cursor
+    first = batch_end(plan.log, cursor, end, most)
+    # A run continues from the journal's cursor, not from Spark's own checkpoint.
+    checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    try:
+        writer.begin_ahead(list(cut(plan.log, cursor, first, plan.options.part_bytes, cursor)))
+        asked = run_available(
+            spark, writer, checkpoint, plan.log, plan.source(endOffset=end, maxBytesPerTrigger=most)
+        )
+        writer.undo_ahead()
+        if cursor < end and asked < end:
+            raise SparkError(
+                "the stream has ended before the log's end",
+                path=plan.root,
+                offset=plan.journal.state.cursor,
+                expected=f"parts up to {end}",
+                found=f"parts up to {max(asked, cursor)}",
+                next_step="Run the same command again; it continues from the last committed batch",
+            )
+    except BaseException:
+        runner.cancel()
+        raise
+    finally:
+        writer.stop_ahead()
+
+
+def _in_turn(plan: Plan, writer: BatchWriter, end: int, most: int) -> None:
+    """Deliver the parts batch by batch, those that the query would."""
+    from reput.log.parts import batch_end, cut
+
+    cursor = at = plan.journal.state.cursor
+    for number in count():
+        if at >= end:
+            return
+        stop = batch_end(plan.log, at, end, most)
+        writer.write(list(cut(plan.log, at, stop, plan.options.part_bytes, cursor)), number)
+        at = stop
+
+
+def bytes_per_batch(total: int, written: int, wanted: int) -> int:
+    """Bytes of log in a batch, for as few equal batches as possible.
+
+    Args:
+        total: bytes of log.
+        written: how many of them come before what the broker has allocated but not written yet.
+        wanted: bytes in a batch. Up to a sixteenth more is taken, so that a small rest needs no batch of its
+            own, which would take as long as 300 MB of log.
+    """
+    most = wanted + wanted // 16
+    batches = -(-written // most)
+    return max(total if batches <= 1 else -(-written // batches), 1)
+
+
+def _is_done(plan: Plan) -> bool:
+    """Whether the output has all that the log holds."""
+    from reput.log.end import LogEnd
+
+    state, log = plan.journal.state, plan.log
+    if not databases.are_made(plan):
+        return False
+    if (plan.root / names.REPUT / names.SCRATCH).exists():
+        return False
+    if state.cursor >= plan.end:
+        return True
+    last = log.segments[-1]
+    if state.cursor < last.base:
+        return False
+    rest = open_segment(last.path, last.length)
+    if rest.is_zero(state.cursor - last.base, plan.end - last.base):
+        return True
+    known = any(finding.kind == "torn-tail" and finding.offset == state.cursor for finding in state.findings)
+    return known and LogEnd(plan.settings).find(log) <= state.cursor
+
+
+def catch_up(plan: Plan) -> None:
+    """Make ledger and checkpoint agree with the journal, where there is nothing else to do."""
+    from reput.output.writer import BatchWriter
+    from reput.replay.runner import InlineRunner
+
+    target = plan.target(flush_in_tasks=False)
+    writer = BatchWriter(target, plan.journal, plan.log, InlineRunner(), abort_present=plan.abort_present)
+    writer.begin()
+    writer.finish()
+    if target.in_rocksdb:
+        # A run was killed while it removed them. In a store's staging they would say that no swap was made.
+        files.remove_tree(target.runs)
+
+
+def _swap(plan: Plan) -> str | None:
+    """Replace the store's files by the staged ones; returns the directory that keeps the old ones."""
+    root = plan.settings.root
+    if plan.selection.is_all:
+        wanted = list(names.OUTPUT)
+    else:
+        wanted = [
+            directory(Path(), *queue).as_posix()
+            for queue in sorted(plan.journal.state.queues)
+            for directory in (names.queue_directory, names.queue_ext_directory, names.batch_queue_directory)
+        ]
+    wanted = [name for name in wanted if (plan.root / name).exists()]
+    if not wanted:
+        return None
+    return str(Swap(root, plan.root, wanted, new_stamp(root), owner=plan.owner).run())

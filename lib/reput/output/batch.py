@@ -1,0 +1,461 @@
+"""The work of a batch before its commit, by Spark's tasks or in this process.
+
+Parts are scanned, units are placed, index keys are put.
+"""
+
+from __future__ import annotations
+
+import os
+import pickle
+import secrets
+import threading
+import time
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+from reput.build.placement import Breaks
+from reput.errors import OutputError, ReputError
+from reput.format.indexfile import IndexHeader
+from reput.format.names import Queue
+from reput.output import appended_queues, index_files, scan_task, whole_queues
+from reput.output.index_files import BatchIndex
+from reput.output.scan_task import Floors
+from reput.replay.altered import Altered
+from reput.replay.part_result import Chain, PartResult, witnessed
+from reput.replay.placing import BatchQueues, QueueOutcome, Regular
+from reput.replay.runner import InlineRunner, Runner, in_waves
+from reput.replay.state import QueueState, State
+from reput.replay.target import Target
+from reput.scan.rules import Part
+from reput.store import files
+from reput.store.file_system import FileSystem
+from reput.store.lock import OutputLock
+from reput.store.system import unwritten
+
+# Spark's JVM has each result several times, and keeps the heap that they needed. A part of a log with a
+# million queues is 150 MB.
+
+#: Bytes of a result that goes through Spark.
+_LARGEST_SENT = 1 << 20
+_READ_AT_ONCE = 1 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Sent:
+    """A result as it goes through Spark."""
+
+    data: bytes  # it, pickled; empty where it is in the file
+    path: str = ""  # the file, which is there until :meth:`taken`
+    length: int = 0  # length, crc: of the file: bytes, and their CRC-32
+    crc: int = 0
+
+    def taken(self) -> object:
+        """The result; to be called once.
+
+        Raises:
+            OutputError: the file isn't what was written.
+        """
+        if not self.path:
+            return pickle.loads(self.data)
+        path, length, crc = Path(self.path), 0, 0
+        with files.reporting("a task's result can't be read back", path), path.open("rb") as file:
+            while data := file.read(_READ_AT_ONCE):
+                length, crc = length + len(data), zlib.crc32(data, crc)
+            if (length, crc) != (self.length, self.crc):
+                raise OutputError(
+                    "a task's result can't be read back",
+                    path=path,
+                    expected=f"{self.length} bytes with CRC-32 {self.crc:08x}",
+                    found=f"{length} bytes with CRC-32 {crc:08x}",
+                    next_step="Check the disk, then run the same command again",
+                )
+            file.seek(0)
+            result: object = pickle.load(file)
+            path.unlink()
+        return result
+
+
+def sent(result: object, scratch: Path) -> Sent:
+    """Have a task's result sent.
+
+    Args:
+        scratch: a directory that the process which takes it sees as it is here; it gets the file.
+
+    Raises:
+        OutputError: there is no room for the file, or the run is over and ``scratch`` gone.
+    """
+    pieces = _Pieces(scratch)
+    try:
+        pickle.Pickler(pieces, pickle.HIGHEST_PROTOCOL).dump(result)
+        return pieces.sent()
+    finally:
+        pieces.close()
+
+
+class _Pieces:
+    """What pickle writes: in memory, or once it is large in a file of its own."""
+
+    def __init__(self, scratch: Path) -> None:
+        self._path = scratch / f"{os.getpid()}-{secrets.token_hex(8)}.result"
+        self._pieces: list[bytes] = []
+        self._fd: int | None = None
+        self._length = self._crc = 0
+
+    def write(self, data: bytes) -> int:
+        """Take some bytes, which may change when this has returned."""
+        view = memoryview(data)
+        if self._fd is None and self._length + view.nbytes <= _LARGEST_SENT:
+            self._pieces.append(view.tobytes())
+        else:
+            if self._fd is None:
+                self._fd = files.create_file(self._path, None)
+                files.pwrite_all(self._fd, b"".join(self._pieces), 0)
+            files.pwrite_all(self._fd, view, self._length)
+        self._length += view.nbytes
+        self._crc = zlib.crc32(view, self._crc)
+        return view.nbytes
+
+    def sent(self) -> Sent:
+        """What was written."""
+        if self._fd is None:
+            return Sent(b"".join(self._pieces))
+        return Sent(b"", str(self._path), self._length, self._crc)
+
+    def close(self) -> None:
+        """Let go of the file, which stays."""
+        if self._fd is not None:
+            files.system.close(self._fd)
+
+
+#: Queues differ in size; a task that is done early leaves room for another one.
+_SHARES_A_SLOT = 2
+
+
+class StateFloors:
+    """The floors of a state, without copying all queues."""
+
+    def __init__(self, queues: Mapping[Queue, QueueState]) -> None:
+        self._queues = queues
+
+    def get(self, queue: Queue, default: int, /) -> int:
+        """A queue's committed next queueOffset, or the default."""
+        state = self._queues.get(queue)
+        return default if state is None else state.next
+
+    def __len__(self) -> int:
+        """How many queues have one."""
+        return len(self._queues)
+
+
+@dataclass(frozen=True, slots=True)
+class BatchTasks:
+    """Runs a batch's work."""
+
+    runner: Runner  # runs the batch's functions
+    target: Target  # where they write, and whether they flush
+    floors: Floors  # each queue's committed next queueOffset, at least where it isn't 0
+
+    @classmethod
+    def for_databases(cls, runner: Runner, target: Target) -> BatchTasks:
+        """What makes databases of the runs: without scratch, which would say that a batch is under way."""
+        return cls(runner, replace(target, scratch=target.runs), StateFloors({}))
+
+    @property
+    def is_here(self) -> bool:
+        """Whether this process does it all."""
+        return isinstance(self.runner, InlineRunner)
+
+    def scan(self, parts: list[Part]) -> list[PartResult]:
+        """Scan parts and place their units; see :func:`reput.output.scan_task.scan`.
+
+        Raises:
+            ReputError: a part's.
+        """
+        items: list[object] = [witnessed(self.runner, part) for part in parts]
+        return self._run(partial(scan_task.scan, floors=self.floors), items)
+
+    def place_again(
+        self,
+        parts: list[Part],
+        committed: dict[Queue, QueueState | None],
+        breaks: Breaks,
+        altered: Altered,
+        *,
+        from_zero: bool,
+    ) -> list[QueueOutcome]:
+        """Place some queues' units again, in log order; see :mod:`reput.output.appended_queues`."""
+        task = partial(
+            appended_queues.place_again,
+            committed=committed,
+            breaks=breaks,
+            altered=altered,
+            from_zero=from_zero,
+        )
+        done: list[QueueOutcome] = self._where_files_change._run(task, [parts])[0]
+        return done
+
+    def append(
+        self, queues: list[appended_queues.Waiting], parts: list[Part], breaks: Breaks, *, from_zero: bool
+    ) -> list[QueueOutcome]:
+        """Write the queues that are written in log order; see :mod:`reput.output.appended_queues`."""
+        task = partial(appended_queues.write, parts=parts, breaks=breaks, from_zero=from_zero)
+        here = self._where_files_change
+        shares = appended_queues.shares(queues, 1 if here.is_here else _SHARES_A_SLOT * self.runner.slots)
+        return [outcome for done in here._run(task, list(shares)) for outcome in done] if shares else []
+
+    def write_files(self, accepted: list[PartResult], regular: Regular) -> None:
+        """Write the units that tasks have put aside; see :mod:`reput.output.whole_queues`.
+
+        Args:
+            accepted: the batch's parts in log order.
+            regular: the queues that are written.
+        """
+        parts = whole_queues.file_parts(accepted, regular, self.target.settings.consume_queue_file_size)
+        if not self.target.several_hosts:
+            # Some tasks more than slots: one that has the disk's slower files doesn't leave the others idle.
+            count = 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots
+            self._run(whole_queues.write_here, list(whole_queues.shares(parts, count)))
+            return
+        whole = whole_queues.shares(parts.only(parts.is_new), self.runner.slots)
+        written: list[Path] = self._run(whole_queues.write_apart, list(whole)) if whole else []
+        whole_queues.name_all(self.target, zip(whole, written, strict=True))
+        whole_queues.write_here(self.target, parts.only(~parts.is_new))
+
+    def build_index(self, tasks: list[index_files.IndexTask]) -> list[Any]:
+        """Build index files; see :func:`reput.output.index_files.build`."""
+        if not self.target.several_hosts:
+            return self.runner.map(index_files.build, list(tasks))
+        # A file of which tasks write all is theirs; the others change from batch to batch.
+        whole = [task for task in tasks if task.is_whole]
+        build_apart = partial(index_files.build_apart, scratch=self.target.scratch)
+        with ThreadPoolExecutor(1, "reput-index-files") as pool:
+            under_way = pool.submit(self.runner.map, build_apart, list(whole)) if whole else None
+            built = iter([index_files.build(task) for task in tasks if not task.is_whole])
+        results = iter(index_files.named(whole, [] if under_way is None else under_way.result()))
+        return [next(results if task.is_whole else built) for task in tasks]
+
+    def run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
+        """A function's results, of the target and each item, in the items' order.
+
+        Raises:
+            ReputError: it raised one.
+        """
+        return self._run(function, items)
+
+    @property
+    def _where_files_change(self) -> BatchTasks:
+        """What changes files that have their names: tasks, unless they may be on several hosts."""
+        return replace(self, runner=InlineRunner()) if self.target.several_hosts else self
+
+    def _run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
+        # On several hosts a file that a task has just written may not be there yet.
+        is_sent = not (self.is_here or self.target.several_hosts)
+        results = self.runner.map(_Task(self.target, function, is_sent), items)
+        for result in results:
+            if isinstance(result, ReputError):
+                raise result
+        return [result.taken() if isinstance(result, Sent) else result for result in results]
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """Calls a function with the target and an item, under the output's lock; returns an error it raised."""
+
+    target: Target
+    function: Callable[..., object]
+    is_sent: bool  # the result goes to another process of this host
+
+    def __call__(self, item: object) -> object:
+        try:
+            if self.target.several_hosts:  # whose locks may not meet; see reput.output.whole_queues
+                return self.function(self.target, item)
+            with OutputLock(self.target.root).shared():
+                result = self.function(self.target, item)
+                return sent(result, self.target.scratch) if self.is_sent else result
+        except ReputError as error:
+            return error
+        except OSError as error:
+            return unwritten(error, self.target.scratch)
+
+
+class BatchScan:
+    """The work of one batch before its commit, done by the caller of :meth:`finish`, or beside it.
+
+    Args:
+        tasks: does the work.
+        parts: from the cursor on, in log order, at least one.
+        state: what is committed.
+        index: takes the keys, None where no index is wanted.
+        listener: gets each accepted part, in log order; called by the thread that works.
+        write_files: does with this scan what is to be done with queues once all parts are accepted.
+
+    Attributes:
+        tasks, parts: the arguments.
+        batches: how many batches were committed when it was begun; it builds on these.
+        accepted: the results of the parts that were accepted.
+        chain, queues, index: what they add up to.
+        last_position: physical offset of the last record so far, -1 if there was none.
+        end: physical offset that the batch reaches.
+        scanned: time.perf_counter when the last part was scanned.
+        written: time.perf_counter when units that had been put aside were in their files; 0 if none had.
+        whole: the output's file system, to flush what tasks wrote; :meth:`close` closes it.
+        audited: the files that the batch wrote have been checked.
+    """
+
+    def __init__(
+        self,
+        tasks: BatchTasks,
+        parts: list[Part],
+        state: State,
+        index: BatchIndex | None,
+        listener: Callable[[PartResult], None],
+        write_files: Callable[[BatchScan], None] = lambda _scan: None,
+    ) -> None:
+        self.tasks = tasks
+        self.parts = parts
+        self.batches = state.batches
+        self.accepted: list[PartResult] = []
+        self.chain = Chain(parts[0].start, state.last_timestamp)
+        self.queues = BatchQueues(state.queues)
+        self.index = index
+        self.last_position = state.last_position
+        self.end = parts[0].start
+        self.scanned = 0.0
+        self.written = 0.0
+        self.audited = False
+        self._write_files = write_files
+        self._listener = listener
+        self._scanning: _PartScans | None = None
+        self._ahead: Future[None] | None = None
+        # Opened before anything is written.
+        self.whole = FileSystem(tasks.target.root, tasks.target.settings.root)
+
+    @property
+    def changed_index(self) -> dict[str, IndexHeader]:
+        """The index files that the batch wrote to, by name."""
+        return {} if self.index is None else self.index.changed
+
+    def begin(self) -> None:
+        """Work beside the caller, who calls :meth:`finish` or :meth:`stop` later."""
+        # Not created by the thread: stop() may come at once, and needs it.
+        self._scanning = _PartScans(self.tasks, self.parts)
+        pool = ThreadPoolExecutor(1, "reput-batch")
+        self._ahead = pool.submit(self._work)
+        pool.shutdown(wait=False)
+
+    def finish(self) -> None:
+        """Wait for what was begun, or do all of it now."""
+        if self._ahead is None:
+            self._work()
+        else:
+            self._ahead.result()
+
+    def stop(self) -> None:
+        """Give up what was begun; no task writes any more when this returns."""
+        if self._scanning is not None:
+            self._scanning.close()
+        if self._ahead is not None:
+            self._ahead.exception()
+        self.close()
+
+    def close(self) -> None:
+        """Close what was opened for the batch."""
+        self.whole.close()
+
+    def _work(self) -> None:
+        try:
+            for result in self._scan():
+                for fitting in self._fit(result):
+                    self.accepted.append(fitting)
+                    self.queues.add(fitting)
+                    if not self.tasks.target.queue_files:
+                        fitting.forget_queues()
+                    if self.index is not None and fitting.messages:
+                        self.index.offer(fitting.spill, fitting.outcome.first_timestamp)
+                    if fitting.messages:
+                        self.last_position = fitting.last_position
+                    self._listener(fitting)
+            self.end = self.chain.finish()
+            self.scanned = time.perf_counter()
+            with ThreadPoolExecutor(1, "reput-queue-files") as pool:
+                writing = pool.submit(self._write_files, self)
+                if self.index is not None:
+                    self.index.finish(self.last_position)
+                writing.result()
+        except BaseException:
+            if self.index is not None:
+                self.index.give_up()
+            raise
+
+    def _scan(self) -> Iterator[PartResult]:
+        if self.tasks.is_here:
+            yield from self.tasks.scan(self.parts)
+            return
+        scanning = self._scanning or _PartScans(self.tasks, self.parts)
+        try:
+            yield from scanning.results()
+        finally:
+            scanning.close()
+
+    def _fit(self, result: PartResult) -> Iterator[PartResult]:
+        verdict = self.chain.judge(result)
+        if verdict.accepted:
+            yield result
+            return
+        self.queues.distrust(result)
+        if verdict.again is not None:
+            (again,) = self.tasks.scan([verdict.again])
+            yield from self._fit(again)
+
+
+class _PartScans:
+    """Scans parts in waves, each as large as what runs at once; starts when it is created.
+
+    Args:
+        tasks: scans.
+        parts: in log order.
+    """
+
+    def __init__(self, tasks: BatchTasks, parts: list[Part]) -> None:
+        self.tasks = tasks
+        self.parts = parts
+        self._results: SimpleQueue[PartResult | BaseException | None] = SimpleQueue()
+        self._closing = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reput-scan", daemon=True)
+        self._thread.start()
+
+    def results(self) -> Iterator[PartResult]:
+        """The results of the parts, in their order, each as soon as it is known; to be called once.
+
+        Raises:
+            ReputError: a part could not be scanned.
+            CancelledError: :meth:`close` came first.
+        """
+        while (found := self._results.get()) is not None:
+            if isinstance(found, BaseException):
+                raise found
+            yield found
+
+    def close(self) -> None:
+        """Begin no further task, and wait for those that run: none may write after its batch."""
+        self._closing.set()
+        self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            with closing(in_waves(self.tasks.runner, self.tasks.scan, self.parts)) as results:
+                for result in results:
+                    self._results.put(result)
+                    if self._closing.is_set():
+                        raise CancelledError
+        except BaseException as error:  # noqa: BLE001 - raised by results(), in the thread that wants them
+            self._results.put(error)
+        else:
+            self._results.put(None)

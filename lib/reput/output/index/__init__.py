@@ -1,1 +1,0 @@
-"""Index files, whole ones by tasks and the last one put key by key."""

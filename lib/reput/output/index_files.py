@@ -1,0 +1,486 @@
+"""Index files: one on disk, those of a batch, and building them from spills by one task a file.
+
+Source: ``IndexService.getAndCreateLastIndexFile`` (rocketmq-all-4.9.7, 5.3.3).
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reput.build.index import KeyRows, put_keys, rebuild_slots
+from reput.config.settings import StoreSettings
+from reput.errors import OutputError, ReputError
+from reput.format import indexfile, names
+from reput.format.indexfile import (
+    ENTRY_LENGTH,
+    FIRST_ORDINAL,
+    HEADER_LENGTH,
+    SLOT_LENGTH,
+    IndexHeader,
+    file_length,
+)
+from reput.replay.key_spill import Spill
+from reput.replay.target import Target
+from reput.store import files
+from reput.store.files import opened
+from reput.store.lock import OutputLock
+from reput.store.ownership import Owner
+from reput.store.system import output_error
+from reput.store.temporary import attempt_directory
+
+_ENTRIES_AT_ONCE = 1 << 20
+
+
+def full_length(settings: StoreSettings) -> int:
+    """Bytes of each index file of a store."""
+    return indexfile.file_length(settings.max_hash_slot_num, settings.max_index_num)
+
+
+def entry_offset(max_hash_slot_num: int, ordinal: int) -> int:
+    """Byte offset of an entry."""
+    return HEADER_LENGTH + max_hash_slot_num * SLOT_LENGTH + ordinal * ENTRY_LENGTH
+
+
+def empty_header(settings: StoreSettings, header: IndexHeader) -> IndexHeader:
+    """The header of a file without entries as it is on disk: 4.9 counts from 0 until the first entry."""
+    return replace(header, index_count=settings.dialect.empty_index_count)
+
+
+def check_there(path: Path, header: IndexHeader) -> None:
+    """Check that a file that had entries when it was committed is still there.
+
+    Raises:
+        OutputError: it is missing.
+    """
+    if header.index_count > FIRST_ORDINAL and not path.is_file():
+        raise OutputError(
+            "an index file that the journal names is missing",
+            path=path,
+            expected=f"{header.index_count - FIRST_ORDINAL} entries",
+            next_step="Put it back, or remove the output and start again",
+        )
+
+
+def create_empty(target: Target, name: str, header: IndexHeader) -> None:
+    """Make a file without entries, or start one of that name again; flushed if tasks of the target flush."""
+    path = target.root / names.INDEX / name
+    with opened(path, full_length(target.settings), target.owner) as fd:
+        files.pwrite_all(fd, empty_header(target.settings, header).encode(), 0)
+        if target.flush_in_tasks:
+            files.fsync_file(fd)
+            files.fsync_dir(path.parent)
+
+
+def load_slots(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.int32]:
+    """A file's slots, int32[slots] in native byte order, as of the time when it had ``index_count``.
+
+    A writer that went further and then failed leaves slots that point to later entries. These can't be reset
+    one by one, so all slots are computed again.
+
+    Raises:
+        OutputError: the file is shorter than it has to be.
+        OSError: it can't be read.
+    """
+    if index_count <= FIRST_ORDINAL:
+        return np.zeros(max_hash_slot_num, np.int32)
+    data = _read(fd, max_hash_slot_num * SLOT_LENGTH, HEADER_LENGTH)
+    slots = np.frombuffer(data, ">i4").astype(np.int32)
+    if int(slots.max()) >= index_count:
+        return slots_of_entries(fd, max_hash_slot_num, index_count)
+    return slots
+
+
+def slots_of_entries(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.int32]:
+    """The slots, int32[slots], that follow from the entries below ``index_count``.
+
+    Raises:
+        OutputError: the file is shorter than it has to be.
+        OSError: it can't be read.
+    """
+    slots = np.zeros(max_hash_slot_num, np.int32)
+    for ordinal in range(FIRST_ORDINAL, index_count, _ENTRIES_AT_ONCE):
+        count = min(_ENTRIES_AT_ONCE, index_count - ordinal)
+        data = _read(fd, count * ENTRY_LENGTH, entry_offset(max_hash_slot_num, ordinal))
+        hashes = np.frombuffer(data, ">i4").reshape(-1, ENTRY_LENGTH // 4)[:, 0]
+        rebuild_slots(hashes.astype(np.int32), slots, ordinal)
+    return slots
+
+
+def slot_bytes(slots: NDArray[np.int32]) -> memoryview:
+    """Slots as they are on disk."""
+    return slots.astype(">i4").view(np.uint8).data
+
+
+def _read(fd: int, length: int, offset: int) -> bytes:
+    data = os.pread(fd, length, offset)
+    if len(data) < length:
+        raise OutputError(
+            "the index file ends too early",
+            path=files.path_of(fd),
+            offset=offset,
+            expected=f"{length} bytes",
+            found=f"{len(data)} bytes",
+        )
+    return data
+
+
+class BatchIndex(ABC):
+    """Takes the index keys of one batch and puts them into index files.
+
+    Args:
+        target: where and what; says whether files are flushed here.
+        known: the index files so far, in order: (name, header).
+
+    Attributes:
+        name, header: of the last file; None without one.
+        changed: the files that were written: their headers by name.
+    """
+
+    def __init__(self, target: Target, known: list[tuple[str, IndexHeader]]) -> None:
+        self.name: str | None = known[-1][0] if known else None
+        self.header: IndexHeader | None = known[-1][1] if known else None
+        self.changed: dict[str, IndexHeader] = {}
+        self._target = target
+        self._settings = target.settings
+        self._waiting: list[Spill] = []
+        self._first_timestamp: int | None = None
+
+    def offer(self, spill: Spill | None, first_timestamp: int) -> None:
+        """Take the next part's keys, in log order.
+
+        Args:
+            spill: the keys, None where the part has none.
+            first_timestamp: storeTimestamp of the part's first message, ms; the first part's may name a file.
+                Parts without messages are not offered.
+        """
+        if self._first_timestamp is None:
+            self._first_timestamp = first_timestamp
+        if spill is not None:
+            self._waiting.append(spill)
+
+    def finish(self, last_position: int) -> None:
+        """Write what was taken, and the empty file that the broker makes for a message without keys.
+
+        It makes one for the first message, and for the message after a full file.
+
+        Args:
+            last_position: physical offset of the last message dispatched so far, -1 if there was none.
+        """
+        self._put_waiting()
+        header = self.header
+        if last_position >= 0 and (
+            header is None or (self.is_full(header) and last_position > header.end_physical_offset)
+        ):
+            empty = self.for_next_key()
+            create_empty(self._target, *empty)
+            self.moved(*empty)
+
+    @abstractmethod
+    def _put_waiting(self) -> None:
+        """Write the keys that wait."""
+
+    @abstractmethod
+    def give_up(self) -> None:
+        """Write no more, and return when nothing does: the batch has failed."""
+
+    def moved(self, name: str, header: IndexHeader) -> None:
+        """Record that a file is the last one now, with this header."""
+        self.name, self.header = name, header
+        self.changed[name] = header
+
+    def is_full(self, header: IndexHeader) -> bool:
+        """Whether a file takes no further key."""
+        return header.index_count >= self._settings.max_index_num
+
+    def for_next_key(self) -> tuple[str, IndexHeader]:
+        """The file that the next key goes to, (name, header): the last one, or one that is to be made."""
+        if self.name is None or self.header is None:
+            return self.next_name(), IndexHeader()
+        if self.is_full(self.header):
+            return self.next_name(self.header.end_timestamp), self.header.successor()
+        return self.name, self.header
+
+    def next_name(self, end_timestamp: int | None = None, than: str | None = None) -> str:
+        """The name of the file after the one ``than`` (by default the last) that ends at ``end_timestamp``.
+
+        A broker names a file by its clock when the message after the full file comes, the first one when the
+        log begins. Here the log's times stand for the clock, so that names don't depend on how the log was
+        cut into parts: the first message's time, then the time at which the file before ends. A broker
+        continues with the file of the greatest name, so none may be in its future, whatever the time in a
+        damaged message.
+        """
+        timestamp = end_timestamp if end_timestamp is not None else self._first_timestamp or 0
+        timestamp = min(max(timestamp, 0), int(time.time() * 1000))
+        return names.later_index_name(timestamp, than or self.name)
+
+
+# Order matters in an index file, so spills are taken in log order; but a file's entries can be built while
+# later parts are still being scanned, and several files at once.
+
+# Building starts when this many keys wait: enough to be worth a task, few enough to start early.
+_KEYS_AT_ONCE = 2_000_000
+
+RunTasks = Callable[[list["IndexTask"]], list[Any]]
+
+
+class IndexBuilder(BatchIndex):
+    """Builds the index files of one batch by tasks, beside its scan.
+
+    Args:
+        target: where and what.
+        known: the index files so far, in order: (name, header).
+        run: runs tasks somewhere and returns their results in order; called from another thread.
+    """
+
+    def __init__(self, target: Target, known: list[tuple[str, IndexHeader]], run: RunTasks) -> None:
+        super().__init__(target, known)
+        self._run = run
+        self._running: Future[list[Any]] | None = None
+        self._planned: list[str] = []
+        self._pool = ThreadPoolExecutor(1, "reput-index")
+
+    def offer(self, spill: Spill | None, first_timestamp: int) -> None:
+        """Take the next part's keys; start building when it is worth it."""
+        super().offer(spill, first_timestamp)
+        if self._running is not None and self._running.done():
+            self._collect()
+        if self._running is None and sum(spill.keys for spill in self._waiting) >= _KEYS_AT_ONCE:
+            self._start()
+
+    def _put_waiting(self) -> None:
+        try:
+            self._collect()
+            if self._waiting:
+                self._start()
+                self._collect()
+        finally:
+            self._pool.shutdown()
+
+    def give_up(self) -> None:
+        """Wait for the task under way."""
+        self._pool.shutdown()
+
+    def _start(self) -> None:
+        tasks = self._plan()
+        self._running = self._pool.submit(self._run, tasks)
+
+    def _collect(self) -> None:
+        if self._running is None:
+            return
+        results = self._running.result()
+        self._running = None
+        for name, result in zip(self._planned, results, strict=True):
+            if isinstance(result, ReputError):
+                raise result
+            self.moved(name, result)
+
+    def _plan(self) -> list[IndexTask]:
+        """One task for each file that the waiting keys reach."""
+        spills, self._waiting, self._planned = tuple(self._waiting), [], []
+        tasks: list[IndexTask] = []
+        name, header = self.name, self.header
+        first_key, end = 0, sum(spill.keys for spill in spills)
+        while first_key < end:
+            if tasks:
+                header = None  # follows a file whose last entry only its own task will know
+                _, before = message_of_key(spills, first_key - 1)
+                name = self.next_name(before, name)
+            else:
+                name, header = self.for_next_key()
+            room = self._settings.max_index_num - (FIRST_ORDINAL if header is None else header.index_count)
+            keys = min(room, end - first_key)
+            tasks.append(
+                IndexTask(
+                    root=self._target.root,
+                    path=self._target.root / names.INDEX / str(name),
+                    header=header,
+                    first_key=first_key,
+                    keys=keys,
+                    spills=spills,
+                    max_hash_slot_num=self._settings.max_hash_slot_num,
+                    max_index_num=self._settings.max_index_num,
+                    counts_keys=self._settings.dialect.counts_keys,
+                    owner=self._target.owner,
+                    flush=self._target.flush_in_tasks,
+                )
+            )
+            self._planned.append(str(name))
+            first_key += keys
+        return tasks
+
+
+@dataclass(frozen=True, slots=True)
+class IndexTask:
+    """A stretch of keys for one index file."""
+
+    root: Path  # the output
+    path: Path  # the index file
+    #: its header so far; None for a file that follows a full one, whose last entry is the key before
+    #: ``first_key``
+    header: IndexHeader | None
+    first_key: int  # ordinal, among the keys of ``spills``, of the first key to put
+    keys: int  # how many keys to put, at most what the file has room for
+    #: in log order; they hold the keys, and the one before them where ``header`` is None
+    spills: tuple[Spill, ...]
+    max_hash_slot_num: int  # max_hash_slot_num, max_index_num: the file's dimensions
+    max_index_num: int
+    counts_keys: bool  # as :attr:`reput.config.dialect.Dialect.counts_keys`
+    owner: Owner | None  # of a file that has to be made; None for the process's own
+    flush: bool  # fsync the file, because the driver's fsync would not reach this host
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether it puts all keys that the file will ever have."""
+        return (self.header is None or self.header.index_count <= FIRST_ORDINAL) and (
+            self.keys == self.max_index_num - FIRST_ORDINAL
+        )
+
+
+def build_apart(task: IndexTask, scratch: Path) -> tuple[Path, IndexHeader] | ReputError:
+    """Write a whole file below ``scratch``; its path and header, or what went wrong."""
+    try:
+        path = attempt_directory(scratch) / task.path.name
+        return path, _build(replace(task, path=path))
+    except ReputError as error:
+        return error
+    except OSError as error:
+        return output_error("index keys can't be read back", Path(error.filename or task.root), error)
+
+
+def named(tasks: list[IndexTask], results: list[Any]) -> Iterator[IndexHeader | ReputError]:
+    """Give what :func:`build_apart` has written its name; yields what :func:`build` returns.
+
+    Raises:
+        OutputError: a file isn't there, or can't get its name.
+    """
+    for task, result in zip(tasks, results, strict=True):
+        if isinstance(result, ReputError):
+            yield result
+            continue
+        path, header = result
+        files.make_dirs(task.path.parent, task.owner)
+        files.rename(path, task.path)
+        yield header
+
+
+def build(task: IndexTask) -> IndexHeader | ReputError:
+    """Put the task's keys into its file; the header afterwards, or what went wrong.
+
+    Running it again from the same header writes the same bytes.
+    """
+    try:
+        with OutputLock(task.root).shared():
+            return _build(task)
+    except ReputError as error:
+        return error
+    except OSError as error:
+        return output_error("index keys can't be read back", Path(error.filename or task.root), error)
+
+
+def _build(task: IndexTask) -> IndexHeader:
+    length = file_length(task.max_hash_slot_num, task.max_index_num)
+    with opened(task.path, length, task.owner) as fd:
+        header = task.header
+        if header is None:
+            position, timestamp = message_of_key(task.spills, task.first_key - 1)
+            header = IndexHeader(
+                begin_timestamp=timestamp,
+                end_timestamp=timestamp,
+                begin_physical_offset=position,
+                end_physical_offset=position,
+            )
+        slots = load_slots(fd, task.max_hash_slot_num, header.index_count)
+        written_from = entry_offset(task.max_hash_slot_num, header.index_count)
+        at = written_from
+        with ThreadPoolExecutor(1, "reput-index-write") as pool:
+            # A chunk is written while the next one is put; the last part of a log has a core to spare.
+            writing: Future[Any] = pool.submit(abs, 0)
+            for rows, skip in _chunks(task):
+                put = put_keys(header, slots, rows, skip, task.max_index_num)
+                writing.result()
+                writing = pool.submit(files.pwrite_all, fd, put.entries.data, at)
+                at += len(put.entries)
+                header = put.header
+            writing.result()
+        files.start_writeback(fd, written_from, at - written_from)
+        files.pwrite_all(fd, slot_bytes(slots), HEADER_LENGTH)
+        files.pwrite_all(fd, header.encode(counts_keys=task.counts_keys), 0)
+        if task.flush:
+            files.fsync_file(fd)
+            files.fsync_dir(task.path.parent)
+    return header
+
+
+def message_of_key(spills: tuple[Spill, ...], key: int) -> tuple[int, int]:
+    """(physicalOffset, storeTimestamp) of the message that has the ``key``-th key of some spills.
+
+    Raises:
+        OutputError: the spills hold fewer keys, so one was cut.
+    """
+    left = key
+    for spill in spills:
+        if left >= spill.keys:
+            left -= spill.keys
+            continue
+        for rows in spill.chunks():
+            if left < len(rows.key_hash):
+                row = int(np.searchsorted(np.cumsum(rows.keys), left, side="right"))
+                return int(rows.position[row]), int(rows.timestamp[row])
+            left -= len(rows.key_hash)
+        break
+    raise OutputError("index keys can't be read back", path=spills[-1].path, expected=f"{key + 1} keys")
+
+
+def _chunks(task: IndexTask) -> Iterator[tuple[KeyRows, int]]:
+    """The task's keys as rows, with how many keys of the first row to skip."""
+    skip, wanted = task.first_key, task.keys
+    for spill in task.spills:
+        if skip >= spill.keys:
+            skip -= spill.keys
+            continue
+        for rows in spill.chunks():
+            if wanted == 0:
+                return
+            keys = len(rows.key_hash)
+            if skip >= keys:
+                skip -= keys
+                continue
+            piece, left = from_key(rows, skip)
+            skip = 0
+            piece = _cut(piece, left + wanted)
+            wanted -= len(piece.key_hash) - left
+            yield piece, left
+
+
+def from_key(rows: KeyRows, key: int) -> tuple[KeyRows, int]:
+    """The rows from the one that holds ``key`` on, and which of its keys that is."""
+    if key == 0:
+        return rows, 0
+    ends = np.cumsum(rows.keys)
+    row = int(np.searchsorted(ends, key, side="right"))
+    before = int(ends[row - 1]) if row else 0
+    return (
+        KeyRows(rows.position[row:], rows.timestamp[row:], rows.keys[row:], rows.key_hash[before:]),
+        key - before,
+    )
+
+
+def _cut(rows: KeyRows, keys: int) -> KeyRows:
+    """At most the first ``keys`` keys; the last row may lose some of its own."""
+    if keys >= len(rows.key_hash):
+        return rows
+    ends = np.cumsum(rows.keys)
+    row = int(np.searchsorted(ends, keys, side="left"))
+    counts = rows.keys[: row + 1].copy()
+    counts[row] = keys - (int(ends[row - 1]) if row else 0)
+    return KeyRows(rows.position[: row + 1], rows.timestamp[: row + 1], counts, rows.key_hash[:keys])

@@ -1,1 +1,0 @@
-"""The commit point of every batch."""
