@@ -36,7 +36,7 @@ SOURCES = {
     "diagnosis/absent.py": (),
     "diagnosis/check.py": (),
     "diagnosis/derived.py": (),
-    "diagnosis/verdict.py": ("TITLES", "where"),
+    "diagnosis/verdict.py": (),
     "diagnosis/start.py": (),
     "log/segments.py": (
         "_committed",

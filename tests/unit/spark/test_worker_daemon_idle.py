@@ -17,9 +17,9 @@ from pyspark.serializers import read_int
 LONGEST = 60.0
 PROGRAM = """
 from pyspark import daemon
-from reput.spark import idle_daemon
-idle_daemon.IDLE_SECONDS, idle_daemon._LOOK_SECONDS = 0.5, 0.05
-idle_daemon.end_when_idle(daemon)
+from reput.spark import worker_daemon
+worker_daemon.IDLE_SECONDS, worker_daemon._LOOK_SECONDS = 0.5, 0.05
+worker_daemon.end_when_idle(daemon)
 daemon.manager()
 """
 
