@@ -58,15 +58,8 @@ def place_again(
 ) -> list[QueueOutcome]:
     """Clear what a batch may have placed in some queues, and place it again by the rules.
 
-    Args:
-        parts: the batch's parts in log order.
-        committed: the queues, each with its state before the batch, None if it had none.
-        breaks: where the log isn't whole.
-        altered: messages that belong to other queues than they say.
-        from_zero: the log begins at physical offset 0: nothing of it has expired.
-
-    Raises:
-        ReputError, OSError: a segment can't be read, or the output can't be written.
+    ``committed`` names the queues, each with its state before the batch. ``from_zero``: nothing of the log
+    has expired.
     """
     rows = altered.put_right(collect(target, parts, set(committed)))
     file_size = target.settings.consume_queue_file_size
@@ -211,15 +204,8 @@ def write(
 ) -> list[QueueOutcome]:
     """Append the units that wait for some queues; on return they are on disk.
 
-    Running it again from the same committed states writes the same bytes.
-
-    Args:
-        parts: the batch's, in log order.
-        breaks: where the log isn't whole.
-        from_zero: the log begins at physical offset 0: nothing of it has expired.
-
-    Raises:
-        ReputError, OSError: what waits can't be read, or the output can't be written.
+    Running it again from the same committed states writes the same bytes. ``from_zero``: nothing of the log
+    has expired.
     """
     recovery, root, owner = target.settings.recovery, target.root, target.owner
     ext_of, batch_of = names.queue_ext_directory, names.batch_queue_directory
@@ -405,8 +391,7 @@ def _put_ext(
 ) -> int:
     """Append the units of ``rows`` from the row ``begin`` on, and put their addresses in the tags' place.
 
-    Returns:
-        Where the next one goes.
+    Returns where the next one goes.
     """
     end, at = start, 0
     for block, bit_maps in blocks:

@@ -57,11 +57,7 @@ def empty_header(settings: StoreSettings, header: IndexHeader) -> IndexHeader:
 
 
 def check_there(path: Path, header: IndexHeader) -> None:
-    """Check that a file that had entries when it was committed is still there.
-
-    Raises:
-        OutputError: it is missing.
-    """
+    """Check that a file that had entries when it was committed is still there."""
     if header.index_count > FIRST_ORDINAL and not path.is_file():
         raise OutputError(
             "an index file that the journal names is missing",
@@ -86,10 +82,6 @@ def load_slots(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.
 
     A writer that went further and then failed leaves slots that point to later entries. These can't be reset
     one by one, so all slots are computed again.
-
-    Raises:
-        OutputError: the file is shorter than it has to be.
-        OSError: it can't be read.
     """
     if index_count <= FIRST_ORDINAL:
         return np.zeros(max_hash_slot_num, np.int32)
@@ -101,12 +93,7 @@ def load_slots(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.
 
 
 def slots_of_entries(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.int32]:
-    """The slots, int32[slots], that follow from the entries below ``index_count``.
-
-    Raises:
-        OutputError: the file is shorter than it has to be.
-        OSError: it can't be read.
-    """
+    """The slots, int32[slots], that follow from the entries below ``index_count``."""
     slots = np.zeros(max_hash_slot_num, np.int32)
     for ordinal in range(FIRST_ORDINAL, index_count, _ENTRIES_AT_ONCE):
         count = min(_ENTRIES_AT_ONCE, index_count - ordinal)
@@ -236,10 +223,7 @@ RunTasks = Callable[[list["IndexTask"]], list[Any]]
 class IndexBuilder(BatchIndex):
     """Builds the index files of one batch by tasks, beside its scan.
 
-    Args:
-        target: where and what.
-        known: the index files so far, in order: (name, header).
-        run: runs tasks somewhere and returns their results in order; called from another thread.
+    ``run`` returns the results of tasks in order, and is called from another thread.
     """
 
     def __init__(self, target: Target, known: list[tuple[str, IndexHeader]], run: RunTasks) -> None:
@@ -358,11 +342,7 @@ def build_apart(task: IndexTask, scratch: Path) -> tuple[Path, IndexHeader] | Re
 
 
 def named(tasks: list[IndexTask], results: list[Any]) -> Iterator[IndexHeader | ReputError]:
-    """Give what :func:`build_apart` has written its name; yields what :func:`build` returns.
-
-    Raises:
-        OutputError: a file isn't there, or can't get its name.
-    """
+    """Give what :func:`build_apart` has written its name; yields what :func:`build` returns."""
     for task, result in zip(tasks, results, strict=True):
         if isinstance(result, ReputError):
             yield result
@@ -422,11 +402,7 @@ def _build(task: IndexTask) -> IndexHeader:
 
 
 def message_of_key(spills: tuple[Spill, ...], key: int) -> tuple[int, int]:
-    """(physicalOffset, storeTimestamp) of the message that has the ``key``-th key of some spills.
-
-    Raises:
-        OutputError: the spills hold fewer keys, so one was cut.
-    """
+    """(physicalOffset, storeTimestamp) of the message that has the ``key``-th key of some spills."""
     left = key
     for spill in spills:
         if left >= spill.keys:

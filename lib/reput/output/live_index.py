@@ -34,9 +34,6 @@ class LiveIndex:
 
     Batches may be built by tasks in between (:class:`reput.output.index_files.IndexBuilder`), if
     :meth:`release` is called before. Not for use by several threads.
-
-    Args:
-        target: where and what.
     """
 
     def __init__(self, target: Target) -> None:
@@ -45,19 +42,16 @@ class LiveIndex:
         self._failure: OutputError | None = None
 
     def batch(self, known: list[tuple[str, IndexHeader]]) -> LiveBatch:
-        """Begin a batch.
+        """Begin a batch behind the files that the journal has.
 
-        Args:
-            known: the index files so far, in order: (name, header), as the journal has them. Keys that an
-                earlier batch put and never committed are discarded.
+        Keys that an earlier batch put and never committed are discarded.
         """
         return LiveBatch(self, self._target, known)
 
     def release(self) -> None:
         """Flush all of the file that is open, and close it: before others write it, and at a clean end.
 
-        Raises:
-            OutputError: it can't be flushed, or a write failed before, which a second try can't repair.
+        Raises OutputError also where a write failed before, which a second try can't repair.
         """
         if self._failure is not None:
             raise self._failure
@@ -76,11 +70,7 @@ class LiveIndex:
             self._file = None
 
     def file_for(self, batch: LiveBatch) -> LiveFile:
-        """The file that the next key goes to, open.
-
-        Raises:
-            OutputError: it can't be opened, or isn't there any more.
-        """
+        """The file that the next key goes to, open."""
         name, header = batch.for_next_key()
         file = self._file
         if file is not None and (file.name, file.header) == (name, header):
@@ -93,8 +83,7 @@ class LiveIndex:
     def put(self, batch: LiveBatch, pieces: Iterable[KeyRows]) -> None:
         """Put keys in log order, into a new file where one is full; flushes what has to be flushed.
 
-        Raises:
-            OutputError: also at every later use.
+        Once it has raised OutputError, so does every later use.
         """
         if self._failure is not None:
             raise self._failure
@@ -133,18 +122,10 @@ class LiveBatch(BatchIndex):
 
 
 class LiveFile:
-    """One index file, open for small additions.
+    """One index file, open for small additions, and made if it holds no entries yet.
 
-    Args:
-        target: where and what.
-        name: the file's; it is made if it holds no entries yet.
-        header: as of the last commit; what the file holds beyond it is discarded.
-
-    Raises:
-        OutputError: it can't be opened or made, or should have entries and is missing.
-
-    Attributes:
-        name, header: the file's name, and its header by now.
+    What it holds beyond ``header``, as of the last commit, is discarded. ``name`` and ``header`` are kept up
+    to date.
     """
 
     def __init__(self, target: Target, name: str, header: IndexHeader) -> None:
@@ -184,12 +165,7 @@ class LiveFile:
     def put(self, rows: KeyRows, skip: int) -> Put:
         """Write entries behind the others, until the file is full or the rows end.
 
-        Args:
-            rows: the keys.
-            skip: how many of the first row's keys are already in the file before.
-
-        Raises:
-            OutputError: no space.
+        The first ``skip`` keys of the first row are already in the file before.
         """
         at = index_files.entry_offset(self._slot_num, self.header.index_count)
         put = put_keys(self.header, self._slots, rows, skip, self._max_index_num)
@@ -199,22 +175,14 @@ class LiveFile:
         return put
 
     def flush_entries(self) -> None:
-        """Make the new entries durable, and show them to readers.
-
-        Raises:
-            OutputError: they may be lost.
-        """
+        """Make the new entries durable, and show them to readers."""
         end = index_files.entry_offset(self._slot_num, self.header.index_count)
         files.flush_map(self._fd, self._map, self._unflushed, end - self._unflushed)
         self._unflushed = end
         self._show()
 
     def flush_all(self) -> None:
-        """Show and make durable all that the file holds.
-
-        Raises:
-            OutputError: some of it may be lost.
-        """
+        """Show and make durable all that the file holds."""
         self._show()
         files.fsync_file(self._fd, data_only=True)
         self._unflushed = index_files.entry_offset(self._slot_num, self.header.index_count)
@@ -224,11 +192,7 @@ class LiveFile:
         self._close()
 
     def check_in_place(self) -> None:
-        """Check that the open file is still the one of its name.
-
-        Raises:
-            OutputError: it was removed, or another file has its name.
-        """
+        """Check that the open file is still the one of its name."""
         ours = os.fstat(self._fd)
         with files.reporting("the index file that is being written is gone", self._path):
             named = self._path.stat()

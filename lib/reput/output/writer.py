@@ -108,17 +108,9 @@ def part_of(row: Row) -> Part:
 class BatchWriter:
     """Commits micro-batches to one output.
 
-    Args:
-        target: where and what.
-        journal: the output's, open.
-        log: the commit log.
-        runner: runs the tasks.
-        listener: gets the progress.
-        abort_present: the store was not shut down cleanly, so that its broker will start with crash recovery.
-        look: lists the commit log's segments again, for a log that grows; None: ``log`` stays as it is. For a
-            log that grows, scratch stays from the first batch to :meth:`close`, and small batches are done in
-            this process.
-        announce: gets what an operator should know, in a few words.
+    ``abort_present``: its broker will start with crash recovery. ``look`` lists the segments of a log that
+    grows again; scratch then stays from the first batch to :meth:`close`, and small batches are done in this
+    process.
     """
 
     def __init__(
@@ -167,11 +159,7 @@ class BatchWriter:
         return self._look is not None and end - self._journal.state.cursor <= _INLINE_BYTES
 
     def write_to(self, end: int, batch_id: int) -> None:
-        """What :meth:`write` does, for the parts from the cursor to a physical offset of a log that grows.
-
-        Raises:
-            ReputError: it could not be written; the committed state is as it was.
-        """
+        """Commit the parts from the cursor to a physical offset of a log that grows."""
         if self._look is not None and (end > self._log.end or not self._knows([])):
             self._log = self._look()
         # Segments that the broker has made ahead of time don't follow the one that it writes yet.
@@ -184,10 +172,6 @@ class BatchWriter:
         """Do :meth:`begin_ahead` with the first batch of a tail, if it is certain what that will be.
 
         It is if there is a full batch in segments before the last one: these don't change any more.
-
-        Args:
-            max_bytes: what a batch takes.
-            part_bytes: bytes of log that one task takes.
         """
         log = without_unwritten_end(self._log)
         cursor = self._journal.state.cursor
@@ -225,8 +209,7 @@ class BatchWriter:
     def write(self, parts: list[Part], batch_id: int) -> None:
         """Commit the part of the batch that is past the cursor; docs/internals/protocol.md has the steps.
 
-        Raises:
-            ReputError: it could not be written; the committed state is as it was.
+        After an error the committed state is as it was.
         """
         with collector_paused():
             scan = self._gather(parts)
@@ -268,11 +251,7 @@ class BatchWriter:
         return scan
 
     def _settle(self, scan: BatchScan, batch_id: int) -> Batch:
-        """Steps 7 and 8: units without a place yet get one, and everything is flushed.
-
-        Returns:
-            What is to be committed.
-        """
+        """Steps 7 and 8: units without a place yet get one, and everything is flushed."""
         state, chain, queues = self._journal.state, scan.chain, scan.queues
         breaks = self._breaks(scan)
         outcomes: list[QueueOutcome] = []
@@ -371,19 +350,14 @@ class BatchWriter:
     def close(self) -> None:
         """End a tail cleanly: the files hold only what the journal says.
 
-        Raises:
-            OutputError: the index can't be flushed; the next start has to roll back.
+        If the index can't be flushed, the next start has to roll back.
         """
         self.undo_ahead()
         self._live.release()
         shutil.rmtree(self._target.scratch, ignore_errors=True)
 
     def abandon(self) -> None:
-        """Close what is open; scratch stays, so that the next start rolls back.
-
-        Raises:
-            OutputError: the last checkpoint's name may not be on disk.
-        """
+        """Close what is open; scratch stays, so that the next start rolls back."""
         self._live.abandon()
         self._await_checkpoint()
 
@@ -598,12 +572,9 @@ class BatchWriter:
         """Check that the log which was scanned is the one that was committed, up to the cursor.
 
         Whoever follows the log sees most cuts before a batch is begun, but may look again only after the cut
-        log has grown past the cursor. A log is written front to back: while the record before the cursor
-        is what it was, so is what was scanned behind it.
-
-        Raises:
-            LogWentBackError: it isn't. Nothing is committed.
-            StoreError: the segment can't be read.
+        log has grown past the cursor. A log is written front to back: while the record before the cursor is
+        what it was, so is what was scanned behind it. Else this raises LogWentBackError, and nothing is
+        committed.
         """
         state, log = self._journal.state, self._log
         if self._look is None or not state.last_record:
@@ -617,11 +588,7 @@ class BatchWriter:
             raise went_back(segment, state.last_position, state.cursor)
 
     def _await_checkpoint(self) -> None:
-        """Wait until the last checkpoint's name is on disk.
-
-        Raises:
-            OutputError: it may not be.
-        """
+        """Wait until the last checkpoint's name is on disk."""
         under_way, self._checkpointing = self._checkpointing, None
         if under_way is not None:
             under_way.result()
