@@ -109,11 +109,8 @@ def scan_part(
 ) -> Iterator[OutputArrays]:
     """Scan a part; yields ``out`` whenever there is something in it, to be used before the next one.
 
-    ``data`` is the segment, uint8[segment_length]. ``outcome`` is complete when the iterator ends.
-
-    Args:
-        arriving: fills ``data`` while it is scanned; None where all of it is there.
-        passed_over: physical offsets of records with a wrong CRC that aren't taken, whatever follows.
+    ``data`` is the segment, uint8[segment_length]. ``outcome`` is complete when the iterator ends. Records at
+    the physical offsets ``passed_over`` have a wrong CRC and aren't taken, whatever follows.
     """
     v2, entries = rules.topic_length_v2, bool(rules.entries)
     outcome.entries = entries
@@ -286,16 +283,8 @@ def wrong_end(
 ) -> Finding | None:
     """What is wrong where a segment's last record ends: the rest is missing, or the log has a torn tail.
 
-    Args:
-        part: one that goes up to the segment's end.
-        data: the segment, uint8[segment_length].
-        position: physical offset after its last record, or closing record.
-        status: why the scan ended there.
-        rest_is_zero: nothing but zeros follows.
-        entries: records may stand in DLedger's entries.
-
-    Returns:
-        None where the segment is closed, or the log's unwritten part begins.
+    ``position`` is behind that record, or the closing one; the part goes up to the segment's end. None where
+    the segment is closed, or the log's unwritten part begins.
     """
     end = part.base + part.segment_size
     if status is Status.BLANK or position >= end:
@@ -347,9 +336,8 @@ def _torn(
 def torn_properties(written: bytes, *, zeros_follow: bool = False, terminated: bool = False) -> str | None:
     """What of a message's properties can't be as it was written, in words; None where nothing is odd.
 
-    Args:
-        zeros_follow: only zeros are told: a client may have written what it liked.
-        terminated: those of another message of this log end with 0x02.
+    With ``zeros_follow`` only zeros are told: a client may have written what it liked. ``terminated``: those
+    of another message of this log end with 0x02.
     """
     zeros = len(written) - len(written.rstrip(b"\0"))
     if zeros:

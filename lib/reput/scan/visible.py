@@ -35,11 +35,7 @@ class Arriving(Protocol):
 class Visible:
     """What a kernel is shown of a segment: never a byte that isn't there.
 
-    Args:
-        data: the segment.
-        arriving: fills it; None where all is there.
-        stop_at: position before which the records begin that are looked for.
-        largest: bytes that no record exceeds.
+    ``stop_at`` is the position before which the records begin that are looked for.
     """
 
     def __init__(
@@ -91,7 +87,7 @@ class Visible:
         return True
 
     def find(self, base: int, position: int, v2: bool, entries: bool) -> int:
-        """As :func:`reput.scan.kernel.find_record`, up to the end."""
+        """Find the next record up to the end, as :func:`reput.scan.kernel.find_record` does."""
         if self._arriving is not None:
             self._arriving.fetch(position - _HEAD, position)  # an entry's header may begin there
         while True:
