@@ -122,7 +122,6 @@ class _Tail:
         return bytes(self.view[self.end : self.end + _SIGN_BYTES])
 
     def looks(self) -> tuple[int, bytes, int]:
-        """See :class:`_Held`."""
         return self.end, self.sign(), os.fstat(self.descriptor).st_mtime_ns
 
     def passed(self, held: _Held) -> Passed:
@@ -149,11 +148,7 @@ class _Tail:
 class LiveEnd:
     """The settled end of a log, again and again while a broker writes it.
 
-    Args:
-        settings: the store's.
-        exact: a physical offset: if a record begins there, so does the first look.
-        clock: seconds that only go up.
-        nap: sleeps for some seconds.
+    If a record begins at ``exact``, so does the first look.
     """
 
     def __init__(
@@ -178,15 +173,9 @@ class LiveEnd:
     def find(self, log: CommitLog, floor: int | None = None) -> End:
         """The end as of now. It never moves back.
 
-        Args:
-            log: the segments that there are now.
-            floor: everything before this physical offset was found settled by an earlier reader.
-
-        Raises:
-            LogWentBackError: the log was cut before the end that was found last, or before ``floor``, or
-                what was settled is no longer there.
-            SegmentGoneError: a segment has just been deleted; look at the directory again.
-            StoreError: a segment can't be read.
+        An earlier reader found everything before ``floor`` settled. Where what was settled is no longer
+        there, this raises LogWentBackError; where a segment has just been deleted, SegmentGoneError: look at
+        the directory again.
         """
         tail = self._tail
         if tail is not None and not self._is_there(tail, log):
@@ -286,8 +275,7 @@ class LiveEnd:
     def _is_there(self, tail: _Tail, log: CommitLog) -> bool:
         """Whether the segment and its last settled record still are; False when it has expired.
 
-        Raises:
-            LogWentBackError: other bytes are in their place.
+        Raises LogWentBackError where other bytes are in their place.
         """
         base = tail.segment.base
         now = next((segment for segment in log.segments if segment.base == base), None)
@@ -634,10 +622,8 @@ class LiveEnd:
     ) -> int:
         """Where the log goes on behind the damage at ``position``, -1 if nowhere up to ``limit``.
 
-        Args:
-            limit: position after the last byte that isn't zero.
-            timestamp: storeTimestamp, ms, of the newest record before it.
-            finally_: what is written later must not change the answer.
+        ``limit`` is behind the last byte that isn't zero; ``timestamp`` is that of the newest record before
+        the damage. With ``finally_``, what is written later must not change the answer.
         """
         extents = self._extents(tail, limit, timestamp)
         found = extents.resume(position, limit)

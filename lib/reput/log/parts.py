@@ -25,11 +25,8 @@ def part_of(log: CommitLog, segment: Segment, start: int, end: int, *, exact: bo
 def cut(log: CommitLog, start: int, end: int, part_bytes: int, exact_start: int | None) -> Iterator[Part]:
     """The parts of [start, end) in log order; stretches without a segment have none.
 
-    Args:
-        log: the commit log.
-        start, end: physical offsets.
-        part_bytes: parts end at multiples of this, counted from their segment's base.
-        exact_start: a physical offset that is known to be where a record begins.
+    Parts end at multiples of ``part_bytes``, counted from their segment's base. At ``exact_start`` a record
+    is known to begin.
     """
     for segment in log.segments:
         at = max(start, segment.base)
@@ -49,11 +46,8 @@ def next_place(log: CommitLog, offset: int) -> int:
 
 
 def batch_end(log: CommitLog, begin: int, end: int, max_bytes: int | None) -> int:
-    """Where a micro-batch that begins at ``begin`` ends.
+    """Where a micro-batch that begins at ``begin`` ends, at most at ``end``.
 
-    Args:
-        end: physical offset up to which there is something.
-        max_bytes: of log in the batch, None for no bound. Counted from where there is something, so that a
-            gap is not crossed batch by batch.
+    Its ``max_bytes`` are counted from where there is something, so that a gap is not crossed batch by batch.
     """
     return end if max_bytes is None else min(end, next_place(log, begin) + max(max_bytes, 1))

@@ -30,9 +30,6 @@ class RecordWalk:
 
     A place is where a record begins, or the DLedger entry that it stands in. Each segment is walked from its
     first byte, for what stands in its middle may be a body; a later call goes on where one was.
-
-    Args:
-        settings: the store's.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -42,11 +39,9 @@ class RecordWalk:
         self._known = ("", 0, 0)
 
     def after(self, log: CommitLog, start: int, stop: int, messages: int) -> int:
-        """The place behind so many records that begin at or after ``start``; ``stop`` where there are fewer.
+        """The place behind so many records (at least one) that begin at or after ``start``.
 
-        Args:
-            start, stop: physical offsets.
-            messages: at least 1.
+        It is ``stop`` where there are fewer.
         """
         place, left = stop, messages
         for segment, walk, _, rows in self._blocks(log, start, stop, messages):
