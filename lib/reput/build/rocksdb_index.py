@@ -38,12 +38,9 @@ class IndexKeys(NamedTuple):
 
 
 def pack(data: NDArray[np.uint8], positions: NDArray[np.int64], base: int) -> IndexKeys:
-    """The keys of messages.
+    """The keys of messages whose whole records begin at ``positions`` in ``data``.
 
-    Args:
-        data: uint8[bytes], the segment.
-        positions: int64[messages], where whole records begin in it.
-        base: physical offset of ``data[0]``.
+    ``base`` is the physical offset of ``data[0]``.
     """
     nothing = np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)
     keys, size, bad = _pack(data, positions, base, *nothing, False)

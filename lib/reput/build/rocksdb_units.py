@@ -31,9 +31,7 @@ class UnitRows(NamedTuple):
 def pack(prefixes: Sequence[bytes], rows: UnitRows) -> NDArray[np.uint8]:
     """Keys and values one after the other, uint8[units, key + value].
 
-    Args:
-        prefixes: what the keys of each queue begin with, all of one length; at least one.
-        rows: in the order in which they are wanted.
+    The keys of each queue begin with its prefix, all of one length; at least one is given.
     """
     width = len(prefixes[0])
     row = np.dtype([("prefix", np.uint8, width), ("offset", ">i8"), *ROCKSDB_UNIT_DTYPE.descr])

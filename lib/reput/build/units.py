@@ -74,8 +74,7 @@ def pack_columns(units: UnitColumns, queues: int) -> PackedUnits:
 def by_queue(out: OutputArrays, queues: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A scan's units grouped by queue, in log order within a queue.
 
-    Returns:
-        int64[units], their rows in that order; int64[queues + 1], where each queue's begin, and the end.
+    Returns int64[units], their rows in that order; int64[queues + 1], where each queue's begin, and the end.
     """
     return _by_queue(out.unit_queue[: int(out.counts[UNITS])], queues)  # type: ignore[no-any-return]
 
