@@ -37,11 +37,7 @@ class Watch(Protocol):
 
 
 class CatalogBeside(Catalog):
-    """A table that follows a tail.
-
-    Attributes:
-        path: the table's directory.
-    """
+    """A table that follows a tail."""
 
     def __init__(self, options: CatalogOptions) -> None:
         super().__init__(options, is_told=True)
@@ -60,13 +56,7 @@ class CatalogBeside(Catalog):
         super().__exit__(kind, error, trace)
 
     def start(self, spark: SparkSession, committed: Callable[[], int], watch: Watch) -> None:
-        """Begin to follow.
-
-        Args:
-            spark: a session with Delta Lake.
-            committed: tells the physical offset up to which the tail has committed.
-            watch: gets the result of each step.
-        """
+        """Begin to follow; ``committed`` tells the physical offset up to which the tail has committed."""
         self._committed = committed
         self._watch = watch
         self._start_spark = lambda: spark
@@ -76,10 +66,7 @@ class CatalogBeside(Catalog):
         """Bring the table up to where the tail has ended, and tell what came of all runs.
 
         So that a tail ends soon, one more step is made, of :data:`MOST_BYTES` of log. What is left is for the
-        next run.
-
-        Raises:
-            ReputError: as :meth:`Catalog.advance` says; the table is as of its last commit.
+        next run. After an error the table is as of its last commit.
         """
         self._end()
         done = self._advance()

@@ -51,11 +51,7 @@ class Broker:
 
 
 def broker_of(settings: StoreSettings, cluster: str | None, broker: str | None) -> Broker:
-    """Whose a store is: what was said, or what its broker.conf says, and never a default.
-
-    Raises:
-        SettingsError: nothing says it, both say it differently, or it is no name.
-    """
+    """Whose a store is: what was said, or what its broker.conf says, and never a default."""
     path = settings.broker_conf
     conf = BrokerConf({} if path is None else read(path), path, settings.dialect)
     names = []

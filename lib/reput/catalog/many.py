@@ -39,13 +39,8 @@ def catalog_many(
 ) -> list[Outcome]:
     """Bring a table up to the ends of several logs; a store that is refused or fails stops no other.
 
-    Args:
-        stores: options with one table, of many stores.
-        start_spark, listener: as for :func:`reput.catalog.update.catalog`.
-        told: gets the outcome of each store, and how many are left.
-
-    Raises:
-        SettingsError: two of the stores say that they are one broker's.
+    ``told`` gets the outcome of each store, and how many are left. Raises SettingsError where two of the
+    stores say that they are one broker's.
     """
     results: dict[int, Cataloged | ReputError] = {}
     planned: dict[int, Catalog] = {}

@@ -83,23 +83,13 @@ class Written:
 
 
 class Table:
-    """A table of messages, or the place where one will be.
+    """A table of messages, or the place where one will be; raises OutputError where another table is there.
 
-    Args:
-        path: its directory, or the URL of one in an object store.
-        broker: whose rows are meant, in a table of many stores; None for a table of one store.
-        either: only its kind is asked for, so that none is refused.
-
-    Raises:
-        OutputError: there is a table that can't be read, or isn't one of messages, or not of this kind.
-
-    Attributes:
-        path: its directory; for one in an object store what ``Path`` makes of the URL.
-        url: the URL, or the directory, as a text.
-        is_remote: whether it is in an object store.
-        is_many: whether it is one of many stores; None when it isn't there.
-        cursor: up to which physical offset it holds the log; None when it holds nothing of it yet.
-        named: paths of the files that this object has put into a commit, whatever became of that.
+    ``broker``: whose rows are meant, in a table of many stores; None for a table of one store. With
+    ``either``, only its kind is asked for, so that none is refused. ``path`` is, for one in an object store,
+    what ``Path`` makes of the URL. ``is_many`` and ``cursor``, the physical offset up to which it holds the
+    log, are None when there is nothing yet. ``named`` are the files that this object has put into a commit,
+    whatever became of that.
     """
 
     def __init__(self, path: Path, broker: Broker | None = None, *, either: bool = False) -> None:
@@ -117,11 +107,7 @@ class Table:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at its newest version.
-
-        Raises:
-            OutputError: as for the class.
-        """
+        """Look at its newest version."""
         from deltalake.exceptions import TableNotFoundError
 
         self._files = None
@@ -260,11 +246,7 @@ class Table:
         return None if found is None else found.column("last")[0].as_py()
 
     def first(self, start: int) -> int:
-        """The least physicalOffset from ``start`` on.
-
-        Raises:
-            ValueError: there is no such message.
-        """
+        """The least physicalOffset from ``start`` on; ValueError where there is no such message."""
         where = self._where(f'"physicalOffset" >= {start}')
         found = self._query(f'SELECT min("physicalOffset") AS first FROM {_HELD} WHERE {where}')
         first = None if found is None else found.column("first")[0].as_py()
@@ -287,8 +269,7 @@ class Table:
     def holder_of(self, message: pa.Table) -> Broker | None:
         """Under whose name a table of many stores holds a message; None when it doesn't.
 
-        Args:
-            message: one row of the log, with the columns :data:`KNOWN_BY` and :data:`HOST`.
+        ``message`` is one row of the log, with the columns :data:`KNOWN_BY` and :data:`HOST`.
         """
         place, host = message.column(KNOWN_BY[0])[0].as_py(), message.column(HOST)[0].as_py()
         everyone = Table(self.path, either=True)
@@ -328,12 +309,8 @@ class Table:
     ) -> None:
         """Add files, and set the cursor, in one commit; on return that is on disk.
 
-        Args:
-            schema: of the table, if it has to be made.
-            still: called before each try that follows the first; raises if nothing shall be written any more.
-
-        Raises:
-            OutputError: the table can't be written; it is as it was.
+        ``schema`` is for a table that has to be made. ``still`` is called before each try that follows the
+        first; it raises if nothing shall be written any more. After an error the table is as it was.
         """
         from deltalake import Schema
         from deltalake.exceptions import DeltaError
@@ -380,8 +357,7 @@ class Table:
     ) -> None:
         """Put files in the place of others that have the same rows; on return that is on disk.
 
-        Raises:
-            OutputError: the table can't be written, or hasn't these files any more; it is as it was.
+        After an error, as where it hasn't these files any more, the table is as it was.
         """
         old = list(old)
         added: list[AddAction | RemoveAction] = [self._add(file, data_change=False) for file in new]
@@ -451,8 +427,7 @@ class Table:
     ) -> None:
         """Try a commit until it is made.
 
-        Args:
-            done: tells of the version that is there whether it was made, and only its answer was lost.
+        ``done`` tells of the version that is there whether it was made, and only its answer was lost.
         """
         from deltalake.exceptions import CommitFailedError
 
@@ -577,11 +552,7 @@ class Table:
 
     @contextmanager
     def _reported(self, done: str) -> Iterator[None]:
-        """Tell a failure of the package's as what it is.
-
-        Raises:
-            OutputError: in its place.
-        """
+        """Turn a failure of the package's into an OutputError."""
         from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
         try:

@@ -53,9 +53,7 @@ MANY = 16
 def due(live: Iterable[File], today: date | None = None) -> Iterator[list[File]]:
     """The files that are to become one, by day and in log order.
 
-    Args:
-        live: the table's files.
-        today: in UTC; None for what the clock says. Messages of later days don't make a day be over.
+    Messages of days after ``today``, in UTC, don't make a day be over.
     """
     today = datetime.now(UTC).date() if today is None else today
     days: dict[date | None, list[tuple[int, File]]] = {}
@@ -87,14 +85,9 @@ def outdated(live: Iterable[File], days: int, newest: date | None, today: date |
     """The files of days that a table shall not keep any more.
 
     Messages without a day are kept, and so is the file with a store's last message: without it nobody could
-    tell whether the log is still the one that the table holds.
-
-    Args:
-        live: a store's files.
-        days: before today, that are kept; before the day after ``newest``, if that is earlier. Else a clock
-            that is ahead would empty the table.
-        newest: day that the table has messages of, whoever's; None without any.
-        today: in UTC; None for what the clock says.
+    tell whether the log is still the one that the table holds. ``days`` are counted before ``today``, in UTC,
+    or before the day after ``newest``, of which the table has messages, whoever's, if that is earlier. Else a
+    clock that is ahead would empty the table.
     """
     files = list(live)
     today = datetime.now(UTC).date() if today is None else today
@@ -124,13 +117,7 @@ def catalog(
 ) -> Cataloged:
     """Bring a table up to the log's end.
 
-    Args:
-        start_spark: makes a session; only called when nothing that can be seen without it speaks against the
-            run.
-        listener: as for :class:`Catalog`.
-
-    Raises:
-        ReputError: as :class:`Catalog` and :meth:`Catalog.advance` say.
+    ``start_spark`` is only called when nothing that can be seen without a session speaks against the run.
     """
     one = Catalog(options, listener=listener, either=True)
     one.find_log()  # before there is a directory for the table
@@ -150,19 +137,10 @@ class _Known:
 class Catalog:
     """A table that is brought up to date once or often. A context manager: nobody else writes meanwhile.
 
-    Args:
-        is_told: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
-            compared once, and not each time that the log was written to meanwhile.
-        listener: gets the bytes of log that were read, the messages that were found, and the bytes in all.
-        either: the table may be one of many stores; else that is refused.
-
-    Raises:
-        SettingsError: the table has bodies and they weren't asked for, or the other way round; broker.conf
-            can't be used.
-        StoreInUseError: another run writes to the table.
-        StoreError: there is no log.
-        OutputError: the table can't be read or made, or lies in the store.
-        UnsupportedError: the store uses a feature that reput doesn't read.
+    ``is_told``: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
+    compared once, and not each time that the log was written to meanwhile. ``listener`` gets the bytes of log
+    that were read, the messages that were found, and the bytes in all. Without ``either``, a table of many
+    stores is refused.
     """
 
     def __init__(
@@ -208,13 +186,7 @@ class Catalog:
         return self
 
     def broker(self) -> Broker | None:
-        """Whose store it is, for a table of many; None for one of one store.
-
-        Raises:
-            SettingsError: nothing proves it, or the table is one of one store and more was asked for.
-            OutputError: the table can't be read.
-            UnsupportedError: the table is one of many stores, and this run can't write to such a one.
-        """
+        """Whose store it is, for a table of many; None for one of one store."""
         options = self._options
         is_many = Table(options.table, either=True).is_many
         if is_many and not self._either:
@@ -248,20 +220,12 @@ class Catalog:
         self._stack.__exit__(kind, error, trace)
 
     def find_log(self) -> None:
-        """See that there is a log.
-
-        Raises:
-            StoreError: there is none.
-        """
+        """See that there is a log, else raise StoreError."""
         check_store(self._settings.root)
         discover(self._settings)
 
     def check(self) -> None:
-        """See that table and log belong together, before anything is done.
-
-        Raises:
-            LogWentBackError, StoreError: as for :meth:`advance`.
-        """
+        """See that table and log belong together, before anything is done."""
         self._known = self._look()
 
     def reached(self) -> int:
@@ -275,9 +239,8 @@ class Catalog:
     def went_back(self, offset: int) -> None:
         """Take out, before anything else comes, what the table holds of the log from an offset on.
 
-        Args:
-            offset: physical offset of the record from which on the log is known to be another one. What
-                :meth:`advance` is told as the end after that lies there or behind it.
+        From the record at that physical offset on, the log is known to be another one. What :meth:`advance`
+        is told as the end after that lies there or behind it.
         """
         self._gone_from.append(offset)
 
@@ -287,20 +250,11 @@ class Catalog:
         committed: Callable[[], int] | None = None,
         most: int | None = None,
     ) -> Cataloged:
-        """Commit what the log holds that the table doesn't.
+        """Commit what the log holds that the table doesn't, of at most ``most`` bytes of log.
 
-        Args:
-            start_spark: as for :func:`catalog`.
-            committed: tells the physical offset up to which the log is read, which is known to be settled;
-                None for the end that it has.
-            most: bytes of log that are read at most, before there; None for all.
-
-        Raises:
-            LogWentBackError: the log has none of the table's messages.
-            StoreError: the log can't be read, or begins behind the table's last message, and no gap is
-                allowed.
-            OutputError: the table can't be written.
-            SparkError: Spark failed.
+        ``committed`` tells the physical offset up to which the log is read, known to be settled; None for the
+        end that it has. Raises LogWentBackError where the log has none of the table's messages, and
+        StoreError where it begins behind the table's last one and no gap is allowed.
         """
         from reput.spark.sessions import converting_spark_errors
 
@@ -449,11 +403,8 @@ def _stamps(log: CommitLog) -> tuple[tuple[int, ...], ...]:
 def _check_place(table: Path, settings: StoreSettings) -> None:
     """Refuse a place that isn't one for Spark and deltalake alike, or that has to do with the store.
 
-    Raises:
-        OutputError: it lies in the store, where a broker takes directories for its own, or around it, where
-            VACUUM would take the log's segments for files that nobody needs.
-        SettingsError: it is no path of a directory, and no URL.
-        UnsupportedError: it is in HDFS.
+    A broker takes directories in the store for its own; in one around it, VACUUM would take the log's
+    segments for files that nobody needs.
     """
     if is_url(table):
         _check_url(url_of(table), settings)
