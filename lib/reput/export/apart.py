@@ -88,13 +88,9 @@ class Counted:
 
 
 def apart(message: Message, included: Iterable[Apart] = ()) -> Apart | None:
-    """Why a message is left out; None for one that isn't.
+    """Why a message is left out; None for one that isn't. What is ``included`` isn't a reason.
 
     Messages of %RETRY% and %DLQ% topics are a consumer group's, and like any other.
-
-    Args:
-        message: the message.
-        included: what isn't a reason.
     """
     return next((kind for kind in _kinds(message) if kind not in set(included)), None)
 

@@ -21,12 +21,7 @@ _INT32, _INT64 = 1 << 31, 1 << 63
 
 
 def line_of(message: Message, deliver_timestamp: int | None = None) -> dict[str, object]:
-    """A message, JSON-ready.
-
-    Args:
-        message: the message.
-        deliver_timestamp: when a delayed one is due, ms; None for all others.
-    """
+    """A message, JSON-ready; ``deliver_timestamp`` says when a delayed one is due, ms."""
     record = message.record
     facts: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
@@ -67,10 +62,7 @@ def message_of(line: bytes | str) -> Message:
     """The message in a line; the size is that of the record that is made of it.
 
     ``topic``, ``body_base64`` and ``properties`` suffice for one that was written by hand. Without
-    ``body_crc`` the body counts as sound.
-
-    Raises:
-        ValueError: it is no such line; says what was expected and found.
+    ``body_crc`` the body counts as sound. ValueError says what was expected and found.
     """
     try:
         facts = json.loads(line)
@@ -85,8 +77,7 @@ def message_of(line: bytes | str) -> Message:
 def record_of(facts: Mapping[str, object]) -> Record:
     """The record in the facts of a line.
 
-    Raises:
-        ValueError: a field is missing, or has a value that a record can't hold; names it.
+    ValueError names a field that is missing, or has a value that a record can't hold.
     """
     raw = _bytes(facts, "properties_base64")
     if raw is None:
@@ -197,11 +188,9 @@ def _host(facts: Mapping[str, object], name: str) -> tuple[str, int]:
 def deliver_time(message: Message, delay_levels: tuple[int, ...]) -> int | None:
     """When a broker delivers a delayed message, ms; None for one that isn't, or where that can't be told.
 
-    Source: ``ScheduleMessageService.computeDeliverTimestamp``, ``TimerMessageStore`` (rocketmq-all-5.3.3).
+    The message is in the topic where it waits. ``delay_levels[0]`` is the delay of level 1, ms.
 
-    Args:
-        message: in the topic where it waits.
-        delay_levels: delay of each level in ms; index 0 is level 1.
+    Source: ``ScheduleMessageService.computeDeliverTimestamp``, ``TimerMessageStore`` (rocketmq-all-5.3.3).
     """
     values = properties.parse(message.record.properties)
     if message.record.topic == commitlog.SCHEDULE_TOPIC:
