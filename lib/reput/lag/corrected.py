@@ -19,20 +19,10 @@ _TABLE, _LMQ_TABLE = "offsetTable", "lmqOffsetTable"
 
 
 def write_corrected(report: LagReport, file: Path) -> LagReport:
-    """Write the offsets that a report is of to another file, those outside of their queue moved to its end.
+    """Write the offsets that a report is of to a new file, those outside of their queue moved to its end.
 
-    Args:
-        report: of the store.
-        file: a new one; nothing is written where no offset lies outside.
-
-    Returns:
-        The report, which says what was written.
-
-    Raises:
-        OutputError: the file is there already, or can't be written.
-        SettingsError: the offsets have changed meanwhile.
-        StoreError: they can't be read any more.
-        UnsupportedError: they are in RocksDB.
+    Nothing is written where no offset lies outside. Returns the report, which says what was written. Offsets
+    that have changed meanwhile raise SettingsError, those in RocksDB UnsupportedError.
     """
     file = files.new_file(file)
     moved = sum(_outside(row) for row in report.rows)
@@ -57,13 +47,8 @@ def write_corrected(report: LagReport, file: Path) -> LagReport:
 def corrected(data: bytes, rows: Iterable[QueueLag], path: Path) -> bytes:
     """The file with a queue's min offset in place of one before it, and its max in place of one past it.
 
-    Args:
-        data: the file's bytes.
-        rows: what :func:`reput.lag.lag` says of it; only those outside of a queue that is there count.
-        path: of the file, for an error.
-
-    Raises:
-        SettingsError: an offset isn't found in its place, or isn't what it was.
+    Only ``rows`` outside of a queue that is there count. Raises SettingsError where an offset isn't found in
+    its place, or isn't what it was.
     """
     wanted = {(f"{row.topic}@{row.group}", row.queue_id): row for row in rows if _outside(row)}
     text = data.decode("utf-8", "surrogateescape")

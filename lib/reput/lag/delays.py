@@ -49,12 +49,7 @@ class DelayLag:
 
 
 def delay_lags(settings: StoreSettings) -> list[DelayLag]:
-    """The levels that have messages, or an offset.
-
-    Raises:
-        SettingsError: the file is broken, and its ``.bak`` is broken or missing.
-        StoreError: a queue can't be read.
-    """
+    """The levels that have messages, or an offset."""
     return list(_rows(settings, _offsets(settings.root / names.CONFIG / FILE)))
 
 

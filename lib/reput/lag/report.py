@@ -38,35 +38,25 @@ _MOST_NAMES = 5
 
 
 class Flag(StrEnum):
-    """What is odd about an offset.
+    """What is odd about an offset."""
 
-    Attributes:
-        EXPIRED: it is before the queue's first message: some messages expired without having been read.
-        PAST_END: it is past the queue's end: the log was cut, or the offsets are from another store.
-            Consumers get nothing until their offset is reset.
-        NO_QUEUE: there is no such queue, although messages of it were consumed.
-        UNREADABLE: the next message isn't where the queue points.
-        NOT_COMMITTED: the group commits other queues of the topic, but never this one. Its client decides
-            where it will begin. By itself this isn't a problem.
-    """
-
-    EXPIRED = "expired"
+    EXPIRED = "expired"  # before the queue's first message: some messages expired without having been read
+    # Past the queue's end: the log was cut, or the offsets are from another store. Consumers get nothing
+    # until their offset is reset.
     PAST_END = "past-end"
-    NO_QUEUE = "no-queue"
-    UNREADABLE = "unreadable"
+    NO_QUEUE = "no-queue"  # there is no such queue, although messages of it were consumed
+    UNREADABLE = "unreadable"  # the next message isn't where the queue points
+    # The group commits other queues of the topic, but never this one. Its client decides where it will
+    # begin. By itself this isn't a problem.
     NOT_COMMITTED = "not-committed"
 
 
 class AgesTo(StrEnum):
-    """Up to when ages count.
+    """Up to when ages count."""
 
-    Attributes:
-        NOW: the present, or the moment that was given: a broker uses the store.
-        LAST_MESSAGE: when the log's last message was stored. A store at rest, or a copy of one, has no
-            present: with its own age all of it would be late.
-    """
-
-    NOW = "now"
+    NOW = "now"  # the present, or the moment that was given: a broker uses the store
+    # When the log's last message was stored. A store at rest, or a copy of one, has no present: with its
+    # own age all of it would be late.
     LAST_MESSAGE = "last-message"
 
 
@@ -204,19 +194,10 @@ def lag(
     The committed offsets are read before the queues, so that those of a live store aren't past its end. A
     broker writes them every 5 s; in between they are behind what its consumers have done.
 
-    Args:
-        settings: the store's.
-        group: this group only, and what 5.x keeps for its broadcasting consumers.
-        topic: this topic only.
-        offsets: a file of committed offsets instead of the store's.
-        now: ms since 1970 up to which ages count. When None it is the clock's time if a broker uses the
-            store, else when the log's last message was stored.
-        store: one that no broker uses, with queues that have been looked at.
-
-    Raises:
-        SettingsError, StoreError, UnsupportedError: the offsets can't be read, see
-            :func:`reput.lag.committed.committed_offsets`; nothing of this group or topic was committed; or
-            the log or a queue can't be read.
+    With a ``group``, what 5.x keeps for its broadcasting consumers counts, too; nothing committed of a group
+    or topic is an error. Ages count up to ``now``, ms: by default the clock's time if a broker uses the
+    store, else when the log's last message was stored. ``store`` is one that no broker uses, with queues that
+    have been looked at.
     """
     check_store(settings.root)
     read = committed_offsets(settings, offsets)
@@ -248,11 +229,8 @@ def lag(
 def total_lag(settings: StoreSettings, ends: Mapping[Queue, tuple[int, int]]) -> int:
     """The sum over :attr:`LagReport.rows`, for which no time is looked up.
 
-    Args:
-        ends: minimum and maximum offset of queues that are known already, whose files aren't read then.
-
-    Raises:
-        SettingsError, StoreError, UnsupportedError: as for :func:`lag`.
+    ``ends`` are the minimum and maximum offset of queues that are known already, whose files aren't read
+    then.
     """
     check_store(settings.root)
     queues, total = _Queues(settings), 0
