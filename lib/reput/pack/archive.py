@@ -112,11 +112,7 @@ class Packed:
 
 
 class _Tree:
-    """The files that go into the archive.
-
-    Args:
-        root: the directory that they lie in.
-    """
+    """The files that go into the archive, all below ``root``."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -174,16 +170,8 @@ def pack(
     compiles modules and kernels there; for another one a host does it at the first use. The same reput gives
     the same archive, but for the kernels: numba never compiles one to the same bytes.
 
-    Args:
-        options: what is asked for.
-        say: called with what is being done.
-        show: called with bytes that were written to the archive, its files, and bytes in all.
-
-    Raises:
-        SettingsError: what is asked for can't be.
-        PackError: a part of it isn't to be had, or what was put together doesn't run.
-        SparkError: the interpreter or Delta Lake's jars can't be fetched.
-        OutputError: the archive can't be written.
+    ``say`` is called with what is being done, ``show`` with bytes that were written to the archive, its
+    files, and bytes in all.
     """
     began = time.monotonic()
     target = Path(os.path.realpath(options.out))

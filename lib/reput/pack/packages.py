@@ -49,14 +49,7 @@ _TEST_DIRECTORIES = ("_ctypes_test", "_test", "_tkinter", "_xx", "xx")
 def unpack(machine: str, root: Path) -> list[str]:
     """Put the interpreter and its standard library into a directory.
 
-    Args:
-        machine: one of :data:`MACHINES`.
-
-    Returns:
-        Modules that are left out, since a host may lack a library that they need.
-
-    Raises:
-        SparkError: it can't be fetched, or isn't what it should be.
+    Returns the modules that are left out, since a host may lack a library that they need.
     """
     word, digest = _JARS[machine]
     jar = {f"org.bytedeco:cpython:{VERSION}-1.5.9:{word}": digest}
@@ -111,19 +104,10 @@ _OF_SPARK = re.compile(r"pyspark/(?:jars|bin|sbin|python|data|examples|licenses)
 
 
 def install(machine: str, *, light: bool, site: Path, scratch: Path) -> dict[str, str]:
-    """Have pip put the packages but PySpark into a directory.
+    """Have pip put the packages but PySpark into the directory ``site``; returns their versions by name.
 
-    Args:
-        machine: the hosts', as ``uname -m`` says it.
-        light: without those that only Spark needs.
-        site: the directory.
-        scratch: another one, for the list that pip gets.
-
-    Returns:
-        Their versions by name.
-
-    Raises:
-        PackError: pip can't do it.
+    ``machine`` is the hosts', as ``uname -m`` says it. With ``light``, those that only Spark needs are left
+    out; ``scratch`` is for the list that pip gets.
     """
     files = beside()
     try:
@@ -175,11 +159,7 @@ def install(machine: str, *, light: bool, site: Path, scratch: Path) -> dict[str
 def of_spark(*, with_jars: bool) -> Iterator[tuple[str, Path]]:
     """The files of PySpark: where below site-packages, and where they are.
 
-    Args:
-        with_jars: Spark's jars and scripts, too.
-
-    Raises:
-        PackError: it isn't here, or it isn't known what its files are.
+    ``with_jars``: Spark's jars and scripts, too. Raises PackError where it isn't known what its files are.
     """
     pyspark = distribution(_PYSPARK) if is_installed() else None
     if pyspark is None or pyspark.files is None:
