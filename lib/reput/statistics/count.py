@@ -76,18 +76,9 @@ def count(
 ) -> Statistics:
     """Count the messages of a store's commit log. What is damaged in it is skipped.
 
-    Of a live log, what is there at the beginning is read.
-
-    Args:
-        topic: only messages of this topic.
-        span: only messages of a range or a time.
-        threads: as many as there are processors, up to 8, when None.
-        most_groups: as many get a row, those that come later share one.
-        listener: gets, a few times a second, how far it is.
-
-    Raises:
-        StoreError: there is no log, or a segment can't be read.
-        SettingsError: the range or the time is empty; broker.conf gives another segment size.
+    Of a live log, what is there at the beginning is read. ``threads`` are as many as there are processors, up
+    to 8, when None. Beyond ``most_groups``, groups that come later share one row. ``listener`` gets, a few
+    times a second, how far it is.
     """
     began = time.monotonic()
     span = span or Span()
