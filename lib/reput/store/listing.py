@@ -36,10 +36,8 @@ def nearest_queue(
 ) -> str | None:
     """``TOPIC`` or ``TOPIC:ID`` of a store's queues, for one that has no directory there.
 
-    Args:
-        root: the store.
-        topic, queue_id: what was asked for; None for any queue of the topic.
-        also: more topics and queues that are known, from the log for instance.
+    ``queue_id`` None stands for any queue of the topic. ``also`` are queues that are known, from the log for
+    instance.
     """
     also = [*also]
     places = [root / kind for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)]
@@ -59,11 +57,7 @@ def nearest_queue(
 def entries_in(directory: str | os.PathLike[str], most: int | None = None) -> list[os.DirEntry[str]]:
     """What a directory holds, sorted by name; nothing where there is no directory, or a link to itself.
 
-    Args:
-        most: so many are read, as the file system gives them; None for all.
-
-    Raises:
-        OSError: it can't be read; names the path.
+    With ``most``, so many are read, as the file system gives them. An OSError names the path.
     """
     try:
         with os.scandir(os.fspath(directory)) as found:
@@ -78,16 +72,12 @@ def entries_in(directory: str | os.PathLike[str], most: int | None = None) -> li
 
 
 def names_in(directory: str | os.PathLike[str], most: int | None = None) -> list[str]:
-    """The names of :func:`entries_in`.
-
-    Raises:
-        OSError: it can't be read; names the path.
-    """
+    """The names of :func:`entries_in`."""
     return [entry.name for entry in entries_in(directory, most)]
 
 
 def names_seen(directory: str | os.PathLike[str], most: int | None = None) -> list[str]:
-    """The same for who only has a look: none where the directory can't be read, either."""
+    """The names in a directory for who only has a look: none where it can't be read, either."""
     with suppress(OSError):
         return names_in(directory, most)
     return []
@@ -108,9 +98,6 @@ def queues_in(directory: str | os.PathLike[str]) -> Iterator[tuple[str, int, str
     """Topic, queueId and path of the queues that have a directory, such as ``consumequeue/TOPIC/3``, by name.
 
     Other names aren't a broker's, and are left out.
-
-    Raises:
-        OSError: a directory can't be read; names the path.
     """
     for topic in entries_in(directory):
         for queue in entries_in(topic.path):
