@@ -31,10 +31,6 @@ class LagProbe:
 
     The time is that of the oldest waiting message, not the difference of two storeTimestamps: by that, the
     first message after a quiet hour would count as an hour behind, and a single waiting message as nothing.
-
-    Args:
-        settings: the store's.
-        now_ms: the time, ms since the epoch.
     """
 
     def __init__(self, settings: StoreSettings, now_ms: Callable[[], float] | None = None) -> None:
@@ -44,15 +40,9 @@ class LagProbe:
         self._lock = threading.Lock()
 
     def look(self, cursor: int, last_timestamp: int) -> Lag:
-        """The lag of an output.
+        """The lag of an output that has the log up to ``cursor``.
 
-        Args:
-            cursor: physical offset up to which it has the log.
-            last_timestamp: storeTimestamp of its last message, ms.
-
-        Raises:
-            StoreError: the log can't be read.
-            SettingsError: its segments aren't of the length that broker.conf says.
+        ``last_timestamp`` is its last message's storeTimestamp, ms.
         """
         with self._lock:
             log = discover(self._settings)

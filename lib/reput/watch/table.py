@@ -95,13 +95,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class TableWatch:
-    """Reports on the table of a running tail.
-
-    Args:
-        root: the output; the note of an earlier tail is replaced.
-        table: the table's directory.
-        metrics: None without.
-    """
+    """Reports on the table of a running tail; the note of an earlier tail in the output is replaced."""
 
     def __init__(self, root: Path, table: Path, metrics: TableMetrics | None) -> None:
         self._root = root
@@ -158,10 +152,7 @@ class TableStatus:
 def look(root: Path, start: int, committed: int) -> TableStatus | None:
     """The status of the table that an output's last tail kept; None if it kept none.
 
-    Args:
-        root: the output.
-        start: physical offset where the output begins.
-        committed: and up to which it has the log.
+    The output has the log of [start, committed), physical offsets.
     """
     note = TableNote.read(root)
     if note is None:

@@ -22,11 +22,7 @@ if TYPE_CHECKING:
 
 
 class Watch:
-    """Reports on a running tail; without an endpoint only by the note.
-
-    Attributes:
-        url: of the metrics, None without.
-    """
+    """Reports on a running tail; without an endpoint (``url`` None) only by the note."""
 
     def __init__(self, endpoint: MetricsServer | None = None) -> None:
         self._endpoint = endpoint
@@ -36,13 +32,7 @@ class Watch:
         self.url = None if endpoint is None else endpoint.url
 
     def begin(self, settings: StoreSettings, root: Path, state: State) -> None:
-        """Before the first batch, with the output's lock held.
-
-        Args:
-            settings: the store's.
-            root: the output.
-            state: what is committed.
-        """
+        """Before the first batch, with the output's lock held."""
         conf = None if settings.broker_conf is None else str(settings.broker_conf)
         RunNote(os.getpid(), int(time.time() * 1000), conf, self.url).write(root)
         files.remove_tree(root / names.REPUT / names.TABLE)  # an earlier tail's
@@ -59,9 +49,7 @@ class Watch:
     def table(self, table: Path, reached: Callable[[], int]) -> TableWatch:
         """Watch the table of messages, too; after :meth:`begin`.
 
-        Args:
-            table: its directory.
-            reached: returns the physical offset up to which it holds the log.
+        ``reached`` returns the physical offset up to which it holds the log.
         """
         if self._root is None:
             raise ValueError("it has not begun")
@@ -94,12 +82,7 @@ class Watch:
 def watching(metrics_port: int | None, metrics_address: str = "127.0.0.1") -> Iterator[Watch]:
     """Serve a tail's metrics while the block runs, before anything else begins.
 
-    Args:
-        metrics_port: TCP port, 0 for one that is free, None for no metrics.
-        metrics_address: to listen on.
-
-    Raises:
-        SettingsError: nothing can listen there.
+    Port 0 stands for one that is free, None for no metrics.
     """
     with ExitStack() as stack:
         endpoint = None
