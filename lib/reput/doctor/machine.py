@@ -330,11 +330,7 @@ def _temporary(directory: Path, variable: str) -> Check:
 
 
 def spark_check(start: Callable[[], SparkSession]) -> Check:
-    """Start a session and have a Python worker do something.
-
-    Args:
-        start: makes the session, or gives the one that is there.
-    """
+    """Start a session, or take the one that is there, and have a Python worker do something."""
     began = time.monotonic()
     try:
         spark = start()

@@ -31,11 +31,7 @@ def store_checks(
 ) -> Iterator[Check]:
     """Check a store; checks that depend on one that failed are left out.
 
-    Args:
-        store: the store's directory.
-        broker_conf: the broker's file, None to use what the store shows.
-        version: the release that wrote it, None when it isn't known.
-        out: where a rebuild is to be written; None for the store's own place.
+    ``out`` is where a rebuild is to be written; None for the store's own place.
     """
     try:
         settings = StoreSettings.load(store, broker_conf, version, dledger=True, rocksdb=True)
