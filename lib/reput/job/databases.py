@@ -192,7 +192,7 @@ def expired_ends(
 
 
 def _last_units(plan: Plan, store: Path, known: Set[QueueBytes]) -> dict[QueueBytes, QueueEnd]:
-    """The last message of each queue that a store has in files, and the log none of.
+    """The last message of each queue that a store has in files and that the log has no message of.
 
     A place before the log stands for one that can't be told. Nothing is told of ``known`` queues where their
     files don't say it.

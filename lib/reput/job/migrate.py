@@ -190,14 +190,13 @@ def migrate(
     start_spark: Callable[[], SparkSession],
     shown: Callable[[Migration], None] = lambda _plan: None,
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
-    announce: Callable[[str], None] = lambda _text: None,
     check_spark: Callable[[], None] = lambda: None,
 ) -> Migrated:
     """Migrate a store to "rocksdb" or "file".
 
-    ``start_spark`` is only called when nothing speaks against the run, and ``check_spark``, which raises
-    where no session can start, before anything is written. ``shown`` is told the plan before that. After an
-    error what was there before is unchanged, or a swap is pending that the same command finishes.
+    ``start_spark`` is only called when nothing speaks against the run; ``check_spark``, which raises where no
+    session can start, before anything is written; ``shown`` before anything is done. After an error what was
+    there before is unchanged, or a swap is pending that the same command finishes.
     """
     started = time.perf_counter()
     check_here(options.store)
@@ -227,7 +226,7 @@ def migrate(
                     path=root / names.CONFIG,
                     next_step="Run the same command again",
                 )
-            stages |= stage(plan, start_spark, listener, announce)
+            stages |= stage(plan, start_spark, listener)
             found, others = _from_databases(plan) if to == FILE else ([], [])
             findings, differs = [*findings, *found], [*differs, *others]
             _note(plan, to, findings, differs)

@@ -279,9 +279,9 @@ def exchange(left: Path, right: Path) -> None:
 
 
 def new_file(path: Path, root: Path | None = None, *, force: bool = False) -> Path:
-    """The absolute path of a file that a command is to make.
+    """The absolute path of a file that a command is to make, outside of the store ``root``.
 
-    It isn't in the store ``root``, and, unless ``force``, isn't there.
+    Unless ``force``, no file may be there.
     """
     check_here(path)
     path = Path(os.path.abspath(path))

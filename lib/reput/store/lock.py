@@ -251,10 +251,7 @@ class OutputLock(_Held):
 
     @contextmanager
     def exclusive(self, wait_seconds: float = 10.0) -> Iterator[None]:
-        """The output without any task; late ones may take ``wait_seconds`` to end.
-
-        Then StoreInUseError is raised.
-        """
+        """The output without any task; StoreInUseError if late ones haven't ended after ``wait_seconds``."""
         with self._tasks(fcntl.LOCK_EX, wait_seconds, "tasks of an earlier run still write here"):
             yield
 
