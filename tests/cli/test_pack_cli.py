@@ -11,7 +11,7 @@ import pytest
 
 from reput.errors import PackError
 from reput.next_command import MANIFEST, install_step
-from reput.pack import archive, packages
+from reput.pack import archive
 from reput.store import space
 from tests.rebuilds import Command
 
@@ -56,7 +56,7 @@ def test_a_disk_that_gets_full(reput: Command, tmp_path: Path, monkeypatch: pyte
     def full(machine: str, root: Path) -> list[str]:
         raise OSError(28, "No space left on device", str(root))
 
-    monkeypatch.setattr(packages, "unpack", full)
+    monkeypatch.setattr(archive, "unpack", full)
     said = reput("pack", "-o", tmp_path / "env.tar.gz", "--force")
     assert said.code == 2
     assert "No space left on device" in said.stderr
@@ -94,7 +94,7 @@ def test_packages_that_are_not_to_be_had(
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
     with pytest.raises(PackError) as refused:
-        packages.install("x86_64", light=True, site=tmp_path / "site", scratch=tmp_path)
+        archive.install("x86_64", light=True, site=tmp_path / "site", scratch=tmp_path)
     assert found in str(refused.value)
     asked = (tmp_path / "requirements.txt").read_text()
     assert "numba==" in asked

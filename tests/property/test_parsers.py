@@ -55,7 +55,7 @@ from reput.stream import last_planned, planned_end
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
-from reput.watch.table import RunNote, TableNote
+from reput.watch.notes import RunNote, TableNote
 from tests import encoders, rocksdbs
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike

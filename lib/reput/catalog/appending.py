@@ -43,8 +43,16 @@ from reput.errors import (
 from reput.format import dledger
 from reput.format.commitlog import BLANK_LENGTH
 from reput.log.end import LogEnd
-from reput.log.parts import batch_end, cut, next_place
-from reput.log.segments import CommitLog, Segment, discover, map_segment, open_segment
+from reput.log.segments import (
+    CommitLog,
+    Segment,
+    batch_end,
+    cut,
+    discover,
+    map_segment,
+    next_place,
+    open_segment,
+)
 from reput.log.walk import frame
 from reput.query.log import LogReader
 from reput.replay.part_result import witnessed

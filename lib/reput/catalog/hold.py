@@ -33,8 +33,7 @@ from reput.store.lock import OutputLock
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from reput.catalog.broker import Broker
-    from reput.catalog.table import Table
+    from reput.catalog.table import Broker, Table
 
 _MARK = "catalog-files"
 _BROKERS = "brokers"

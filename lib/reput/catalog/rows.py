@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.catalog.broker import BROKER, CLUSTER
-from reput.catalog.table import BODY, DAY, File, Written
+from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, File, Written
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
 from reput.newer_python import UTC

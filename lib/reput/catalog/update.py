@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
 
 from reput.catalog.appending import Appending, Standing, stand
-from reput.catalog.broker import BROKER, CLUSTER, Broker, broker_of
 from reput.catalog.hold import hold_of
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
-from reput.catalog.table import BODY, DAY, File, Table
+from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, Broker, File, Table, broker_of
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError, SegmentGoneError, SettingsError, UnsupportedError
+from reput.errors import OutputError, ReputError, SegmentGoneError, SettingsError, UnsupportedError
 from reput.format import dledger
 from reput.log.segments import CommitLog, discover
 from reput.newer_python import UTC, Self
@@ -28,10 +29,9 @@ from reput.remote.place import HDFS, is_url, url_of
 from reput.store import files
 from reput.store.outside import check_outside, lies_in
 from reput.store.reading import check_store
+from reput.unforeseen import unforeseen
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from pyspark.sql import SparkSession
 
 
@@ -446,3 +446,158 @@ def _check_url(url: str, settings: StoreSettings) -> None:
             expected=f"a place apart from {with_urls(str(settings.root))}",
             next_step="Name another one",
         )
+
+
+# A file and a commit for each of a tail's batches would be too many to read. The table follows in a thread of
+# its own, up to where the tail has committed, with all that has come since in one.
+
+#: From the end of one run to the next, seconds.
+EVERY_SECONDS = 60.0
+#: Bytes of log in one step: a tail that is asked to end waits for the one that is under way.
+MOST_BYTES = 1 << 30
+
+
+class Watch(Protocol):
+    """What reports the state of the table."""
+
+    def succeeded(self) -> None:
+        """After a step that brought the table up to date, and kept it up."""
+
+    def failed(self, error: BaseException) -> None:
+        """After a step that didn't."""
+
+
+class CatalogBeside(Catalog):
+    """A table that follows a tail."""
+
+    def __init__(self, options: CatalogOptions) -> None:
+        super().__init__(options, is_told=True)
+        self.path = options.table
+        self._committed: Callable[[], int] = lambda: 0
+        self._start_spark: Callable[[], SparkSession] | None = None
+        self._watch: Watch | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reput-catalog", daemon=True)
+        self._done: Cataloged | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        super().__exit__(kind, error, trace)
+
+    def start(self, spark: SparkSession, committed: Callable[[], int], watch: Watch) -> None:
+        """Begin to follow; ``committed`` tells the physical offset up to which the tail has committed."""
+        self._committed = committed
+        self._watch = watch
+        self._start_spark = lambda: spark
+        self._thread.start()
+
+    def finish(self) -> Cataloged:
+        """Bring the table up to where the tail has ended, and tell what came of all runs.
+
+        So that a tail ends soon, one more step is made, of :data:`MOST_BYTES` of log. What is left is for the
+        next run. After an error the table is as of its last commit.
+        """
+        self._end()
+        done = self._advance()
+        left = self._committed() - done.end
+        if left > 0:
+            _LOG.warning("the table of messages is %d bytes of log behind; the next run continues", left)
+        return done
+
+    def _end(self) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_SECONDS):
+            try:
+                self._catch_up()
+            except Exception as error:  # noqa: BLE001 - whatever it is: the tail continues, and so must the thread
+                _LOG.warning("the table of messages stays behind: %s", error)
+
+    def _catch_up(self) -> None:
+        reached = -1
+        while not self._stop.is_set():
+            end = self._advance().end
+            if end <= reached or end >= self._committed():
+                return  # a log that was cut ends before what was committed
+            reached = end
+
+    def _advance(self) -> Cataloged:
+        if self._start_spark is None or self._watch is None:
+            raise ValueError("it was not started")
+        try:
+            done = self.advance(self._start_spark, self._committed, MOST_BYTES)
+        except Exception as error:
+            self._watch.failed(error)
+            raise
+        self._watch.succeeded()
+        self._done = done if self._done is None else self._done.then(done)
+        return self._done
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome for one store."""
+
+    store: str  # its directory or URL
+    result: Cataloged | ReputError  # what was done, or why it was refused or failed
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        failed = isinstance(self.result, ReputError)
+        facts = self.result.document() if isinstance(self.result, ReputError) else self.result.to_dict()
+        return {"next_steps": [], **facts, "store": self.store, "exit_code": 2 if failed else 0}
+
+
+def catalog_many(
+    stores: Sequence[CatalogOptions],
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[int, int, int], None] = lambda *_: None,
+    told: Callable[[Outcome, int], None] = lambda *_: None,
+) -> list[Outcome]:
+    """Bring a table up to the ends of several logs; a store that is refused or fails stops no other.
+
+    ``told`` gets the outcome of each store, and how many are left. Raises SettingsError where two of the
+    stores say that they are one broker's.
+    """
+    results: dict[int, Cataloged | ReputError] = {}
+    planned: dict[int, Catalog] = {}
+    claimed: dict[Broker, CatalogOptions] = {}
+    for number, options in enumerate(stores):
+        try:
+            one = Catalog(options, listener=listener, either=True)
+            one.find_log()
+            broker = one.broker()
+        except ReputError as error:
+            results[number] = error
+            continue
+        planned[number] = one
+        if broker is not None and (other := claimed.setdefault(broker, options)) is not options:
+            raise SettingsError(
+                "two stores say that they are one broker's",
+                path=with_urls(str(options.store)),
+                expected="each broker's messages from one store: its master's, or a slave's",
+                found=f"{broker} here and in {with_urls(str(other.store))}",
+                next_step="Leave one out, or give each its broker.conf, or cluster and broker in stores.toml",
+            )
+    for number, options in enumerate(stores):
+        if number in planned:
+            results[number] = _done(planned[number], options, start_spark)
+        told(Outcome(with_urls(str(options.store)), results[number]), len(stores) - number - 1)
+    return [Outcome(with_urls(str(one.store)), results[number]) for number, one in enumerate(stores)]
+
+
+def _done(
+    one: Catalog, options: CatalogOptions, start_spark: Callable[[], SparkSession]
+) -> Cataloged | ReputError:
+    try:
+        with one:
+            return one.advance(start_spark)
+    except ReputError as error:
+        return error
+    except Exception as bug:  # noqa: BLE001 - of one store: the others continue
+        return unforeseen(bug, options.store)

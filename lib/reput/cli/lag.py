@@ -18,7 +18,7 @@ from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.lag import GroupLag, LagReport, QueueLag
-    from reput.lag.delays import DelayLag
+    from reput.lag.report import DelayLag
 
 _EXAMPLES = """**Examples**
 

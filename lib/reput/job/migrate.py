@@ -35,8 +35,7 @@ from reput.job.summary import Summary, summarize
 from reput.remote.place import check_here
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.store import files
-from reput.store.ignored_features import ignored_features
-from reput.store.listing import queues_in
+from reput.store.listing import ignored_features, queues_in
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import check_store, read_file

@@ -254,7 +254,7 @@ def _by_query(
     plan: Plan, spark: SparkSession, runner: SparkRunner, writer: BatchWriter, end: int, most: int
 ) -> None:
     """Have a streaming query deliver the parts."""
-    from reput.log.parts import batch_end, cut
+    from reput.log.segments import batch_end, cut
     from reput.stream import run_available
 
     cursor = plan.journal.state.cursor
@@ -286,7 +286,7 @@ def _by_query(
 
 def _in_turn(plan: Plan, writer: BatchWriter, end: int, most: int) -> None:
     """Deliver the parts batch by batch, those that the query would."""
-    from reput.log.parts import batch_end, cut
+    from reput.log.segments import batch_end, cut
 
     cursor = at = plan.journal.state.cursor
     for number in count():

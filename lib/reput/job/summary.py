@@ -18,9 +18,8 @@ from reput.format import names
 from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store import files
-from reput.store.ignored_features import ignored_features
 from reput.store.last_file import NO_UNIT, LastFile, last_ext_file, last_file
-from reput.store.listing import nearest_queue, queues_in
+from reput.store.listing import ignored_features, nearest_queue, queues_in
 
 if TYPE_CHECKING:
     from reput.broker.problem import Problem

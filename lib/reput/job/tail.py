@@ -36,10 +36,10 @@ from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.reading import check_store
 from reput.stream import TailQuery, last_planned, set_aside
-from reput.watch.watching import Watch, watching
+from reput.watch.notes import Watch, watching
 
 if TYPE_CHECKING:
-    from reput.catalog.beside import CatalogBeside
+    from reput.catalog.update import CatalogBeside
 
 _LOG = logging.getLogger(__name__)
 
@@ -213,7 +213,7 @@ def tail(
     to_catalog = options.to_catalog()
     table: CatalogBeside | None = None
     if to_catalog is not None:
-        from reput.catalog.beside import CatalogBeside
+        from reput.catalog.update import CatalogBeside
 
         table = CatalogBeside(to_catalog)
     with ExitStack() as stack:

@@ -25,13 +25,46 @@ from reput.format.commitlog import store_timestamp
 from reput.log import walk
 from reput.log.end import Records, is_written_out, written_end
 from reput.log.segments import CommitLog, Segment, map_segment
-from reput.log.timed_out import ZEROS, Passed
 from reput.log.walk import Walked
 from reput.scan.output import Status
 from reput.store.reading import open_file, reading
 
 if TYPE_CHECKING:
     from reput.scan.extent import Extents
+
+
+#: How much behind a segment's last byte is seen to stay zero, bytes.
+ZEROS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A segment whose end never came, and that was passed by time alone: what comes later is noticed."""
+
+    segment: Segment
+    end: int  # position up to which there were records
+    marks: tuple[tuple[int, bytes], ...]  # (position, bytes) that stood there when it was passed
+
+    def changed(self) -> int | None:
+        """The first physical offset where other bytes are now than were passed, None if missing.
+
+        A BLANK where the records ended is no change: it was all that was missing.
+        """
+        try:
+            descriptor = open_file(self.segment.path)
+        except FileNotFoundError:
+            return None  # expired
+        try:
+            head = os.pread(descriptor, commitlog.BLANK_LENGTH, self.end)
+            if head[4:] == commitlog.MAGIC_BLANK.to_bytes(4, "big"):
+                return None
+            for position, data in sorted(self.marks):
+                if os.pread(descriptor, len(data), position) != data:
+                    return self.segment.base + position
+        finally:
+            os.close(descriptor)
+        return None
+
 
 #: Longer than bytes that one thread writes after others take to be seen after them, seconds.
 _NAP_SECONDS = 0.0005

@@ -9,8 +9,7 @@ import numpy as np
 
 from reput.config.settings import StoreSettings
 from reput.format import dledger
-from reput.log.parts import part_of
-from reput.log.segments import CommitLog, Segment, open_segment
+from reput.log.segments import CommitLog, Segment, open_segment, part_of
 from reput.scan.frames import BLOCK_ROWS, ROWS, Frames, FrameWalk, frames
 
 #: So much is walked over to count what is left: some tens of milliseconds, whatever the backlog.

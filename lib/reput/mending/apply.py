@@ -42,7 +42,7 @@ from reput.recovery.refusals import is_derived, refuse_problems, strays_of, with
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
 from reput.store import files
-from reput.store.ignored_features import ignored_features
+from reput.store.listing import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import read_file

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build import batch, ext
-from reput.build.batch import BatchRows
+from reput.build import ext, units
 from reput.build.placement import Breaks, giving_way, is_unproven
+from reput.build.units import BatchRows
 from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -192,10 +192,10 @@ def shares(queues: list[Waiting], count: int) -> list[list[Waiting]]:
     for number in range(len(found)):
         heappush(heap, (0, number))
     sized.sort(key=itemgetter(0))
-    for units, queue in reversed(sized):
+    for weight, queue in reversed(sized):
         load, number = heappop(heap)
         found[number].append(queue)
-        heappush(heap, (load + units, number))
+        heappush(heap, (load + weight, number))
     return found
 
 
@@ -248,7 +248,7 @@ def _append(
     before = queue.committed
     state = before
     if len(given.position):
-        data = batch.pack(given)
+        data = units.pack_batch(given)
         at = 0 if before is None else before.appended
         batch_files.put_bytes(queue.topic, queue.queue_id, at, data)
         state = QueueState(

@@ -23,8 +23,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
 from reput.format.names import Queue
 from reput.log.live_end import went_back
-from reput.log.parts import batch_end, cut
-from reput.log.segments import CommitLog, without_unwritten_end
+from reput.log.segments import CommitLog, batch_end, cut, without_unwritten_end
 from reput.output import appended_queues, retention
 from reput.output.audit import audit_batch, bounded, check_all, check_queues, keep_ranges
 from reput.output.batch import BatchScan, BatchTasks, StateFloors

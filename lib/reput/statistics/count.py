@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import javastring
-from reput.log.parts import part_of
-from reput.log.segments import CommitLog, Segment, discover, open_segment
+from reput.log.segments import CommitLog, Segment, discover, open_segment, part_of
 from reput.scan.frames import Frames, FrameWalk, frames
 from reput.statistics import tally as sums
 from reput.statistics.tally import By, Ends, Gap, Group, Statistics, Tally, bin_range

@@ -11,8 +11,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import store_timestamp
 from reput.log.end import LogEnd
-from reput.log.parts import next_place
-from reput.log.segments import CommitLog, discover, map_segment
+from reput.log.segments import CommitLog, discover, map_segment, next_place
 from reput.log.walk import Frame, frame
 from reput.scan.output import Status
 

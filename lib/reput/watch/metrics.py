@@ -121,11 +121,10 @@ class Metrics:
             found[topic] = found.get(topic, 0) + queue.next
         return found
 
-    def batch(self, state: State, stages: Mapping[str, float], seconds: float | None = None) -> None:
+    def batch(self, state: State, stages: Mapping[str, float]) -> None:
         """Count what was committed since the last call, if anything was.
 
-        ``stages`` are wall time since the start, s, as :class:`reput.output.writer.Stages` adds it up;
-        ``seconds`` the batch's, None for the sum of its stages.
+        ``stages`` are wall time since the start, s, as :class:`reput.output.writer.Stages` adds it up.
         """
         spent = {name: total - self._stages.get(name, 0.0) for name, total in stages.items()}
         before, self._seen = self._seen, _Seen.of(state)
@@ -134,7 +133,7 @@ class Metrics:
             self._batches.inc(state.batches - before.batches)
             self._messages.inc(max(state.messages - before.messages, 0))
             self._bytes.inc(max(state.bytes - before.bytes, 0))
-            self._duration.observe(sum(spent.values()) if seconds is None else seconds)
+            self._duration.observe(sum(spent.values()))
             for name, duration in spent.items():
                 self._stage_duration.labels(name).observe(duration)
             for kind, count in self._seen.findings.items():

@@ -21,8 +21,8 @@ from reput.replay.state import Opening, State
 from reput.store import files
 from reput.store.lock import Holder, output_holder
 from reput.store.outside import refuse_links
-from reput.watch import table
-from reput.watch.table import RunNote, TableStatus
+from reput.watch import notes
+from reput.watch.notes import RunNote, TableStatus
 
 if TYPE_CHECKING:
     from reput.watch.lag import Lag
@@ -166,7 +166,7 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         disk=_disk(root),
     )
     status.ledger_batches, status.ledger_problem = _ledger(root)
-    status.catalog = table.look(root, opening.start, committed.cursor)
+    status.catalog = notes.table_status(root, opening.start, committed.cursor)
     if broker_conf is None and note is not None and note.broker_conf is not None:
         broker_conf = Path(note.broker_conf)
     _measure_lag(status, broker_conf)
