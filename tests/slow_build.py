@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from reput.build.ext import ExtLayout
 from reput.build.index import KeyRows, Put
 from reput.build.placement import Breaks, giving_way, is_unproven
-from reput.build.rocksdb_units import UnitRows
+from reput.build.rocksdb import UnitRows
 from reput.build.units import BatchRows, PackedUnits
 from reput.format import rocksdbqueue
 from reput.format.commitlog import MIN_RECORD_LENGTH
@@ -178,7 +178,7 @@ def keep(
 
 
 def pack_rocksdb_units(prefixes: Sequence[bytes], rows: UnitRows) -> NDArray[np.uint8]:
-    """What :func:`reput.build.rocksdb_units.pack` does, one unit at a time."""
+    """What :func:`reput.build.rocksdb.pack_units` does, one unit at a time."""
     data = []
     for row in range(len(rows.queue)):
         offset = rocksdbqueue.unit_key(b"", 0, int(rows.offset[row]))[-8:]

@@ -31,8 +31,7 @@ from reput.dump.consumequeue import dump as dump_queue
 from reput.dump.index import IndexPlace
 from reput.dump.places import queue_places
 from reput.errors import ReputError
-from reput.export.apart import Apart
-from reput.export.records import line_of, message_of
+from reput.export.records import Apart, line_of, message_of
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties, rocksdbconfig
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record

@@ -21,8 +21,7 @@ from reput.dump.damage import Damage
 from reput.dump.places import LogPlace, log_place
 from reput.dump.wanted import Wanted
 from reput.errors import Finding, OutputError, SettingsError, StoreError
-from reput.export.apart import REASONS, Apart, Counted, LeftOut, apart
-from reput.export.records import deliver_time, line_of
+from reput.export.records import REASONS, Apart, Counted, LeftOut, apart, deliver_time, line_of
 from reput.export.stranded import Stranded, check_kind
 from reput.format import commitlog, javastring, names, properties
 from reput.format.commitlog import Record

@@ -19,7 +19,7 @@ from importlib.metadata import distribution, version
 from pathlib import Path, PurePosixPath
 
 import reput
-from reput.doctor.machine import beside as files_beside
+from reput.doctor.checks import beside as files_beside
 from reput.errors import PackError, SettingsError
 from reput.next_command import MANIFEST, install_step
 from reput.spark.jars import delta_jars, fetched

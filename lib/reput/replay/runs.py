@@ -26,7 +26,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build.rocksdb_index import IndexKeys, pack
+from reput.build.rocksdb import IndexKeys, pack_keys
 from reput.errors import OutputError
 from reput.format.rocksdbindex import VALUE_LENGTH
 from reput.format.rocksdbqueue import prefix
@@ -112,7 +112,7 @@ class KeyRunWriter:
     def add(self, chunk: output.OutputArrays, data: NDArray[np.uint8]) -> None:
         """Take a chunk, which is used before this returns; ``data`` is the segment."""
         rows = int(chunk.counts[output.ROWS])
-        found = pack(data, chunk.row_position[:rows] - self._base, self._base)
+        found = pack_keys(data, chunk.row_position[:rows] - self._base, self._base)
         if len(found.ends):
             self._found.append(found)
             self._bytes += len(found.text)

@@ -132,7 +132,7 @@ class Target:
 
     def _file_rules(self) -> Rules:
         found = rules(self.settings, index=self.index)
-        # Whether a message has keys there is asked anew; see reput.build.rocksdb_index.
+        # Whether a message has keys there is asked anew; see reput.build.rocksdb.
         return found._replace(index_keys=True, index_tags=True) if self.index_in_rocksdb else found
 
     def table(self) -> QueueTable:

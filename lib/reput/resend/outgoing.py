@@ -19,8 +19,7 @@ from reput.dump.damage import Damage
 from reput.dump.places import log_place
 from reput.dump.wanted import Wanted
 from reput.errors import StoreError
-from reput.export.apart import REASONS, Apart, apart, is_delayed, is_half
-from reput.export.records import deliver_time, message_of
+from reput.export.records import REASONS, Apart, apart, deliver_time, is_delayed, is_half, message_of
 from reput.format import commitlog, innerbatch, properties
 from reput.format.innerbatch import InnerMessage
 from reput.query.message import Message

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from reput.dump.damage import Damage
 from reput.errors import Finding, OutputError, SettingsError, StoreInUseError
-from reput.export.apart import Apart, Counted, LeftOut
+from reput.export.records import Apart, Counted, LeftOut
 from reput.newer_python import Self
 from reput.remote.place import check_here
 from reput.resend.client import Client, access_keys, client_jars

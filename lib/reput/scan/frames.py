@@ -59,9 +59,8 @@ from reput.scan.kernel import (
 )
 from reput.scan.load import copy_u64, i32, i64, u8, u32, u64
 from reput.scan.output import Status
-from reput.scan.part import is_blank_but_for_its_magic
+from reput.scan.part import Arriving, Visible, is_blank_but_for_its_magic
 from reput.scan.rules import Part
-from reput.scan.visible import Arriving, Visible
 
 #: A property takes at least four bytes of at most 32767.
 _MOST_ENTRIES = 8_192

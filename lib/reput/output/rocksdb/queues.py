@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build import rocksdb_units
 from reput.build.placement import Breaks, Oddity, keep
-from reput.build.rocksdb_units import UnitRows
+from reput.build.rocksdb import UnitRows, pack_units, pairs
 from reput.errors import Finding
 from reput.format import rocksdbqueue
 from reput.format.names import QueueBytes
@@ -205,7 +204,7 @@ class Placed:
         """The keys and values of units [begin, stop), of queues whose prefixes are equally long."""
         queue, rows = self.queue[begin:stop], self._rows[self.row[begin:stop]]
         first = int(queue[0])
-        return rocksdb_units.pack(
+        return pack_units(
             self.prefixes[first : int(queue[-1]) + 1],
             UnitRows(
                 queue - first,
@@ -293,7 +292,7 @@ class Placed:
 def _pairs(placed: Placed) -> Iterator[tuple[Any, ...]]:
     """The keys and values of all units, ascending."""
     for block in placed.blocks(_BLOCK):
-        yield from rocksdb_units.pairs(block)
+        yield from pairs(block)
 
 
 #: Units of a share: a task holds 120 bytes for each.
