@@ -40,7 +40,7 @@ from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.lag import lag
 from reput.log import committed
 from reput.output import journal
-from reput.output.ledger.ledger import Ledger
+from reput.output.ledger import Ledger
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
 from reput.resend.client import access_keys

@@ -190,13 +190,13 @@ def _run_here(
     plan: Plan, listener: Callable[[Progress, int], None], announce: Callable[[str], None]
 ) -> dict[str, float]:
     """Do :func:`run` without Spark; the wall time of the stages in seconds."""
-    from reput.output.ledger import load
+    from reput.output.journal import load_ledger
     from reput.replay.processes import on_this_host
 
     began, elsewhere = time.perf_counter(), plan.settings.remote is not None
     with on_this_host(plan.log.end - plan.log.start, elsewhere=elsewhere) as runner:
         # Once the processes are forked, for it starts a thread; beside the scan, which leaves this one idle.
-        threading.Thread(target=load, name="reput-ledger", daemon=True).start()
+        threading.Thread(target=load_ledger, name="reput-ledger", daemon=True).start()
         session = time.perf_counter() - began
         plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
         target = plan.target(flush_in_tasks=False)
@@ -217,7 +217,7 @@ def _run(
     ``deliver`` has a writer write the log's parts from the cursor up to a physical offset, so many bytes at
     once.
     """
-    from reput.output.ledger import is_kept
+    from reput.output.journal import ledger_is_kept
     from reput.output.step_back import roll_back
     from reput.output.writer import BatchWriter
 
@@ -242,8 +242,8 @@ def _run(
     written = total - max(end - likely_end(plan.log), 0)
     deliver(writer, end, bytes_per_batch(total, written, plan.options.max_bytes_per_trigger))
     writer.finish()
-    if is_kept():
-        from reput.output.ledger.ledger import LedgerUpkeep
+    if ledger_is_kept():
+        from reput.output.ledger import LedgerUpkeep
 
         LedgerUpkeep(writer.ledger).work()
     databases.make(plan, target, runner, writer)

@@ -26,7 +26,7 @@ from reput.job.summary import Summary, summarize
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
 from reput.output.journal import Journal
-from reput.output.ledger.ledger import LedgerUpkeep
+from reput.output.ledger import LedgerUpkeep
 from reput.output.step_back import last_standing, roll_back, stands, step_back, too_far
 from reput.output.writer import BatchWriter
 from reput.replay import kernels

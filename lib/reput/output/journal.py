@@ -22,6 +22,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, astuple, dataclass, fields
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -544,3 +545,22 @@ def _damaged(path: Path, offset: int, found: str) -> JournalError:
         found=found,
         next_step=_UNKNOWN,
     )
+
+
+@cache
+def ledger_is_kept() -> bool:
+    """Whether runs here keep a ledger, too: what writes it comes with ``reput[spark]``.
+
+    The journal is what counts. A run where this is installed adds to the ledger what one without left out.
+    """
+    try:
+        import pyarrow  # noqa: F401 - it starts a thread
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def load_ledger() -> None:
+    """Load what writes one, where it is kept: a quarter of a second."""
+    if ledger_is_kept():
+        import reput.output.ledger  # noqa: F401

@@ -28,8 +28,7 @@ from reput.output import appended_queues, retention
 from reput.output.audit import audit_batch, bounded, check_all, check_queues, keep_ranges
 from reput.output.batch import BatchScan, BatchTasks, StateFloors
 from reput.output.index_files import BatchIndex, IndexBuilder, LiveIndex
-from reput.output.journal import Journal
-from reput.output.ledger import is_kept
+from reput.output.journal import Journal, ledger_is_kept
 from reput.output.rocksdb import are_made
 from reput.output.rocksdb.manifest import keep_runs, tidy_runs
 from reput.output.step_back import record_mark, roll_back, stands
@@ -48,7 +47,7 @@ from reput.store.lock import OutputLock
 from reput.store.temporary import attempt_directory
 
 if TYPE_CHECKING:
-    from reput.output.ledger.ledger import Ledger
+    from reput.output.ledger import Ledger
 
 PART_COLUMNS = (
     "path",
@@ -140,9 +139,9 @@ class BatchWriter:
 
     @property
     def ledger(self) -> Ledger:
-        """The output's ledger, where :func:`reput.output.ledger.is_kept`."""
+        """The output's ledger, where :func:`reput.output.journal.ledger_is_kept`."""
         if self._ledger is None:
-            from reput.output.ledger.ledger import Ledger
+            from reput.output.ledger import Ledger
 
             self._ledger = Ledger(self._target.root)
         return self._ledger
@@ -369,7 +368,7 @@ class BatchWriter:
 
     def _add_to_ledger(self) -> None:
         nothing = not self._journal.state.batches and not (self._target.root / names.LEDGER).exists()
-        if not nothing and is_kept():
+        if not nothing and ledger_is_kept():
             self.ledger.catch_up(self._journal)
 
     def _knows(self, parts: list[Part]) -> bool:

@@ -216,7 +216,7 @@ def _measure_lag(status: Status, broker_conf: Path | None) -> None:
 
 
 def _ledger(root: Path) -> tuple[int | None, str | None]:
-    from reput.output.ledger.ledger import Ledger
+    from reput.output.ledger import Ledger
 
     try:
         return Ledger(root).version(), None

@@ -15,19 +15,25 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bench.sizing import MEASURED
+from reput import doctor as checks
 from reput.cli import app as cli
 from reput.config.settings import StoreSettings
-from reput.doctor import Check, Status, checks, machine_checks, spark_check, store_checks, worst
-from reput.doctor.checks import (
+from reput.doctor import (
+    Check,
+    Status,
     cache_check,
     encoding,
     java_check,
+    machine_checks,
     maps,
     memory,
     open_files,
     python,
     room,
     scratch,
+    spark_check,
+    store_checks,
+    worst,
 )
 from reput.errors import SparkError
 from reput.log.segments import discover
@@ -172,7 +178,7 @@ def room_of(root: Path, conf: Path, version: str) -> int:
         return str(number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reput.doctor.checks.human", noted)
+        patch.setattr("reput.doctor.human", noted)
         room(settings, discover(settings), None)
     return asked[0]
 
@@ -248,10 +254,8 @@ def test_a_broker_on_it_a_missing_segment_and_a_broken_file(store: GoldenStore) 
 def test_a_file_that_may_not_be_read_and_no_room(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = min((store.root / "commitlog").iterdir())
     may = os.access
-    monkeypatch.setattr(
-        "reput.doctor.checks.os.access", lambda path, mode: Path(path) != closed and may(path, mode)
-    )
-    monkeypatch.setattr("reput.doctor.checks.free_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr("reput.doctor.os.access", lambda path, mode: Path(path) != closed and may(path, mode))
+    monkeypatch.setattr("reput.doctor.free_bytes", lambda _: 1 << 20)
     found = checked(store)
     assert (found["readable"].status, str(closed) in found["readable"].found) == (Status.WRONG, True)
     assert (found["room"].status, "--out" in (found["room"].next_step or "")) == (Status.WRONG, True)

@@ -1,4 +1,4 @@
-"""Packs reput for hosts that have none of what it needs: interpreter, packages, and Spark if it is wanted."""
+"""The archive of interpreter and packages, and Spark if it is wanted, for hosts that have none of these."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from importlib.metadata import distribution, version
 from pathlib import Path, PurePosixPath
 
 import reput
-from reput.doctor.checks import beside as files_beside
+from reput.doctor import beside as files_beside
 from reput.errors import PackError, SettingsError
 from reput.next_command import MANIFEST, install_step
 from reput.spark.jars import delta_jars, fetched

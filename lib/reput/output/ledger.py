@@ -30,8 +30,8 @@ from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue
+from reput.output.delta_table import DataFile, Table, TableError
 from reput.output.journal import Journal
-from reput.output.ledger.delta_table import DataFile, Table, TableError
 from reput.replay.state import FILLED, HIDDEN, KEPT, MAX_FINDINGS, Batch, QueueState, Salvaged, State
 from reput.store import files
 from reput.store.system import shortage_in
