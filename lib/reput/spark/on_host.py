@@ -25,12 +25,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from py4j.protocol import Py4JError
+from pyspark import RDD, SparkContext, TaskContext
+from pyspark.errors import PySparkException
+from pyspark.serializers import CPickleSerializer
 
 from reput.errors import SparkError
-
-if TYPE_CHECKING:
-    from pyspark import RDD, SparkContext
 
 #: Of the executor's Spark, with which the process would take itself for a part of that; and what stands in
 #: for options: those are given by the driver.
@@ -195,8 +197,6 @@ class _Only(Generic[_Result]):
     def __call__(self, _item: object) -> _Result | _Elsewhere:
         if self.mark.is_here:
             return self.function()
-        from pyspark import TaskContext
-
         task = TaskContext.get()
         return _Elsewhere(socket.gethostname(), task is not None and task.attemptNumber() > 0)
 
@@ -326,9 +326,6 @@ class HostRunner:
 
         Where no executor is left on any host, Spark would wait for ever.
         """
-        from py4j.protocol import Py4JError
-        from pyspark.errors import PySparkException
-
         from reput.spark.sessions import converting_spark_errors, spark_error
 
         tag = f"reput-{uuid.uuid4()}"
@@ -364,9 +361,6 @@ class HostRunner:
 
     def _placed(self, host: str) -> RDD[object]:
         """One item, whose preferred place is a host. Only Scala's API takes places."""
-        from pyspark import RDD
-        from pyspark.serializers import CPickleSerializer
-
         context: Any = self._context
         jvm = context._jvm
         pickled: Any = CPickleSerializer()
