@@ -6,7 +6,21 @@ from reput.cli.process import begin_early, ended_by
 
 try:
     begin_early()
-    from reput.cli import catalog, check, export, lag, mend, migrate, query, report, restore, set_up, stats
+    from reput.cli import (
+        catalog,
+        check,
+        dump,
+        export,
+        lag,
+        mend,
+        migrate,
+        query,
+        report,
+        restore,
+        set_up,
+        stats,
+        tail,
+    )  # fmt: skip
     from reput.cli.app import main
 except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would end with 1
     raise SystemExit(ended_by(error)) from None
@@ -14,6 +28,7 @@ except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would e
 __all__ = [
     "catalog",
     "check",
+    "dump",
     "export",
     "lag",
     "main",
@@ -24,4 +39,5 @@ __all__ = [
     "restore",
     "set_up",
     "stats",
+    "tail",
 ]

@@ -17,9 +17,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
 import typer
+from rich import progress as rich_progress
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
 from reput.catalog.options import Cataloged
 from reput.cli.process import INTERRUPTED, REFUSED
@@ -35,6 +36,7 @@ from reput.words import SCHEMA_VERSION, counted, visible
 if TYPE_CHECKING:
     from reput.job import Summary
     from reput.job.preview import Preview
+    from reput.output.writer import Progress
 
 _INDENT = "  "
 #: What is written in one word; a list or an object only without anything in it.
@@ -568,7 +570,7 @@ class ProgressDisplay:
         self._doing, self._what = doing, what
         console = Console(stderr=True)
         self._bar = (
-            Progress(
+            rich_progress.Progress(
                 TextColumn("[progress.description]{task.description}"),
                 BarColumn(),
                 DownloadColumn(binary_units=True),
@@ -601,6 +603,14 @@ class ProgressDisplay:
             self._bar.update(self._task, description=what)
         else:
             noted(what)
+
+    def read(self, done: int, total: int) -> None:
+        """As :meth:`update`, of bytes alone."""
+        self.update(done, 0, total)
+
+    def derived(self, progress: Progress, total: int) -> None:
+        """As :meth:`update`, of what was derived from a log."""
+        self.update(progress.bytes_done, progress.messages, total)
 
     def update(self, done: int, messages: int, total: int) -> None:
         """Show how far the run is: bytes of the log, messages, and bytes in all, 0 where that isn't known."""
