@@ -91,7 +91,7 @@ def catalog_command(given: _Words) -> None:
             else:
                 outcomes = catalog_many(options, session, display.update, _told)
     if is_one:
-        output.end(0, done.to_dict(), _lines(done))
+        output.show(done, _lines(done))
     code = max(2 if isinstance(one.result, ReputError) else 0 for one in outcomes)
     facts = {"table": _name(given.table), "stores": [one.to_dict() for one in outcomes]}
     output.end(code, facts, _lines_of_many(_name(given.table), outcomes))

@@ -17,7 +17,7 @@ from reput.cli.jvm import prepare_spark
 from reput.cli.output import Output, at_most, inline, noted, table
 from reput.cli.times import zone, zone_name
 from reput.diagnosis.nightly import Again
-from reput.errors import OutputError, ReputError, SettingsError
+from reput.errors import OutputError, ReputError, Result, SettingsError
 from reput.job.many import Job
 from reput.job.options import RebuildOptions
 from reput.spark.java import is_submitted
@@ -36,12 +36,17 @@ _CODES = (0, 1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class Document(Result):
     """What a command printed as JSON."""
 
-    exit_code: int  # other than 2
+    code: int  # other than 2
     facts: dict[str, object]  # without what each document begins with
     kept: Proofs | None = None  # what it has proven; None for nothing
+
+    @property
+    def exit_code(self) -> int:
+        """That of the command."""
+        return self.code
 
     def to_dict(self) -> dict[str, object]:
         """The facts."""
@@ -183,7 +188,7 @@ if TYPE_CHECKING:
 
     from reput.diagnosis.nightly import Again
     from reput.job.history import History, Row
-    from reput.job.many import Job, Outcome, Result
+    from reput.job.many import Job, Outcome
     from reput.job.options import RebuildOptions
     from reput.spark.on_host import HostRunner
     from reput.verify.plan import VerifyOptions
@@ -522,7 +527,7 @@ class Night:
 
 
 @dataclass(frozen=True, slots=True)
-class _Resumed:
+class _Resumed(Result):
     """What came of a store that has its row already."""
 
     row: Row

@@ -192,8 +192,8 @@ def undo_command(given: _UndoWords) -> None:
         else:
             undone = undo(given.store, given.kept)
     if given.dry_run:
-        output.end(0, would.to_dict(), _preview_lines(would))
-    output.end(0, undone.to_dict(), _lines(undone))
+        output.show(would, _preview_lines(would))
+    output.show(undone, _lines(undone))
 
 
 def _preview_lines(preview: UndoPreview) -> Iterator[str]:

@@ -86,8 +86,8 @@ def migrate_command(given: _Words) -> None:
                     check_spark=check_spark,
                 )
     if given.plan:
-        output.end(0, migration.to_dict(), _plan_lines(migration))
-    output.end(done.exit_code, done.to_dict(), _done_lines(done))
+        output.show(migration, _plan_lines(migration))
+    output.show(done, _done_lines(done))
 
 
 def _plan_lines(migration: Migration, *, applying: bool = False) -> Iterator[str]:

@@ -14,7 +14,7 @@ from functools import cache
 from itertools import starmap
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
 from rich import progress as rich_progress
@@ -25,7 +25,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from reput.catalog.options import Cataloged
 from reput.cli.process import INTERRUPTED, REFUSED
 from reput.config.evidence import Basis
-from reput.errors import Fact, ReputError
+from reput.errors import Fact, ReputError, Result
 from reput.newer_python import Self
 from reput.remote import with_urls
 from reput.replay.state import FILLED, HIDDEN, KEPT
@@ -94,19 +94,6 @@ _RATE_SECONDS, _RATE_BYTES = 1.0, 1 << 16
 _MEANT = "\t\n"
 #: Names in a line, and lines of one kind, that people are shown.
 _MOST = 20
-
-
-class Result(Protocol):
-    """What came of a command."""
-
-    @property
-    def exit_code(self) -> int:
-        """0 when nothing is wrong, 1 with findings."""
-        ...
-
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        ...
 
 
 class Output:

@@ -24,7 +24,7 @@ from reput.cli.output import Output, inline, settings_told
 from reput.cli.times import held_times, moment, time_of
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
-from reput.errors import SettingsError, StoreError
+from reput.errors import Result, SettingsError, StoreError
 from reput.format.names import parse_queue_with_id
 from reput.store import files
 from reput.store.listing import nearest_queue
@@ -165,7 +165,7 @@ def _save(store: QueryStore, answer: Answer, body: Path | None, record: Path | N
 
 
 @dataclass(frozen=True, slots=True)
-class Display:
+class Display(Result):
     """An answer, and how it is shown."""
 
     answer: Answer  # the answer

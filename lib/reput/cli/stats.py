@@ -142,7 +142,8 @@ def _lines(found: Statistics, top: int, meant: str | None, asked: str) -> Iterat
             yield f"  and {len(found.groups) - top:,} more; --limit {len(found.groups)} or --json has all"
         yield from (f"  gap     {_gap(gap)}" for gap in found.gaps)
         if found.steps_back:
-            yield f"  back    {counted(found.steps_back, 'step')} back in time, up to {age(found.most_back)}"
+            steps = counted(found.steps_back, "step")
+            yield f"  back    {steps} back in time, up to {age(found.most_back_ms)}"
     if found.findings:
         yield f"  missing {counted(len(found.findings), 'finding')}"
         yield from (f"    {finding}" for finding in found.findings)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reput.config.settings import StoreSettings
 from reput.diagnosis.verdict import COUNTS, Effect
-from reput.errors import ReputError
+from reput.errors import ReputError, Result
 from reput.format.names import Queue
 from reput.job.many import Outcome
 from reput.newer_python import UTC
@@ -50,7 +50,7 @@ class Again:
 
 
 @dataclass(slots=True)
-class Checked:
+class Checked(Result):
     """What came of it."""
 
     diagnosis: Diagnosis  # the store's

@@ -20,7 +20,7 @@ from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Snapshot, queue_directories, take
 from reput.config.topics import TopicConfig, batch_queue_topics, topic_configs
 from reput.diagnosis.absent import NO_QUEUES, not_derived
-from reput.errors import RemoteStoreError, ReputError, SettingsError
+from reput.errors import RemoteStoreError, ReputError, Result, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.names import Queue
@@ -293,7 +293,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicList:
+class TopicList(Result):
     """The topics of a store."""
 
     settings: StoreSettings  # the store's

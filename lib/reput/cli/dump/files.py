@@ -262,8 +262,8 @@ def digest_command(given: _DigestWords) -> None:
 
 
 def _written(done: Written) -> Iterator[str]:
-    size = human(done.file.stat().st_size)
-    yield f"Wrote {counted(done.ranges, 'digest')} of {done.settings.root} to {done.file}: {size}"
+    size = human(done.out.stat().st_size)
+    yield f"Wrote {counted(done.ranges, 'digest')} of {done.settings.root} to {done.out}: {size}"
     yield from settings_lines(done.settings.basis)
     yield f"  log        {done.start} to {done.end}"
     yield f"  queues     {done.queues:,}"
@@ -274,7 +274,7 @@ def _compared(done: Compared) -> Iterator[str]:
     yield done.text
     yield from at_most("  not read   ", done.not_read, "             and {} more; --json prints all")
     yield from settings_lines(done.settings.basis)
-    yield from fact_lines("findings", done.differs, done.settings.root)
+    yield from fact_lines("findings", done.findings, done.settings.root)
 
 
 _INDEX_EXAMPLES = """Examples:
