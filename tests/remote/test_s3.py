@@ -22,8 +22,7 @@ from reput.config.settings import StoreSettings
 from reput.config.stand_in import opened
 from reput.config.topics import batch_queue_topics
 from reput.format import names
-from reput.log.parts import cut
-from reput.log.segments import discover
+from reput.log.segments import cut, discover
 from reput.replay.selection import Selection
 from reput.statistics import count
 from reput.store.compare import compare
@@ -460,6 +459,7 @@ def test_what_reads_it_is_not_installed(command: Command, monkeypatch: pytest.Mo
         assert "pip install '.[remote]'" in told
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_no_secret_is_said_or_kept(gateway: Gateway, tmp_path: Path) -> None:
     """Of a run that fails half way, with all that it can say."""

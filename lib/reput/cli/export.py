@@ -44,7 +44,7 @@ from reput.store.space import human
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from reput.export.apart import Apart
+    from reput.export.records import Apart
     from reput.export.write import Exported
     from reput.resend.send import Resent
 
@@ -68,7 +68,7 @@ class _Includes(Words):
     @property
     def included(self) -> frozenset[Apart]:
         """It."""
-        from reput.export.apart import Apart
+        from reput.export.records import Apart
 
         given = {Apart.HALF: self.half, Apart.SYSTEM: self.system_topics}
         given |= {Apart.DELAYED: self.delayed, Apart.DAMAGED: self.damaged}

@@ -42,18 +42,9 @@ _WITHOUT = {
 
 
 class Stranded:
-    """Chooses the messages of one kind of finding.
+    """Chooses the messages of one kind of finding; SettingsError says why a name is none with messages.
 
-    Args:
-        settings: of a whole store.
-        kind: the finding's name.
-
-    Raises:
-        SettingsError: no finding with messages has this name; says why.
-        ReputError: what a start cuts off can't be told.
-
-    Attributes:
-        uncertain: in words, whether messages among them were cut off on purpose.
+    ``uncertain`` says, in words, whether messages among them were cut off on purpose.
     """
 
     def __init__(self, settings: StoreSettings, kind: str) -> None:
@@ -118,8 +109,7 @@ class Stranded:
 def check_kind(kind: str) -> str:
     """The name of a finding with messages to save.
 
-    Raises:
-        SettingsError: it is none; says why, or which may have been meant.
+    SettingsError says why it is none, or which may have been meant.
     """
     if kind in KINDS:
         return kind
@@ -139,9 +129,8 @@ def _files(directory: Path) -> list[tuple[Path, int, int]]:
 class _Queue:
     """The units of a queue, as they are on disk.
 
-    Args:
-        files: (path, byte offset of the first byte in the queue, bytes), in order.
-        is_batch: they stand in the order of the log, and not by queueOffset.
+    ``files`` are (path, byte offset of the first byte in the queue, bytes), in order. Units of a batch queue
+    stand in the order of the log, and not by queueOffset.
     """
 
     def __init__(self, files: Iterable[tuple[Path, int, int]], *, is_batch: bool) -> None:
@@ -164,14 +153,9 @@ class _Queue:
         self._known: NDArray[np.int64] | None = None
 
     def states(self, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What stands in the places of messages.
+        """What stands in the places of messages, given by queueOffsets and physical offsets: int64[messages].
 
-        Args:
-            offsets: int64[messages], queueOffsets.
-            places: int64[messages], physical offsets.
-
-        Returns:
-            int64[messages]. One that stands elsewhere in the queue counts as itself: consumers get it.
+        One that stands elsewhere in the queue counts as itself: consumers get it.
         """
         found = np.full(len(offsets), ITSELF)
         for number in np.flatnonzero(~self._is_in(places)).tolist():

@@ -21,8 +21,7 @@ from reput.errors import LogWentBackError, SegmentGoneError, SettingsError, Stor
 from reput.format import dledger
 from reput.format.commitlog import store_timestamp
 from reput.log import walk
-from reput.log.parts import batch_end, cut, next_place
-from reput.log.segments import CommitLog, Segment, discover, map_segment
+from reput.log.segments import CommitLog, Segment, batch_end, cut, discover, map_segment, next_place
 from reput.remote import is_elsewhere
 from reput.scan.output import Status
 from reput.scan.rules import Part
@@ -300,6 +299,15 @@ class _Plan:
                 log.start,
                 start,
             )
+        if follows and options.fails_on_loss:
+            for one, after in pairwise(log.segments):
+                gap = one.base + log.segment_size
+                if max(start, gap) < min(end, after.base):
+                    raise _expired(
+                        one.path.parent,
+                        max(start, gap),
+                        f"none between {one.path.name} and {after.path.name}",
+                    )
         part_bytes = options.shared.part_bytes
         if self._settings.remote is not None and options.content == MESSAGES:
             part_bytes = log.segment_size  # each part's reader goes over its segment from the first byte
@@ -807,10 +815,10 @@ def _part_rows(parts: list[Part], counted: list[Counted], names: tuple[str, ...]
 
 def _expired(directory: Path, start: int, found: str) -> SegmentGoneError:
     return SegmentGoneError(
-        "messages have expired before the stream read them",
+        "messages are gone that the stream hasn't read",
         path=directory,
         offset=start,
-        expected=f"a log that begins at {start} or before",
+        expected="a segment with this offset",
         found=found,
         next_step="Let the stream leave them out, with the option failOnDataLoss=false, or start a new one",
     )

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.placement import Breaks
-from reput.build.rocksdb_units import unpack
+from reput.build.rocksdb import unpack
 from reput.errors import Finding, SettingsError, UnsupportedError
 from reput.format import rocksdbqueue
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
