@@ -155,9 +155,7 @@ def _refuse_unclear(
 def _again(store: Path, proofs: Path, *, alone: bool, everything: bool, digests: bool) -> Again:
     """What the comparison goes on from.
 
-    Args:
-        store: its directory or URL.
-        alone: all of it is to be compared.
+    ``store``: its directory or URL. ``alone``: all of it is to be compared.
 
     Raises:
         SettingsError: options don't go together, or what is in the file can't be read, or is another store's.

@@ -56,8 +56,7 @@ class Document(Result):
 def run_on(host: str, runner: HostRunner, job: Job, again: Again | None = None) -> Document:
     """Do a job on its host.
 
-    Args:
-        again: what a check goes on from.
+    ``again``: what a check goes on from.
 
     Raises:
         ReputError: refused or failed there, or no executor is there.
@@ -200,8 +199,7 @@ if TYPE_CHECKING:
 def are_several(stores: Sequence[str], *asked: object) -> bool:
     """Whether words name more than one store of this host, or one elsewhere on a host, or a list of them.
 
-    Args:
-        asked: values of options that make one store be told of as several are; None: not given.
+    ``asked``: values of options that make one store be told of as several are; None: not given.
 
     Raises:
         SettingsError: a place can't be understood.
@@ -217,8 +215,7 @@ def are_several(stores: Sequence[str], *asked: object) -> bool:
 def refuse_of_one(unfit: Mapping[str, object]) -> None:
     """Refuse options that are about one store alone.
 
-    Args:
-        unfit: each such option with its value.
+    ``unfit``: each such option with its value.
 
     Raises:
         SettingsError: one was given.
@@ -332,9 +329,7 @@ def _done(
 ) -> list[Outcome]:
     """What came of all; a line on stderr for each.
 
-    Args:
-        how: what a job goes on from.
-        listener: gets each outcome before it is told.
+    ``how``: what a job goes on from. ``listener``: gets each outcome before it is told.
     """
     from reput.job.many import Once, run_many
 
@@ -379,8 +374,7 @@ def _check_cluster(master: str | None) -> None:
 def _worker(session: Callable[[], SparkSession] | None, how: How) -> Callable[[Job], Result]:
     """What does a job, here or on its host.
 
-    Args:
-        session: gives the one that all share; None: each job is a process of its own here.
+    ``session``: gives the one that all share; None: each job is a process of its own here.
     """
     from reput.config.stand_in import borrowed
     from reput.diagnosis.check import check
@@ -416,8 +410,7 @@ def _worker(session: Callable[[], SparkSession] | None, how: How) -> Callable[[J
 class Night:
     """What is checked in one run, and its rows.
 
-    Args:
-        history: None without one: then all is compared, and rows are of this run alone.
+    ``history``: None without one: then all is compared, and rows are of this run alone.
 
     Attributes:
         rows: of all stores, in their order, once all are done.

@@ -103,7 +103,6 @@ class Output:
     command: with 2 for everything that is no result, with 130 when interrupted.
 
     Args:
-        as_json: for programs.
         interrupted: what an interrupt leaves.
         failed: shows why the command was refused or failed; by default to stderr, and JSON to stdout, too.
         command: its name, for programs; by default as it was called.
@@ -232,8 +231,7 @@ def _tamed(text: str) -> str:
 def settings_lines(basis: Basis, *, files: bool = True) -> list[str]:
     """The line of a summary that says what was assumed, and what the store says against what was given.
 
-    Args:
-        files: sizes and switches matter, too, not only the release.
+    ``files``: sizes and switches matter, too, not only the release.
     """
     line = basis.line(files=files)
     return [] if line is None else [f"  settings   {inline(line)}"]
@@ -437,8 +435,7 @@ def at_most(lead: str, items: Sequence[object], more: str) -> Iterator[str]:
 def fact_lines(title: str, facts: Sequence[Fact], root: Path) -> Iterator[str]:
     """A section of a result: how many facts, and the first of them, each path once.
 
-    Args:
-        root: the store that the result names; paths in it are shown relative to it.
+    ``root``: the store that the result names; paths in it are shown relative to it.
     """
     if not facts:
         yield f"  {title:<10} none"
@@ -487,10 +484,8 @@ def age(ms: int) -> str:
 def table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Iterable[str]) -> Iterator[str]:
     """Lines of a table, each column as wide as what is in it; on a narrower terminal a line for each cell.
 
-    Args:
-        names: of the columns.
-        rows: texts, in the same order; none can begin another line.
-        numbers: the columns that are set to the right.
+    ``rows``: texts, in the same order; none can begin another line. ``numbers``: the columns that are set to
+    the right.
     """
     tamed = [tuple(map(inline, row)) for row in (names, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*tamed, strict=True)]
@@ -548,9 +543,7 @@ class TailDisplay:
 class ProgressDisplay:
     """Progress on stderr: a bar on a terminal, a line every few seconds elsewhere.
 
-    Args:
-        doing: what is being done.
-        what: what is counted besides bytes, in the singular.
+    ``doing``: what is being done. ``what``: what is counted besides bytes, in the singular.
     """
 
     def __init__(self, doing: str = "rebuilding", what: str = "message") -> None:

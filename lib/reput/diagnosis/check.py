@@ -315,8 +315,7 @@ def compare(
 ) -> Diagnosis:
     """Compare queues and index with those of ``options.against``, and do no more. Nothing is changed.
 
-    Args:
-        start_spark, listener: as those of :func:`check`.
+    ``start_spark`` and ``listener``: as those of :func:`check`.
     """
     from reput.verify.against import prepare_pair, verify_against
 

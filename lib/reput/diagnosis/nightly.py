@@ -114,9 +114,7 @@ def that_count(findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
 def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
     """The history's row of a store.
 
-    Args:
-        facts: :meth:`Outcome.to_dict` of it.
-        last: its last row that wasn't refused.
+    ``facts``: :meth:`Outcome.to_dict` of it. ``last``: its last row that wasn't refused.
     """
     job = outcome.job
     row: Row = {

@@ -199,7 +199,6 @@ def verdict(
     Args:
         store: its directory or URL.
         release: that is going to start.
-        findings: all.
         filled: messages that were lost before, and whose places are filled.
         unread: what wasn't read of the store, in words; "" where all was compared.
         running: a broker runs on the store.

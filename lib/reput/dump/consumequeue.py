@@ -49,9 +49,7 @@ class _Walk:
 def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:
     """What a queue's files hold.
 
-    Args:
-        place: the queue.
-        start, end: queueOffsets, half open. A batch counts when one of its messages lies inside.
+    ``start`` and ``end``: queueOffsets, half open. A batch counts when one of its messages lies inside.
     """
     if place.database is not None:
         yield from rocksdb.dump(place, place.database, start, end)

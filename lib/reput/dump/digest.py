@@ -234,9 +234,8 @@ def write(
 ) -> Written:
     """Write the digests of a store's log and queues.
 
-    Args:
-        file: a new one, not in the store; with ``force`` it may be there.
-        listener: gets bytes of the log that were read, and how many there are.
+    ``file``: a new one, not in the store; with ``force`` it may be there. ``listener``: gets bytes of the log
+    that were read, and how many there are.
 
     Raises:
         OutputError: the file can't be written, is there, or lies in the store.

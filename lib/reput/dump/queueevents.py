@@ -115,9 +115,8 @@ def damage(
 ) -> Damage:
     """What is damaged in a file of a queue.
 
-    Args:
-        offset, end: bytes of the file, half open.
-        queue_offsets: of the places concerned, half open; None in a batch queue, whose units say theirs.
+    ``offset`` and ``end``: bytes of the file, half open. ``queue_offsets``: of the places concerned, half
+    open; None in a batch queue, whose units say theirs.
     """
     first, after = queue_offsets or (None, None)
     where = place.topic, place.queue_id, first

@@ -161,8 +161,7 @@ def _rendered(facts: Facts, rows: int) -> bytes:
 def filled(template: str, embedded: dict[str, object], **facts: object) -> bytes:
     """A page of one of the templates, as UTF-8, with the style, the script and the words of all.
 
-    Args:
-        embedded: what the script reads, JSON-ready.
+    ``embedded``: what the script reads, JSON-ready.
     """
     script = _source("report.js")
     text = (

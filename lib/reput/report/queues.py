@@ -84,8 +84,7 @@ def queue_facts(
 class _Looking:
     """Goes over the queues.
 
-    Args:
-        compares: ends of queues are compared with what the log has of them.
+    ``compares``: ends of queues are compared with what the log has of them.
     """
 
     def __init__(
@@ -328,8 +327,7 @@ class TopicList(Result):
 def topic_list(settings: StoreSettings, topic: str | None = None) -> TopicList:
     """The topics of a store, and their queues as consumers get them (``ConsumeQueue.correctMinOffset``).
 
-    Args:
-        topic: only this one.
+    ``topic``: only this one.
 
     Raises:
         ReputError: the store can't be read. Of a queue that can't, ``problem`` says why.

@@ -23,10 +23,7 @@ def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
 def check_page(path: Path, directories: Iterable[Path], *, force: bool) -> Path:
     """Refuse what a page must not be written to; before anything is read, for that may take long.
 
-    Args:
-        path: as it was given.
-        directories: of stores.
-        force: a file that is no report may be replaced.
+    ``directories``: of stores. ``force``: a file that is no report may be replaced.
 
     Returns:
         Where to write, with links followed.
