@@ -60,7 +60,8 @@ class _Words(OnStore, InTime, Broker, Shown):
     tags: str | None = option(*TAGS)
     time: str | None = option("--time TIME", "The queue offset of this time, in --queue or all of --topic.")
     boundary: Literal["lower", "upper"] | None = option(
-        "--boundary", "The first of that time or later (lower, default), or the last until then."
+        "--boundary",
+        "lower (default): the first of that time or later; upper: the last until then. From 5.1.1 on.",
     )
     id: str | None = option("--id MSGID", "The message of this id; with --topic also a client's id.")
     key: str | None = option("--key KEY", "Messages of --topic with this key.")
