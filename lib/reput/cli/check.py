@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 
 from reput.cli.arguments import LOOK, OfQueues, OnSpark, OnStores, Shown, Starts, command, flag, option
 from reput.cli.jvm import spark_wanted
-from reput.cli.many import are_several, check_several, refuse_of_one
 from reput.cli.output import (
     Output,
     ProgressDisplay,
@@ -79,6 +78,7 @@ def check_command(given: _Words) -> None:
     will not start. 5: can't be told. 2: a wrong call, or reput failed. Of several the worst, in the order
     0, 1, 3, 5, 4, 2.
     """
+    from reput.cli.many import are_several, check_several, refuse_of_one
     from reput.diagnosis.check import check, compare
     from reput.diagnosis.nightly import check_again
     from reput.verify.plan import VerifyOptions

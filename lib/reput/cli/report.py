@@ -57,8 +57,7 @@ def report_command(given: _Words) -> None:
     from reput.report.gather import GatherOptions, gather
     from reput.report.language import of_environment
     from reput.report.numbers import Zone
-    from reput.report.page import render
-    from reput.report.target import check_target
+    from reput.report.page import check_target, render
     from reput.store.temporary import write_alone
 
     with Output(given.as_json, interrupted="no page was written") as said:

@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 from reput.dump import rocksdb
 from reput.dump.batchqueue import batch_extents, dump_batches, looks_like_batches
 from reput.dump.places import QueuePlace
-from reput.dump.queueevents import UNWRITTEN, ZEROS, Event, Open, QueueUnit, Run, damage, file_length
-from reput.dump.queueext import ExtFiles
+from reput.dump.queueevents import (
+    UNWRITTEN,
+    ZEROS,
+    Event,
+    ExtFiles,
+    Open,
+    QueueUnit,
+    Run,
+    damage,
+    file_length,
+)
 from reput.dump.reading import pieces, read
 from reput.format import consumequeue, names
 from reput.format.consumequeueext import MAX_ADDRESS

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
-from reput.dump.extent import of_log
+from reput.dump.commitlog import of_log
 from reput.dump.places import LogPlace, log_place
 from reput.errors import Fact, RemoteStoreError, ReputError, Result, SettingsError
 from reput.format import names
