@@ -33,14 +33,7 @@ class Problem(Fact):
 
     def to_dict(self) -> dict[str, object]:
         """As :meth:`Fact.to_dict`, and whether it stops the start."""
-        return {
-            **Fact.to_dict(self),
-            "expected": self.expected,
-            "found": self.found,
-            "outcome": self.outcome,
-            "next_steps": [self.next_step],
-            "stops": self.stops,
-        }
+        return {**Fact.to_dict(self), "next_steps": [self.next_step], "stops": self.stops}
 
     def error(self, kind: type[_E], text: str) -> _E:
         """The problem as what ends a run: ``text`` says in one sentence what can't be done."""

@@ -83,8 +83,7 @@ def databases(path: Path) -> list[Path]:
 def dump(path: Path) -> Iterator[Kept | Damage]:
     """All entries of a database, the versions first; what no broker writes is damage.
 
-    Args:
-        path: the database; its name says of which form it is.
+    ``path``: the database; its name says of which form it is.
 
     Raises:
         StoreError: it can't be read.

@@ -18,8 +18,17 @@ from numpy.typing import NDArray
 from reput.dump import rocksdb
 from reput.dump.batchqueue import batch_extents, dump_batches, looks_like_batches
 from reput.dump.places import QueuePlace
-from reput.dump.queueevents import UNWRITTEN, ZEROS, Event, Open, QueueUnit, Run, damage, file_length
-from reput.dump.queueext import ExtFiles
+from reput.dump.queueevents import (
+    UNWRITTEN,
+    ZEROS,
+    Event,
+    ExtFiles,
+    Open,
+    QueueUnit,
+    Run,
+    damage,
+    file_length,
+)
 from reput.dump.reading import pieces, read
 from reput.format import consumequeue, names
 from reput.format.consumequeueext import MAX_ADDRESS
@@ -49,9 +58,7 @@ class _Walk:
 def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:
     """What a queue's files hold.
 
-    Args:
-        place: the queue.
-        start, end: queueOffsets, half open. A batch counts when one of its messages lies inside.
+    ``start`` and ``end``: queueOffsets, half open. A batch counts when one of its messages lies inside.
     """
     if place.database is not None:
         yield from rocksdb.dump(place, place.database, start, end)

@@ -160,11 +160,9 @@ def dump(
 ) -> Iterator[Event]:
     """What a file holds.
 
-    Args:
-        place: the file.
-        since, until: ms, half open. An entry's time is kept in whole seconds: it counts where its
-            message may be of that time.
-        log_end: where the log ends; asked once all entries were read, for a broker may write both.
+    ``since`` and ``until``: ms, half open. An entry's time is kept in whole seconds: it counts where its
+    message may be of that time. ``log_end``: where the log ends; asked once all entries were read, for a
+    broker may write both.
     """
     head = yield from _head(place)
     count = min(max(head.index_count, 0), place.entries)
@@ -209,10 +207,7 @@ def dump(
 def walk(place: IndexPlace, key: str, since: int | None = None, until: int | None = None) -> Iterator[Event]:
     """The chain of one key, the newest entry first, and entries of other keys in it.
 
-    Args:
-        place: the file.
-        key: ``topic#key``.
-        since, until: as in :func:`dump`.
+    ``key``: ``topic#key``. ``since`` and ``until``: as in :func:`dump`.
     """
     head = yield from _head(place)
     key_hash = indexfile.key_hash(javastring.hash_code(key.encode("utf-8", "replace")))
@@ -313,3 +308,12 @@ def _bad_entry(place: IndexPlace, entry: Entry) -> Damage:
 
 def _entries(place: IndexPlace, ordinal: int, count: int) -> NDArray[Any]:
     return read(_WHAT, place.path, _ENTRY, indexfile.file_length(place.slots, ordinal), count)
+
+
+def of_index(files: list[IndexPlace]) -> tuple[int, int] | None:
+    """The times that index files say of themselves, ms, the first and the last; None without an entry."""
+    headers = [read_header(place) for place in files]
+    used = [one for one in headers if one.index_count > 1]
+    if not used:
+        return None
+    return min(one.begin_timestamp for one in used), max(one.end_timestamp for one in used)

@@ -20,7 +20,6 @@ def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) ->
 
     Args:
         what: the file is called so when it can't be read.
-        path: the file.
         kind: of an item.
         offset: of the first one's first byte.
         count: how many at most.
@@ -37,7 +36,6 @@ def pieces(
 
     Args:
         what: the file is called so when it can't be read.
-        path: the file.
         kind: of an item.
         size: bytes of the file.
         backwards: the last piece first.

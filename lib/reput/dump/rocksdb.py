@@ -38,9 +38,7 @@ def queues(database: Path) -> Iterator[QueuePlace]:
 def dump(place: QueuePlace, database: Path, start: int, end: int) -> Iterator[Event]:
     """The units of a queue, and values that are none.
 
-    Args:
-        database: the queue's.
-        start, end: queueOffsets, half open.
+    ``database``: the queue's. ``start`` and ``end``: queueOffsets, half open.
     """
     for keys, values in _open(database).blocks(rocksdbqueue.UNITS, *_range(place, start, end)):
         for key, value in zip(keys, values, strict=True):

@@ -20,7 +20,7 @@ from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Snapshot, queue_directories, take
 from reput.config.topics import TopicConfig, batch_queue_topics, topic_configs
 from reput.diagnosis.absent import NO_QUEUES, not_derived
-from reput.errors import RemoteStoreError, ReputError, SettingsError
+from reput.errors import RemoteStoreError, ReputError, Result, SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.names import Queue
@@ -84,8 +84,7 @@ def queue_facts(
 class _Looking:
     """Goes over the queues.
 
-    Args:
-        compares: ends of queues are compared with what the log has of them.
+    ``compares``: ends of queues are compared with what the log has of them.
     """
 
     def __init__(
@@ -293,7 +292,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicList:
+class TopicList(Result):
     """The topics of a store."""
 
     settings: StoreSettings  # the store's
@@ -328,8 +327,7 @@ class TopicList:
 def topic_list(settings: StoreSettings, topic: str | None = None) -> TopicList:
     """The topics of a store, and their queues as consumers get them (``ConsumeQueue.correctMinOffset``).
 
-    Args:
-        topic: only this one.
+    ``topic``: only this one.
 
     Raises:
         ReputError: the store can't be read. Of a queue that can't, ``problem`` says why.

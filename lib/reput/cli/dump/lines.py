@@ -183,7 +183,7 @@ class Nothing:
 
 def in_log(place: LogPlace, wanted: Wanted, start: int, end: int | None) -> Nothing:
     """Of the records that begin in [start, end) and are wanted there is none."""
-    from reput.dump.extent import of_log
+    from reput.dump.commitlog import of_log
 
     what = "log" if place.can_grow else "segment"
     found = of_log(place)
@@ -250,7 +250,7 @@ def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
 def in_index(files: list[IndexPlace], database: Path | None, since: int | None, until: int | None) -> Nothing:
     """Of the entries of [since, until) there is none."""
     from reput.dump import rocksdbindex
-    from reput.dump.extent import of_index
+    from reput.dump.index import of_index
 
     found = [of_index(files), None if database is None else rocksdbindex.extent(database)]
     spans = [one for one in found if one is not None]
@@ -344,8 +344,7 @@ class Lines:
     def nothing(self, nothing: Nothing, *, quiet: bool) -> None:
         """Why nothing is shown: to stderr, with ``--json`` as a line as well.
 
-        Args:
-            quiet: only where a range lies beside all that there is, so that it can't be said to be sound.
+        ``quiet``: only where a range lies beside all that there is, so that it can't be said to be sound.
         """
         if quiet and not nothing.is_outside:
             return
