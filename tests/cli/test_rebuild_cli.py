@@ -279,7 +279,7 @@ def test_help_has_examples_that_parse(reput: Command) -> None:
     outcome = run("rebuild", "--help", env=environment(COLUMNS="200"))
     assert outcome.code == 0
     examples = re.findall(r"reput (rebuild /\S+ .*\S)", outcome.stdout)
-    assert len(examples) == 5
+    assert len(examples) == 4
     for example in examples:
         told = reput(*shlex.split(example))
         assert told.code == 2

@@ -164,18 +164,16 @@ def rebuild_command(given: _Words) -> None:
     output.show(summary, summary_lines(summary))
 
 
-def _code(ended: SystemExit, words: list[str]) -> int | str | None:
+def _code(ended: SystemExit) -> int | str | None:
     """The exit code of a command; of help and of wrong usage the same when nobody reads what they say.
 
-    Rich and typer end with 1 where a pipe is closed, which would mean findings. Commands don't come here:
-    they print by themselves.
+    Typer ends with 1 where a pipe is closed, which would mean findings. Commands don't come here: they print
+    by themselves.
     """
     if not isinstance(ended.__context__, BrokenPipeError):
         return ended.code
     let_go_of_stdout()
-    is_wrong_usage = ended.__context__.__context__ is not None
-    # Without any option it is the help of a group that was given no command, which is wrong usage, too.
-    return 0 if not is_wrong_usage and any(word.startswith("-") for word in words) else REFUSED
+    return 0 if ended.__context__.__context__ is None else REFUSED
 
 
 def main(arguments: list[str] | None = None) -> NoReturn:
@@ -185,7 +183,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     try:
         app(arguments)
     except SystemExit as ended:
-        code = _code(ended, sys.argv[1:] if arguments is None else arguments)
+        code = _code(ended)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would end with 1
         if isinstance(error, OSError) and error.errno in _OF_STDOUT and error.filename is None:
             unwritten(error)  # help; commands print by themselves

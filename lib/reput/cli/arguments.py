@@ -156,7 +156,8 @@ class Words:
     def named(self, name: str) -> str:
         """The long name of a field's option, or what stands for an argument."""
         (info,) = (one.metadata[_IS] for one in fields(self) if one.name == name)
-        return next((word for word in info.param_decls or () if word.startswith("--")), str(info.metavar))
+        words = (info.default, *(info.param_decls or ()))  # typer takes the first of them for a default
+        return next((word for word in words if str(word).startswith("--")), str(info.metavar))
 
     def to(self, kind: type[_T], **more: Any) -> _T:
         """The library's options: what has the same name here, and ``more``."""
