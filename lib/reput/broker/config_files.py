@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.broker.problem import Problem
 from reput.config.kept import ConfigPlace, Form, Kind, kept, parse
 from reput.config.settings import StoreSettings
-from reput.errors import SettingsError
+from reput.errors import Problem, SettingsError
 from reput.format import names
 from reput.format.rocksdbconfig import SEPARATE, SINGLE, V2
 from reput.rocksdb import is_database

@@ -13,8 +13,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.format.indexfile import HEADER_LENGTH, IndexHeader
-from reput.store.reading import pread, reading
+from reput.format.indexfile import IndexHeader
 
 
 @dataclass(slots=True)
@@ -55,7 +54,7 @@ class IndexModel:
                 messages that have keys.
             last_message: physical offset of the last message, with keys or without; at least one there is.
         """
-        from reput.broker import kernels
+        from reput.derived import kernels
 
         self._open()
         row, done = 0, 0
@@ -98,10 +97,3 @@ class IndexModel:
             self.files.append(IndexModelFile(None, last.successor()))
             if last.end_timestamp > 0:
                 self.filled.append(last.end_timestamp)
-
-
-def read_header(path: Path) -> IndexHeader:
-    """The header as ``IndexHeader.load`` takes it; what a short file lacks counts as zero."""
-    with reading(path, by_ranges=True) as descriptor:
-        header = IndexHeader.decode(pread(path, descriptor, HEADER_LENGTH, 0).ljust(HEADER_LENGTH, b"\0"))
-    return header if header.index_count > 0 else replace(header, index_count=1)

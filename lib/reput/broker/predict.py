@@ -15,20 +15,19 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.batch_queue import BatchModel, inner
 from reput.broker.begin import begin
-from reput.broker.files import NO_FILE, STRAY, Listing, StoreFile
 from reput.broker.index import IndexModel, IndexModelFile
-from reput.broker.problem import Problem, StartFailsError
-from reput.broker.queue import QueueModel
-from reput.broker.queue_ext import ExtModel
 from reput.broker.rocksdb_queues import RocksDBModel, units_of
 from reput.broker.snapshot import Snapshot
 from reput.broker.units import WalkedUnits, queue_of
 from reput.broker.walk import LogWalk, Walked, store_timestamp
 from reput.broker.written import last_written
 from reput.config.topics import known_topics
-from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.derived.batch import BatchModel, inner
+from reput.derived.ext import ExtModel
+from reput.derived.files import NO_FILE, STRAY, Listing, StoreFile
+from reput.derived.plain import QueueModel
+from reput.errors import Problem, SettingsError, StartFailsError, StoreError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.names import Queue

@@ -15,7 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
-from reput.broker.files import (
+from reput.broker.rocksdb_queues import KeptQueues, read
+from reput.config.kept import Kind
+from reput.config.settings import StoreSettings
+from reput.config.topics import batch_queue_topics
+from reput.derived.files import (
     MISSING_SEGMENTS,
     NO_FILE,
     WRONG_LENGTH,
@@ -26,13 +30,8 @@ from reput.broker.files import (
     in_order,
     listed,
 )
-from reput.broker.index import read_header
-from reput.broker.problem import Problem
-from reput.broker.rocksdb_queues import KeptQueues, read
-from reput.config.kept import Kind
-from reput.config.settings import StoreSettings
-from reput.config.topics import batch_queue_topics
-from reput.errors import ReputError, SettingsError, StoreError
+from reput.derived.index import read_header
+from reput.errors import Problem, ReputError, SettingsError, StoreError
 from reput.format import names, properties
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.indexfile import IndexHeader, file_length

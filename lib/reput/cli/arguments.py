@@ -90,7 +90,7 @@ def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
 
 def _in_rocksdb(ctx: typer.Context) -> list[Queue]:
     """Topic and queueId of the queues in RocksDB."""
-    from reput.query.rocksdb import RocksQueues, queues_of
+    from reput.derived.rocksdb import RocksQueues, queues_of
 
     settings = _settings(ctx)
     path = queues_of(settings)

@@ -160,8 +160,8 @@ def query_command(
 
     Exit code 0: found. 1: not found, or --bodies was given and a body is damaged. 2: refused or failed.
     """
+    from reput.derived.index import MOST_OFFSETS
     from reput.query import Boundary, QueryStore, ask
-    from reput.query.keys import MOST_OFFSETS
 
     with Output(as_json, interrupted="nothing was changed") as output:
         store = here(store, derived=True)

@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
-from reput.errors import StoreError, UnsupportedError
+from reput.errors import Problem, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties, rocksdbindex
 from reput.log.segments import map_segment
 from reput.log.walk import Frame, frame

@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from reput.derived.files import pieces, read, read_bytes
 from reput.dump.places import QueuePlace
 from reput.dump.queueevents import UNWRITTEN, Event, Open, QueueUnit, Run, damage, file_length
-from reput.dump.reading import pieces, read, read_bytes
 from reput.format import batchconsumequeue
 from reput.format.dtypes import BATCH_UNIT_DTYPE
 

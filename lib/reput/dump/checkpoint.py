@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple
 from pathlib import Path
 
+from reput.derived.files import read_bytes
 from reput.dump.places import store_of
-from reput.dump.reading import read_bytes
 from reput.errors import StoreError
 from reput.format.checkpoint import FIELDS, LENGTH, StoreCheckpoint
 from reput.next_command import next_command

@@ -15,12 +15,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.derived.ext import ExtFiles
+from reput.derived.files import pieces, read
 from reput.dump import rocksdb
 from reput.dump.batchqueue import batch_extents, dump_batches, looks_like_batches
 from reput.dump.places import QueuePlace
 from reput.dump.queueevents import UNWRITTEN, ZEROS, Event, Open, QueueUnit, Run, damage, file_length
-from reput.dump.queueext import ExtFiles
-from reput.dump.reading import pieces, read
 from reput.format import consumequeue, names
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify

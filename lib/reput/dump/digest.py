@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.derived.plain import QueueView
+from reput.derived.rocksdb import RocksQueueView, is_read_from, queues_in_rocksdb
 from reput.dump.extent import of_log
 from reput.dump.places import LogPlace, log_place
 from reput.errors import Fact, RemoteStoreError, ReputError, SettingsError
@@ -24,14 +26,12 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.names import Queue
 from reput.log.segments import open_segment
-from reput.query.queue import QueueView
-from reput.query.rocksdb import RocksQueueView, is_read_from, queues_in_rocksdb
 from reput.store import files
 from reput.store.temporary import write_alone
 from reput.words import SCHEMA_VERSION, counted
 
 if TYPE_CHECKING:
-    from reput.broker.queue import QueueFile
+    from reput.derived.plain import QueueFile
 
 #: Bytes of log, and units of a queue, in a range; ranges begin at their multiples.
 LOG_RANGE, QUEUE_RANGE = 16 << 20, 1 << 16

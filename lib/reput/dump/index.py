@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
+from reput.derived.files import read, read_bytes
 from reput.dump.damage import Damage
-from reput.dump.reading import read, read_bytes
 from reput.errors import ReputError, StoreError
 from reput.format import indexfile, javastring
 from reput.format.dtypes import ENTRY_DTYPE

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reput.broker.files import in_order
 from reput.config.log_places import absolute
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
+from reput.derived.files import in_order, numbered_files
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.log.segments import (
@@ -313,15 +313,6 @@ def _queues(topic: Path) -> Iterator[QueuePlace]:
     for one in sorted(numbered, key=lambda each: _number(each.path.name) or 0):
         if files := numbered_files(one.path):
             yield _queue(one.path, files)
-
-
-def numbered_files(directory: Path) -> list[tuple[Path, int, int]]:
-    """The files that are named by an offset: (path, that offset, bytes), in order."""
-    return [
-        (entry.path, base, entry.length)
-        for entry in in_order(directory)
-        if (base := names.parse_offset_name(entry.path.name)) is not None and not entry.is_dir
-    ]
 
 
 def _queue(directory: Path, files: list[tuple[Path, int, int]]) -> QueuePlace:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.derived.ext import ExtRecord
 from reput.dump.damage import Damage
 from reput.dump.places import QueuePlace
-from reput.dump.queueext import ExtRecord
 from reput.format import commitlog
 from reput.format.consumequeueext import MAX_ADDRESS
 

@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from reput.derived.rocksdb import KeptOpen
 from reput.dump.places import QueuePlace
 from reput.dump.queueevents import Event, QueueUnit, damage
 from reput.format import rocksdbqueue
-from reput.query.rocksdb import KeptOpen
 from reput.rocksdb import Database, stamp
 
 

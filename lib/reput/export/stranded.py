@@ -11,16 +11,15 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import mapped
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.derived.files import mapped, numbered_files
+from reput.derived.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.dump.commitlog import Block
-from reput.dump.places import numbered_files
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
 from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
 from reput.format.names import QueueBytes
-from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.plan import MOST_READ, brings_back, plan
 from reput.replay.placing import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
 from reput.store.listing import nearest

@@ -23,8 +23,8 @@ from reput.store.last_file import NO_UNIT, LastFile, last_ext_file, last_file
 from reput.store.listing import nearest_queue, queues_in
 
 if TYPE_CHECKING:
-    from reput.broker.problem import Problem
     from reput.catalog.options import Cataloged
+    from reput.errors import Problem
     from reput.job.plan import Plan
     from reput.replay.state import State
 

@@ -17,11 +17,11 @@ from reput.format.consumequeue import UNIT_LENGTH
 
 if TYPE_CHECKING:
     from reput.config.dialect import Queries
-    from reput.query.batch import BatchQueueView
+    from reput.derived.batch import BatchQueueView
+    from reput.derived.plain import QueueView, Unit
+    from reput.derived.rocksdb import RocksQueueView
     from reput.query.log import LogReader
     from reput.query.message import Message
-    from reput.query.queue import QueueView, Unit
-    from reput.query.rocksdb import RocksQueueView
 
 # MessageStoreConfig: maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory,
 # maxFilterMessageSize.

@@ -8,29 +8,28 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from enum import Enum
 from functools import cached_property
 from pathlib import Path
 
-from reput.broker.queue import QueueModel
 from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
-from reput.errors import SettingsError
-from reput.format import names
-from reput.format.names import Queue
-from reput.query.batch import BatchQueueView
-from reput.query.keys import MOST_OFFSETS, IndexReader, KeyHit, look_up
-from reput.query.log import LogReader
-from reput.query.message import Message, MessageId
-from reput.query.pull import Pulled, TagFilter, pull
-from reput.query.queue import QueueView
-from reput.query.rocksdb import (
-    RocksIndexReader,
+from reput.derived.batch import BatchQueueView
+from reput.derived.index import MOST_OFFSETS, IndexReader, RocksIndexReader
+from reput.derived.plain import QueueModel, QueueView
+from reput.derived.rocksdb import (
     RocksQueues,
     RocksQueueView,
     is_read_from,
     queues_in_rocksdb,
 )
-from reput.query.times import Boundary, offset_by_time
+from reput.derived.times import Boundary
+from reput.errors import SettingsError
+from reput.format import names
+from reput.format.names import Queue
+from reput.query.log import LogReader
+from reput.query.message import Message, MessageId
+from reput.query.pull import Pulled, TagFilter, pull
 from reput.store.listing import names_in
 from reput.store.reading import check_store
 
@@ -38,6 +37,23 @@ from reput.store.reading import check_store
 View = QueueView | BatchQueueView | RocksQueueView
 #: Every time that a broker takes.
 ALWAYS = (0, (1 << 63) - 1)
+
+
+class Verdict(Enum):
+    """Whether a message that the index gave really has the key."""
+
+    MATCH = "the message has this key"
+    COLLISION = "another key with the same hash"
+    GONE = "no message begins there any more"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHit:
+    """An offset that the index gave."""
+
+    physical_offset: int
+    verdict: Verdict
+    message: Message | None  # the message there; None when it is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,12 +194,22 @@ class QueryStore:
     ) -> int:
         """The queue offset of a time in ms: ``DefaultMessageStore.getOffsetInQueueByTime``.
 
+        Args:
+            timestamp: ms.
+            boundary: LOWER when None.
+
         Raises:
-            SettingsError, StoreError: see :meth:`queue` and
-                :func:`reput.query.times.offset_by_time`.
+            SettingsError, StoreError: see :meth:`queue`; or these releases have no boundaries.
         """
+        dialect = self._settings.dialect
+        if boundary is not None and not dialect.queries.time_boundaries:
+            raise SettingsError(
+                "this release has no boundaries",
+                expected="5.1.1 or later, or no boundary: the nearest message's offset",
+                found=dialect.name,
+            )
         queue = self.queue(topic, queue_id)
-        return offset_by_time(self.log, queue, self._settings.dialect, timestamp, boundary)
+        return queue.offset_by_time(self.log, dialect.queries, timestamp, boundary or Boundary.LOWER)
 
     def by_key(
         self,
@@ -200,7 +226,7 @@ class QueryStore:
 
         A broker searches the index up to three times until it has bytes; the second and third time it gets
         what it got the first time, or less, so once is enough. Parameters: see
-        :meth:`reput.query.keys.IndexReader.offsets`.
+        :meth:`reput.derived.index.IndexReader.offsets`.
 
         Raises:
             SettingsError: an index of this type doesn't exist.
@@ -252,3 +278,22 @@ class QueryStore:
         if not names.batch_queue_directory(settings.root, topic, queue_id).is_dir():
             return False
         return not names.queue_directory(settings.root, topic, queue_id).is_dir()
+
+
+def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: bool = False) -> list[KeyHit]:
+    """The messages that the index gave, in log order, each with whether the key really is its own.
+
+    Args:
+        tags: the key is a tag.
+    """
+    hits = []
+    for offset in sorted(offsets):
+        message = log.message(offset)
+        if message is None:
+            verdict = Verdict.GONE
+        elif (message.topic == topic and message.tags == key) if tags else message.has_key(topic, key):
+            verdict = Verdict.MATCH
+        else:
+            verdict = Verdict.COLLISION
+        hits.append(KeyHit(offset, verdict, message))
+    return hits

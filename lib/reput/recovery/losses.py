@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reput.broker.batch_queue import BatchModel
-from reput.broker.files import StoreFile, records_of, segment_at
 from reput.broker.predict import LogCut, Prediction
-from reput.broker.queue import QueueModel
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.broker.units import Unreached
 from reput.broker.written import first_written
+from reput.derived.batch import BatchModel
+from reput.derived.files import StoreFile, records_of, segment_at
+from reput.derived.plain import QueueModel
 from reput.errors import Fact
 from reput.format import commitlog, names, properties
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH

@@ -13,28 +13,28 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reput.broker.batch_queue import BatchModel
-from reput.broker.files import Listing, in_order
-from reput.broker.problem import StartFailsError
-from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Snapshot, queue_directories, take
 from reput.config.topics import TopicConfig, batch_queue_topics, topic_configs
+from reput.derived import batch, plain
+from reput.derived.batch import BatchModel
+from reput.derived.files import Listing, in_order
+from reput.derived.plain import QueueModel
+from reput.derived.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.diagnosis.absent import NO_QUEUES, not_derived
-from reput.errors import RemoteStoreError, ReputError, SettingsError
+from reput.errors import RemoteStoreError, ReputError, SettingsError, StartFailsError
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.format.names import Queue
 from reput.log.segments import CommitLog, discover
-from reput.query import QueryStore, batch, queue
+from reput.query import QueryStore
 from reput.query.log import LogReader
-from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.report.facts import IN_ROCKSDB, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
 from reput.store.reading import pread, reading
 
 if TYPE_CHECKING:
-    from reput.broker.problem import Problem
     from reput.config.settings import StoreSettings
+    from reput.errors import Problem
 
 _ODD_FILES = "files that aren't a queue's: see their names and lengths"
 
@@ -137,7 +137,7 @@ class _Looking:
                 if is_batch:
                     model = batch.recovered(settings, listing, self._log_start)
                 else:
-                    model = queue.recovered(settings, listing, self._log_start)
+                    model = plain.recovered(settings, listing, self._log_start)
                 least, most = model.min_offset, model.max_offset
                 if is_batch:
                     least = max(least, 0)

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from reput.broker.files import Entry, in_order
 from reput.config.settings import StoreSettings
+from reput.derived.files import Entry, in_order
 from reput.errors import StoreError
 from reput.format import indexfile, names
 from reput.format.dtypes import ENTRY_DTYPE

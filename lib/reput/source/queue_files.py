@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reput.broker.files import Entry, in_order
 from reput.config.settings import StoreSettings
+from reput.derived.files import Entry, in_order
 from reput.errors import StoreError
 from reput.format import batchconsumequeue, consumequeue, names
 from reput.source.filters import Wanted

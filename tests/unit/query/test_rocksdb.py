@@ -15,12 +15,12 @@ from reput.cli import app as cli
 from reput.config.kept import Kind, kept
 from reput.config.settings import StoreSettings
 from reput.config.topics import known_topics
+from reput.derived.rocksdb import RocksQueueView
 from reput.errors import StoreError
 from reput.format import names, rocksdbconfig, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbconfig import Table
 from reput.lag import lag
 from reput.query import Boundary, QueryStore, Status, ask
-from reput.query.rocksdb import RocksQueueView
 from reput.rocksdb.snapshot import PREFIX
 from tests import rocksdbs
 from tests.golden.store import ROCKSDB, SETTINGS, GoldenStore, unpack

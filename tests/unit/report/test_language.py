@@ -28,7 +28,7 @@ SOURCES = {
     "report/page.py": ("_remarks", "_sentences", "_tiles"),
     "report/queues.py": (),
     "broker/config_files.py": (),
-    "broker/files.py": (),
+    "derived/files.py": (),
     "broker/snapshot.py": (),
     "recovery/losses.py": (),
     "recovery/plan.py": (

@@ -14,21 +14,21 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 
+from reput.config.dialect import Queries
 from reput.config.settings import StoreSettings
-from reput.errors import SettingsError, StoreError
-from reput.format import commitlog, names, rocksdbindex, rocksdbqueue
+from reput.derived.plain import Unit
+from reput.derived.times import Boundary, Messages
+from reput.errors import StoreError
+from reput.format import commitlog, names, rocksdbqueue
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.names import Queue
-from reput.query.keys import MOST_OFFSETS, TAG_TYPE
-from reput.query.queue import Unit
-from reput.query.times import Boundary
 from reput.rocksdb import Database, is_database, opened
 from reput.store.listing import names_seen
 
 _HOUR = struct.Struct(">q")
 #: Units that are read at once.
 _BLOCK = 1024
-_END = "Let reput compare it with the log, or derive it again"
+COMPARE = "Let reput compare it with the log, or derive it again"
 
 
 class KeptOpen:
@@ -146,7 +146,7 @@ class RocksQueues:
 
 
 class RocksQueueView:
-    """A queue as a broker answers from these keys; the counterpart of :class:`reput.query.queue.QueueView`.
+    """A queue as a broker answers from these keys; the counterpart of :class:`reput.derived.plain.QueueView`.
 
     Raises:
         StoreError: the database can't be read, or holds what no broker writes.
@@ -212,13 +212,8 @@ class RocksQueueView:
                 found.append(Unit(at, 1, unit.position, unit.size, unit.tags))
         return found or None
 
-    def offset_by_time(self, timestamp: int, boundary: Boundary) -> int:
-        """The queue offset that a broker gives for a time; times are the units' own.
-
-        Args:
-            timestamp: ms.
-            boundary: the first message of that time or later, or the last of that time or earlier.
-        """
+    def offset_by_time(self, _log: Messages, _rules: Queries, timestamp: int, boundary: Boundary) -> int:
+        """The queue offset that a broker gives for a time in ms; times are the units' own."""
         low, high, lower = self.min_offset, self._last, boundary is Boundary.LOWER
         if high < 0:
             return 0
@@ -296,87 +291,5 @@ def _broken(path: Path, queue: str, what: str, expected: int, value: bytes) -> S
         path=path,
         expected=f"{expected} bytes",
         found=f"{len(value)}",
-        next_step=_END,
+        next_step=COMPARE,
     )
-
-
-class RocksIndexReader:
-    """The index in RocksDB; answers as :class:`reput.query.keys.IndexReader`, but by keys and not by hashes.
-
-    A broker looks at a few days at most (``maxRocksDBIndexQueryDays``); here the whole index is searched.
-
-    Raises:
-        StoreError, UnsupportedError: as :class:`RocksQueues`.
-    """
-
-    def __init__(self, settings: StoreSettings) -> None:
-        self._path = settings.root / names.ROCKSDB_STORE
-        self._kept = KeptOpen(self._path, (rocksdbindex.ENTRIES,), rocksdbindex.FAMILIES)
-
-    def offsets(
-        self,
-        topic: str,
-        key: str,
-        begin: int,
-        end: int,
-        most: int,
-        *,
-        index_type: str | None = None,
-        limit: int = MOST_OFFSETS,
-    ) -> list[int]:
-        """Physical offsets of messages with a key, the newest hour first.
-
-        Args:
-            topic, key: what to look for.
-            begin, end: ms, both inclusive.
-            most: how many at most, and no more than ``limit``.
-            index_type: None for keys and UNIQ_KEYs, ``"T"`` for tags.
-            limit: see ``most``.
-
-        Raises:
-            SettingsError: an index of this type doesn't exist.
-            StoreError: it can't be read.
-        """
-        if index_type not in (None, TAG_TYPE):
-            raise SettingsError("there is no such index", expected=f"{TAG_TYPE}: tags", found=index_type)
-        kinds = (rocksdbindex.TAG,) if index_type else (rocksdbindex.KEY, rocksdbindex.UNIQUE)
-        words = (topic.encode("utf-8", "replace"), key.encode("utf-8", "replace"))
-        wanted = [rocksdbindex.middle(words[0], kind, words[1]) for kind in kinds]
-        found: dict[int, None] = {}
-        for hour in self._hours(begin, end):
-            inside: dict[int, None] = {}
-            for middle in wanted:
-                inside |= dict.fromkeys(self._inside(_HOUR.pack(hour) + middle, begin, end))
-            found |= dict.fromkeys(sorted(inside, reverse=True))
-            if len(found) >= min(most, limit):
-                break
-        return list(found)[: min(most, limit)]
-
-    def _hours(self, begin: int, end: int) -> Iterator[int]:
-        """The hours that have entries, the newest first."""
-        database = self._kept.database
-        hour = rocksdbindex.hour_of(min(end, rocksdbindex.MS_AN_HOUR * (1 << 40)))
-        first = rocksdbindex.hour_of(begin)
-        while True:
-            # Marks are text, and come after any hour.
-            at = database.last(rocksdbindex.ENTRIES, _HOUR.pack(hour) + b"\xff" * 64)
-            if at is None or (parsed := rocksdbindex.parse_key(at[0])) is None or parsed.hour < first:
-                return
-            yield parsed.hour
-            hour = parsed.hour - 1
-
-    def _inside(self, prefix: bytes, begin: int, end: int) -> Iterator[int]:
-        stop = prefix[:-1] + bytes([prefix[-1] + 1])  # it ends in an @
-        for keys, values in self._kept.database.blocks(rocksdbindex.ENTRIES, prefix, stop, most=_BLOCK):
-            for key, value in zip(keys, values, strict=True):
-                entry, time = rocksdbindex.parse_key(key), rocksdbindex.parse_value(value)
-                if entry is None or time is None:
-                    raise StoreError(
-                        "an entry of the index in RocksDB isn't one",
-                        path=self._path,
-                        expected="an hour, a key and a physical offset, with a time of 8 bytes",
-                        found=f"{key[:80].hex()} with {len(value)} bytes",
-                        next_step=_END,
-                    )
-                if begin <= time <= end:
-                    yield entry.position

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
-from enum import Enum
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from reput.broker.files import in_order
-from reput.broker.index import read_header
+from reput.derived.files import in_order
+from reput.derived.rocksdb import COMPARE, KeptOpen
 from reput.errors import SettingsError, StoreError
-from reput.format import indexfile, javastring, names
-from reput.store.reading import reading, unreadable
+from reput.format import indexfile, javastring, names, rocksdbindex
+from reput.format.indexfile import HEADER_LENGTH, IndexHeader
+from reput.store.reading import pread, reading, unreadable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from reput.config.settings import StoreSettings
-    from reput.query.log import LogReader
-    from reput.query.message import Message
 
 #: ``maxMsgsNumBatch``: a broker gives no more offsets for a key.
 MOST_OFFSETS = 64
@@ -33,23 +32,9 @@ TAG_TYPE = "T"
 _WHAT = "the index file"
 _ENTRY = struct.Struct(">iqii")
 _SLOT = struct.Struct(">i")
-
-
-class Verdict(Enum):
-    """Whether a message that the index gave really has the key."""
-
-    MATCH = "the message has this key"
-    COLLISION = "another key with the same hash"
-    GONE = "no message begins there any more"
-
-
-@dataclass(frozen=True, slots=True)
-class KeyHit:
-    """An offset that the index gave."""
-
-    physical_offset: int
-    verdict: Verdict
-    message: Message | None  # the message there; None when it is gone
+_HOUR = struct.Struct(">q")
+#: Entries of RocksDB that are read at once.
+_BLOCK = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,25 +163,6 @@ class IndexReader:
         return 0 if previous == ordinal or time < begin else previous
 
 
-def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: bool = False) -> list[KeyHit]:
-    """The messages that the index gave, in log order, each with whether the key really is its own.
-
-    Args:
-        tags: the key is a tag.
-    """
-    hits = []
-    for offset in sorted(offsets):
-        message = log.message(offset)
-        if message is None:
-            verdict = Verdict.GONE
-        elif (message.topic == topic and message.tags == key) if tags else message.has_key(topic, key):
-            verdict = Verdict.MATCH
-        else:
-            verdict = Verdict.COLLISION
-        hits.append(KeyHit(offset, verdict, message))
-    return hits
-
-
 def _wrong_length(path: Path, expected: int, found: int) -> StoreError:
     return StoreError(
         "the index file has another length than it should",
@@ -209,3 +175,92 @@ def _wrong_length(path: Path, expected: int, found: int) -> StoreError:
 
 def _pread(fd: int, length: int, at: int) -> bytes:
     return os.pread(fd, length, at).ljust(length, b"\0")
+
+
+def read_header(path: Path) -> IndexHeader:
+    """The header as ``IndexHeader.load`` takes it; what a short file lacks counts as zero."""
+    with reading(path, by_ranges=True) as descriptor:
+        header = IndexHeader.decode(pread(path, descriptor, HEADER_LENGTH, 0).ljust(HEADER_LENGTH, b"\0"))
+    return header if header.index_count > 0 else replace(header, index_count=1)
+
+
+class RocksIndexReader:
+    """The index in RocksDB; answers as :class:`IndexReader`, but by keys and not by hashes.
+
+    A broker looks at a few days at most (``maxRocksDBIndexQueryDays``); here the whole index is searched.
+
+    Raises:
+        StoreError, UnsupportedError: as :class:`RocksQueues`.
+    """
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._path = settings.root / names.ROCKSDB_STORE
+        self._kept = KeptOpen(self._path, (rocksdbindex.ENTRIES,), rocksdbindex.FAMILIES)
+
+    def offsets(
+        self,
+        topic: str,
+        key: str,
+        begin: int,
+        end: int,
+        most: int,
+        *,
+        index_type: str | None = None,
+        limit: int = MOST_OFFSETS,
+    ) -> list[int]:
+        """Physical offsets of messages with a key, the newest hour first.
+
+        Args:
+            topic, key: what to look for.
+            begin, end: ms, both inclusive.
+            most: how many at most, and no more than ``limit``.
+            index_type: None for keys and UNIQ_KEYs, ``"T"`` for tags.
+            limit: see ``most``.
+
+        Raises:
+            SettingsError: an index of this type doesn't exist.
+            StoreError: it can't be read.
+        """
+        if index_type not in (None, TAG_TYPE):
+            raise SettingsError("there is no such index", expected=f"{TAG_TYPE}: tags", found=index_type)
+        kinds = (rocksdbindex.TAG,) if index_type else (rocksdbindex.KEY, rocksdbindex.UNIQUE)
+        words = (topic.encode("utf-8", "replace"), key.encode("utf-8", "replace"))
+        wanted = [rocksdbindex.middle(words[0], kind, words[1]) for kind in kinds]
+        found: dict[int, None] = {}
+        for hour in self._hours(begin, end):
+            inside: dict[int, None] = {}
+            for middle in wanted:
+                inside |= dict.fromkeys(self._inside(_HOUR.pack(hour) + middle, begin, end))
+            found |= dict.fromkeys(sorted(inside, reverse=True))
+            if len(found) >= min(most, limit):
+                break
+        return list(found)[: min(most, limit)]
+
+    def _hours(self, begin: int, end: int) -> Iterator[int]:
+        """The hours that have entries, the newest first."""
+        database = self._kept.database
+        hour = rocksdbindex.hour_of(min(end, rocksdbindex.MS_AN_HOUR * (1 << 40)))
+        first = rocksdbindex.hour_of(begin)
+        while True:
+            # Marks are text, and come after any hour.
+            at = database.last(rocksdbindex.ENTRIES, _HOUR.pack(hour) + b"\xff" * 64)
+            if at is None or (parsed := rocksdbindex.parse_key(at[0])) is None or parsed.hour < first:
+                return
+            yield parsed.hour
+            hour = parsed.hour - 1
+
+    def _inside(self, prefix: bytes, begin: int, end: int) -> Iterator[int]:
+        stop = prefix[:-1] + bytes([prefix[-1] + 1])  # it ends in an @
+        for keys, values in self._kept.database.blocks(rocksdbindex.ENTRIES, prefix, stop, most=_BLOCK):
+            for key, value in zip(keys, values, strict=True):
+                entry, time = rocksdbindex.parse_key(key), rocksdbindex.parse_value(value)
+                if entry is None or time is None:
+                    raise StoreError(
+                        "an entry of the index in RocksDB isn't one",
+                        path=self._path,
+                        expected="an hour, a key and a physical offset, with a time of 8 bytes",
+                        found=f"{key[:80].hex()} with {len(value)} bytes",
+                        next_step=COMPARE,
+                    )
+                if begin <= time <= end:
+                    yield entry.position

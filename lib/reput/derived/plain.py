@@ -6,19 +6,38 @@ Source: ``ConsumeQueue``: recover, putMessagePositionInfo, truncateDirtyLogicFil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped, records_of
-from reput.broker.problem import Problem, StartFailsError
-from reput.broker.queue_ext import ExtModel
+from reput.config.dialect import Queries
+from reput.config.settings import StoreSettings
+from reput.derived.ext import ExtModel, QueueExt
+from reput.derived.files import (
+    LAST_FILES,
+    WHAT,
+    Listing,
+    MappedFiles,
+    ModelFile,
+    StoreFile,
+    check_listing,
+    listed,
+    mapped,
+    records_of,
+)
+from reput.derived.times import Boundary, Messages, in_files
+from reput.errors import Problem, StartFailsError
+from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
-from reput.store.reading import pread, reading
+from reput.store.reading import pread, reading, unreadable
 
 _BLANK = np.frombuffer(PRE_BLANK, UNIT_DTYPE)
 _CHUNK = 8192  # units
@@ -149,7 +168,7 @@ class QueueModel(MappedFiles[QueueFile]):
         if self.ext is not None:
             tags = _addresses(self.ext, tags, own)
         last = self.files[-1] if self.files else None
-        from reput.broker import kernels
+        from reput.derived import kernels
 
         places, state = kernels.place(
             position,
@@ -346,7 +365,7 @@ class QueueModel(MappedFiles[QueueFile]):
             if len(head) > count * UNIT_LENGTH or count >= stop:
                 file.furthest = furthest if not start else None
             else:
-                from reput.broker import kernels
+                from reput.derived import kernels
 
                 count, further = kernels.prefix(mapped(file.place, self.file_size), count, stop, limit)
                 last = last if further < 0 else further
@@ -425,7 +444,7 @@ def _head(file: QueueFile, units: int) -> bytes:
 
 
 def _prefix(head: bytes, start: int, before: int) -> tuple[int, int, int]:
-    """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba; and the greatest end."""
+    """What ``kernels.prefix`` says of a file's head, without numba; and the greatest end."""
     end = furthest = -1
     for offset, size, _tags in UNIT.iter_unpack(memoryview(head)[start * UNIT_LENGTH :]):
         if offset < 0 or size <= 0 or 0 <= before <= offset:
@@ -447,3 +466,173 @@ def _empty(file: QueueFile) -> Problem:
         next_step="Move the file elsewhere.",
         stops=True,
     )
+
+
+class Unit(NamedTuple):
+    """A queue's unit for one record of the log."""
+
+    queue_offset: int  # of its message; of the first one, if it is a batch
+    messages: int  # how many are in it
+    physical_offset: int  # physical_offset, size: of the record, in bytes
+    size: int
+    tags_code: int  # as stored
+
+
+class QueueView:
+    """A queue as a broker has it once it has loaded these files.
+
+    Args:
+        topic, queue_id: which queue; it may have no files.
+        log_start: physical offset where the log begins.
+        model: what :func:`recovered` says of it; None where nobody has asked.
+
+    Raises:
+        StoreError: a file can't be read, or no broker could load it.
+
+    Attributes:
+        min_offset: queue offset of the first unit whose message is still in the log.
+        max_offset: queue offset of the next message.
+        min_logic: byte offset of the first unit that counts.
+        files: the files in order, each with the number of its valid bytes.
+        file_size: bytes of a file.
+    """
+
+    unit_length = UNIT_LENGTH
+    holds_batches = False
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        topic: str,
+        queue_id: int,
+        log_start: int,
+        model: QueueModel | None = None,
+    ) -> None:
+        self.file_size = settings.consume_queue_file_size
+        self._of = settings, topic, queue_id
+        if model is None:
+            model = self._recovered(log_start)
+        self.files = tuple(model.files)
+        self.min_logic = model.min_logic
+        self.min_offset = model.min_offset
+        self.max_offset = model.max_offset
+
+    def _recovered(self, log_start: int) -> QueueModel:
+        settings, rules = self._of[0], self._of[0].dialect.recovery
+        place = names.queue_place(os.fspath(settings.root), self._of[1], self._of[2])
+        listing = listed([place], self.file_size, rules, "mappedFileSizeConsumeQueue")
+        check_listing(listing)
+        try:
+            return recovered(settings, listing, log_start)
+        except OSError as error:
+            raise unreadable(WHAT, self._directory, error) from error
+
+    @property
+    def _directory(self) -> Path:
+        settings, topic, queue_id = self._of
+        return names.queue_directory(settings.root, topic, queue_id)
+
+    @cached_property
+    def tags_code(self) -> Callable[[int], int | None]:
+        """See :meth:`QueueExt.tags_code`."""
+        return QueueExt(*self._of).tags_code
+
+    @property
+    def exists(self) -> bool:
+        """Whether the queue has a file."""
+        return bool(self.files)
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        """Queue offset of the first unit of the file after the one that spans ``queue_offset``."""
+        units = self.file_size // UNIT_LENGTH
+        return queue_offset + units - queue_offset % units
+
+    def file_at(self, queue_offset: int) -> QueueFile | None:
+        """The file with the unit at a queue offset; None before the first, after the last, or in a gap."""
+        at = queue_offset * UNIT_LENGTH
+        if at < self.min_logic:
+            return None
+        return next((file for file in self.files if file.base <= at < file.base + file.wrote), None)
+
+    def units(self, file: QueueFile, position: int, count: int) -> NDArray[np.void]:
+        """Units of a file.
+
+        Args:
+            file: one of :attr:`files`.
+            position: byte position of the first in the file.
+            count: how many; only valid ones are returned.
+
+        Returns:
+            UNIT_DTYPE[rows], rows <= count.
+        """
+        head = self._in_head(file, position, count)
+        if head is not None:
+            return np.frombuffer(head, UNIT_DTYPE)
+        count = min(count, (file.wrote - position) // UNIT_LENGTH)
+        if count <= 0 or file.place is None:
+            return np.empty(0, UNIT_DTYPE)
+        try:
+            return records_of(file.place, UNIT_DTYPE, count, position)
+        except OSError as error:
+            raise unreadable(WHAT, self._directory, error) from error
+
+    @staticmethod
+    def _in_head(file: QueueFile, position: int, count: int) -> bytes | None:
+        """The bytes of :meth:`units`, where all of them are known; else None."""
+        stop = position + min(count, (file.wrote - position) // UNIT_LENGTH) * UNIT_LENGTH
+        if file.head is None or not position < stop <= len(file.head):
+            return None
+        return file.head[position:stop]
+
+    def unit(self, file: QueueFile, position: int) -> tuple[int, int, int]:
+        """Physical offset, size and tagsCode of the unit at a byte position of a file, which counts it.
+
+        Raises:
+            StoreError: the file can't be read, or has become shorter.
+        """
+        found = self.units(file, position, 1)
+        if not len(found):
+            raise unreadable(WHAT, self._directory, FileNotFoundError("it was cut meanwhile"))
+        offset, size, tags = found[0].tolist()
+        return offset, size, tags
+
+    def offset_by_time(self, log: Messages, rules: Queries, timestamp: int, boundary: Boundary) -> int:
+        """The queue offset that a broker gives for a time in ms; see :func:`reput.derived.times.in_files`.
+
+        Raises:
+            StoreError: a file can't be read.
+        """
+        found = in_files(log, self, rules, timestamp, boundary)
+        return min(max(found, self.min_offset), self.max_offset) if rules.clamps_time else found
+
+    def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
+        """Units of one file, from the one at a queue offset on.
+
+        Args:
+            span: how many at most.
+
+        Returns:
+            None where :meth:`file_at` finds no file.
+        """
+        file = self.file_at(queue_offset)
+        if file is None:
+            return None
+        at = queue_offset * UNIT_LENGTH - file.base
+        head = self._in_head(file, at, span)  # numpy would take longer than the reading
+        units = self.units(file, at, span).tolist() if head is None else UNIT.iter_unpack(head)
+        return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(units)]
+
+
+def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> QueueModel:
+    """A queue as a broker has it once it has loaded its files.
+
+    Args:
+        log_start: physical offset where the log begins.
+
+    Raises:
+        OSError: a file can't be read.
+    """
+    model = QueueModel(listing.files, settings.consume_queue_file_size)
+    model.recover()
+    model.correct_min(log_start, searches=settings.dialect.recovery.searches_min_offset)
+    return model

@@ -19,17 +19,18 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.problem import Problem
 from reput.config.dialect import Recovery
-from reput.errors import StoreError
+from reput.errors import Problem, StoreError
 from reput.format import names
 from reput.log.rivals import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
 from reput.remote import remote_store
 from reput.remote.store import have
 from reput.store.listing import entries_in
-from reput.store.reading import looked_at, pread, reading, what_is
+from reput.store.reading import looked_at, pread, reading, what_is, written
 
 _LONG_MAX = 2**63 - 1
+#: What can't be read, in errors.
+WHAT = "the queue"
 #: The problem of a file that isn't the broker's; one that stops no start is taken for a file all the same.
 STRAY = "stray-file"
 #: The problem of a file of the broker's that is cut, or otherwise not as long as all others.
@@ -442,3 +443,71 @@ def mapped(path: str | Path, size: int) -> NDArray[np.uint8]:
     have(path, 0, size)
     with reading(path, by_ranges=True) as fd:
         return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+
+
+_PIECE = 1 << 13  # items
+
+
+def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
+    """Up to ``count`` whole items from a byte on; fewer where the file ends.
+
+    Args:
+        what: the file is called so when it can't be read.
+        path: the file.
+        kind: of an item.
+        offset: of the first one's first byte.
+        count: how many at most.
+    """
+    with reading(path, what) as descriptor:
+        data = os.pread(descriptor, count * kind.itemsize, offset)
+    return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
+
+
+def pieces(
+    what: str, path: Path, kind: np.dtype[Any], size: int, *, backwards: bool = False
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """A file's whole items in pieces, without those that lie in holes of the file, which are zeros.
+
+    Args:
+        what: the file is called so when it can't be read.
+        path: the file.
+        kind: of an item.
+        size: bytes of the file.
+        backwards: the last piece first.
+
+    Yields:
+        How many items are before the piece, and its items; a piece may be empty where the file was cut.
+    """
+    width, cuts = kind.itemsize, []
+    done = 0
+    for start, end in written(what, path, 0, size):
+        at, stop = max(start // width, done), min(-(-end // width), size // width)
+        cuts += [(one, min(one + _PIECE, stop)) for one in range(at, stop, _PIECE)]
+        done = max(done, stop)
+    for first, stop in reversed(cuts) if backwards else cuts:
+        yield first, read(what, path, kind, first * width, stop - first)
+
+
+def read_bytes(what: str, path: Path, offset: int, count: int) -> bytes:
+    """Up to ``count`` bytes; see :func:`read`."""
+    return read(what, path, np.dtype("u1"), offset, count).tobytes()
+
+
+def check_listing(listing: Listing, what: str = WHAT) -> None:
+    """Refuse a queue's files that no broker could load, or not all of them.
+
+    Raises:
+        StoreError: the first problem.
+    """
+    for problem in listing.problems:
+        if problem.unloads:
+            raise problem.error(StoreError, f"{what} can't be read")
+
+
+def numbered_files(directory: Path) -> list[tuple[Path, int, int]]:
+    """The files that are named by an offset: (path, that offset, bytes), in order."""
+    return [
+        (entry.path, base, entry.length)
+        for entry in in_order(directory)
+        if (base := names.parse_offset_name(entry.path.name)) is not None and not entry.is_dir
+    ]

@@ -5,16 +5,43 @@ Source: ``ConsumeQueueExt`` and its calls in ``ConsumeQueue`` (rocketmq-all-4.9.
 
 from __future__ import annotations
 
+import base64
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import MappedFiles, ModelFile, StoreFile, mapped
-from reput.broker.problem import Problem, StartFailsError
 from reput.build.ext import lay_out
-from reput.format.consumequeueext import END_BLANK, END_MARK, FIRST_ADDRESS, HEAD, HEAD_LENGTH, place_of
+from reput.config.settings import StoreSettings
+from reput.derived.files import (
+    MappedFiles,
+    ModelFile,
+    StoreFile,
+    check_listing,
+    listed,
+    mapped,
+    numbered_files,
+    read_bytes,
+)
+from reput.errors import Problem, SegmentGoneError, StartFailsError, StoreError
+from reput.format import names
+from reput.format.consumequeueext import (
+    END_BLANK,
+    END_MARK,
+    FIRST_ADDRESS,
+    HEAD,
+    HEAD_LENGTH,
+    MAX_UNIT_LENGTH,
+    place_of,
+)
+from reput.store.reading import reading
+
+#: Bytes of a unit in consumequeue_ext up to storeTimestamp, the first field that isn't needed.
+_TAGS_END = 10
 
 
 @dataclass(slots=True)
@@ -41,7 +68,7 @@ class ExtModel(MappedFiles[ExtFile]):
         if not self.files:
             return
         end = 0
-        from reput.broker import kernels
+        from reput.derived import kernels
 
         for file in self.files:
             # ``CqExtUnit.readBySkip`` until a size isn't positive.
@@ -139,3 +166,105 @@ def _broken(file: ExtFile, expected: str, found: str) -> Problem:
         next_step="Move the queue's files below consumequeue_ext elsewhere: its units then lead to no tags.",
         stops=True,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class ExtRecord:
+    """A unit's record of consumequeue_ext."""
+
+    tags_code: int  # the tagsCode itself
+    store_timestamp: int  # ms
+    bit_map: bytes  # for which consumers the message may be
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        facts: dict[str, object] = {"tags_code": self.tags_code, "store_timestamp": self.store_timestamp}
+        return {**facts, "bit_map_base64": base64.b64encode(self.bit_map).decode()}
+
+
+class ExtFiles:
+    """A queue's files of consumequeue_ext; looked at when a unit first leads there."""
+
+    def __init__(self, directory: Path | None) -> None:
+        self._directory = directory
+        self._files: list[tuple[Path, int, int]] | None = None
+
+    def record(self, tags_code: int) -> ExtRecord | None:
+        """What an address leads to; None where nothing is there."""
+        place = place_of(tags_code)
+        if place is None or self._directory is None:
+            return None
+        if self._files is None:
+            self._files = numbered_files(self._directory)
+        for path, base, length in self._files:
+            if base <= place < base + length:
+                return self._read(path, place - base)
+        return None
+
+    def _read(self, path: Path, position: int) -> ExtRecord | None:
+        try:
+            data = read_bytes("the queue", path, position, MAX_UNIT_LENGTH)
+        except SegmentGoneError:
+            return None  # expired just now
+        if len(data) < HEAD_LENGTH:
+            return None
+        size, tags_code, timestamp, width = HEAD.unpack_from(data)
+        if not HEAD_LENGTH <= size <= len(data) or width != size - HEAD_LENGTH:
+            return None
+        return ExtRecord(tags_code, timestamp, data[HEAD_LENGTH:size])
+
+
+class QueueExt:
+    """The units of one queue in consumequeue_ext, which units in its consume queue point to.
+
+    Where ``enableConsumeQueueExt`` is on, a unit's tagsCode is an address there. The files are listed when
+    they are first needed.
+
+    Source: ``ConsumeQueueExt.get``, ``CqExtUnit.read``, ``MappedFileQueue.findMappedFileByOffset``
+    (rocketmq-all-4.9.7, 5.3.3).
+    """
+
+    def __init__(self, settings: StoreSettings, topic: str, queue_id: int) -> None:
+        self._settings = settings
+        self._size = settings.recovery.queue_ext_file_size
+        self._directory = names.queue_ext_directory(settings.root, topic, queue_id)
+
+    def tags_code(self, stored: int) -> int | None:
+        """The tagsCode of a unit that stores this; None where it is an address without a unit.
+
+        Raises:
+            StoreError: a file can't be read, or no broker could load it.
+        """
+        place = place_of(stored)
+        if place is None:
+            return stored
+        if not self._settings.recovery.queue_ext:
+            return None  # the broker doesn't look
+        path = self._path(place)
+        return None if path is None else self._read(path, place % self._size)
+
+    def _path(self, place: int) -> Path | None:
+        for file in self._files:
+            if file.base <= place < file.base + self._size:
+                return file.path
+        return self._files[0].path if self._files and place == 0 else None
+
+    def _read(self, path: Path, position: int) -> int | None:
+        try:
+            with reading(path) as descriptor:
+                data = os.pread(descriptor, HEAD_LENGTH, position)
+        except FileNotFoundError:
+            return None  # expired just now
+        except OSError as error:
+            raise StoreError("the queue's tags can't be read", path=path, found=error.strerror) from error
+        if len(data) < _TAGS_END:
+            return None
+        size, code, _, _ = HEAD.unpack(data.ljust(HEAD_LENGTH, b"\0"))
+        return code if size > 0 else None
+
+    @cached_property
+    def _files(self) -> tuple[StoreFile, ...]:
+        rules = self._settings.dialect.recovery
+        listing = listed([self._directory], self._size, rules, "mappedFileSizeConsumeQueueExt")
+        check_listing(listing, "the queue's tags")
+        return listing.files
