@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reput.broker.begin import begin
 from reput.broker.index import IndexModel, IndexModelFile
-from reput.broker.rocksdb_queues import RocksDBModel, units_of
+from reput.broker.rocksdb_queues import RocksDBModel
 from reput.broker.snapshot import Snapshot
 from reput.broker.units import WalkedUnits, queue_of
 from reput.broker.walk import LogWalk, Walked, store_timestamp
@@ -27,6 +27,7 @@ from reput.derived.batch import BatchModel, inner
 from reput.derived.ext import ExtModel
 from reput.derived.files import NO_FILE, STRAY, Listing, StoreFile
 from reput.derived.plain import QueueModel
+from reput.derived.rocksdb import open_queues
 from reput.errors import Problem, SettingsError, StartFailsError, StoreError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
@@ -146,7 +147,7 @@ class _Start:
     def run(self) -> None:
         with ExitStack() as stack:
             if self._rocksdb is not None and self._rocksdb.kept.exists and self._snapshot.clean:
-                self._database = stack.enter_context(units_of(self._rocksdb.kept.directory))
+                self._database = stack.enter_context(open_queues(self._rocksdb.kept.directory))
             self._run()
 
     def _run(self) -> None:

@@ -576,6 +576,15 @@ class QueueView:
         except OSError as error:
             raise unreadable(WHAT, self._directory, error) from error
 
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes of the units of the queueOffsets [start, end), up to the first one that isn't there."""
+        while (file := self.file_at(start)) is not None and start < end:
+            units = self.units(file, start * UNIT_LENGTH - file.base, end - start)
+            if not len(units):
+                return
+            yield units.tobytes()
+            start += len(units)
+
     @staticmethod
     def _in_head(file: QueueFile, position: int, count: int) -> bytes | None:
         """The bytes of :meth:`units`, where all of them are known; else None."""

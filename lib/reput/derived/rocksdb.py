@@ -8,11 +8,15 @@ bytecode). A broker corrects a queue's min offset when it is asked for it; here 
 
 from __future__ import annotations
 
-import struct
 import weakref
-from collections.abc import Iterator
-from contextlib import ExitStack
+from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager, ExitStack
+from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from reput.config.dialect import Queries
 from reput.config.settings import StoreSettings
@@ -21,13 +25,16 @@ from reput.derived.times import Boundary, Messages
 from reput.errors import StoreError
 from reput.format import commitlog, names, rocksdbqueue
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.format.names import Queue
-from reput.rocksdb import Database, is_database, opened
+from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
+from reput.format.names import Queue, QueueBytes
+from reput.format.rocksdbqueue import OFFSETS, UNITS
+from reput.rocksdb import Database, is_database, opened, stamp
+from reput.rocksdb.reader import BLOCK
 from reput.store.listing import names_seen
 
-_HOUR = struct.Struct(">q")
 #: Units that are read at once.
 _BLOCK = 1024
+Blocks = Iterator[tuple[Sequence[bytes], Sequence[bytes]]]
 COMPARE = "Let reput compare it with the log, or derive it again"
 
 
@@ -51,18 +58,114 @@ class KeptOpen:
         self._close()
 
 
-def queues_of(settings: StoreSettings) -> Path | None:
-    """Where the queues' database is; None where queues are in files."""
-    name = settings.rocksdb.queues
-    return None if name is None else settings.root / name
+# --- a database that is open ----------------------------------------------------------------------------
+
+FAMILIES = (UNITS, OFFSETS)
+_LONG_MAX = (1 << 63) - 1
+
+
+def open_queues(directory: Path) -> AbstractContextManager[Database]:
+    """A database, opened as one of queues.
+
+    Raises:
+        StoreError: it can't be read, or is another one.
+        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
+    """
+    return opened(directory, required=FAMILIES, known=FAMILIES)
+
+
+class Stored(NamedTuple):
+    """An entry of the column family of ends; the checkpoint isn't one."""
+
+    text: bytes  # the key
+    key: rocksdbqueue.OffsetKey | None  # what it is of; None for what no broker writes
+    end: rocksdbqueue.QueueEnd | None  # None for a value of another length
+    value: bytes
+
+    @property
+    def queue(self) -> QueueBytes | None:
+        """The queue whose last message this is; None where it is something else, or broken."""
+        if self.key is None or self.end is None or self.key.which != rocksdbqueue.MAX:
+            return None
+        return self.key.topic, self.key.queue_id
+
+
+def stored_ends(database: Database, start: bytes = b"", stop: bytes | None = None) -> Iterator[Stored]:
+    """The ends of queues whose keys are in [start, stop), by key."""
+    for keys, values in database.blocks(OFFSETS, start, stop):
+        for text, value in zip(keys, values, strict=True):
+            if text != rocksdbqueue.CHECKPOINT_KEY:
+                of, end = rocksdbqueue.parse_offset_key(text), rocksdbqueue.parse_offset(value)
+                yield Stored(text, of, end, value)
+
+
+def queues_with_units(database: Database) -> Iterator[QueueBytes]:
+    """The queues that have a unit, by key."""
+    at = database.first(UNITS, b"")
+    while at is not None:
+        place = rocksdbqueue.parse_unit_key(at[0])
+        if place is not None:
+            yield place.topic, place.queue_id
+        at = database.first(UNITS, at[0] + b"\0" if place is None else rocksdbqueue.after(*place[:2]))
+
+
+def extent(database: Database, topic: bytes, queue_id: int) -> tuple[int, int] | None:
+    """The first queueOffset of a queue, and that after its last one; None without a unit."""
+    low, high = (rocksdbqueue.unit_key(topic, queue_id, at) for at in (0, _LONG_MAX))
+    first, last = database.first(UNITS, low, high), database.last(UNITS, high)
+    if first is None or last is None:
+        return None
+    return int.from_bytes(first[0][-8:]), int.from_bytes(last[0][-8:]) + 1
+
+
+def key_blocks(
+    database: Database, topic: bytes, queue_id: int, start: int, end: int, most: int = BLOCK
+) -> Blocks:
+    """Keys and values of a queue's units of the queueOffsets [start, end), in order, many at once."""
+    if start < end:
+        low = rocksdbqueue.unit_key(topic, queue_id, min(start, _LONG_MAX))
+        is_all = end > _LONG_MAX
+        high = rocksdbqueue.after(topic, queue_id) if is_all else rocksdbqueue.unit_key(topic, queue_id, end)
+        yield from database.blocks(UNITS, low, high, most=most)
+
+
+def as_units(
+    topic: bytes, keys: Sequence[bytes], values: Sequence[bytes]
+) -> tuple[NDArray[np.int64], NDArray[np.void]] | None:
+    """QueueOffsets, int64[units], and ROCKSDB_UNIT_DTYPE[units] of one queue; None where one is no unit."""
+    width = {rocksdbqueue.UNIT_KEY_LENGTH + len(topic)}
+    if set(map(len, keys)) != width or set(map(len, values)) != {rocksdbqueue.UNIT_LENGTH}:
+        return None
+    offsets = np.frombuffer(b"".join(key[-8:] for key in keys), ">i8").astype(np.int64)
+    return offsets, np.frombuffer(b"".join(values), ROCKSDB_UNIT_DTYPE)
+
+
+@lru_cache(maxsize=1)
+def _kept(directory: Path, _stamp: object) -> KeptOpen:
+    return KeptOpen(directory, FAMILIES)
+
+
+def kept_open(directory: Path) -> Database:
+    """A database as it is now, which stays open until another one is asked for."""
+    return _kept(directory, stamp(directory)).database
+
+
+# --- the queues of a store ------------------------------------------------------------------------------
 
 
 def is_read_from(settings: StoreSettings, topic: str) -> bool:
     """Whether a topic's queues are read from RocksDB: where files have them as well, files come first."""
-    rocksdb = settings.rocksdb
-    if rocksdb.files and rocksdb.lmq and topic.startswith(commitlog.LMQ_PREFIX.decode()):
-        return not names_seen(settings.root / names.CONSUME_QUEUE / topic)
-    return not rocksdb.files
+    if not settings.rocksdb.files:
+        return True
+    is_light = settings.rocksdb.lmq and topic.startswith(commitlog.LMQ_PREFIX.decode())
+    return is_light and not names_seen(settings.root / names.CONSUME_QUEUE / topic)
+
+
+def database_of(settings: StoreSettings) -> Path | None:
+    """The database of the queues of a store; None where all are in files."""
+    name = settings.rocksdb.queues
+    path = None if name is None else settings.root / name
+    return path if path is not None and is_database(path) else None
 
 
 def queues_in_rocksdb(settings: StoreSettings) -> RocksQueues | None:
@@ -71,8 +174,8 @@ def queues_in_rocksdb(settings: StoreSettings) -> RocksQueues | None:
     Raises:
         StoreError, UnsupportedError: see :class:`RocksQueues`.
     """
-    path = queues_of(settings)
-    return None if path is None or not is_database(path) else RocksQueues(settings, path)
+    path = database_of(settings)
+    return None if path is None else RocksQueues(settings, path)
 
 
 class RocksQueues:
@@ -86,12 +189,19 @@ class RocksQueues:
     def __init__(self, settings: StoreSettings, path: Path) -> None:
         self.path = path
         self._settings = settings
-        self._kept = KeptOpen(path, (rocksdbqueue.UNITS, rocksdbqueue.OFFSETS))
+        self._kept = KeptOpen(path, FAMILIES)
+        self._is_read: dict[str, bool] = {}
 
     @property
     def database(self) -> Database:
         """The database."""
         return self._kept.database
+
+    def reads(self, topic: str) -> bool:
+        """Whether a topic's queues are read from here: not where files have them as well."""
+        if topic not in self._is_read:
+            self._is_read[topic] = is_read_from(self._settings, topic)
+        return self._is_read[topic]
 
     def view(self, topic: str, queue_id: int, log_start: int) -> RocksQueueView:
         """A queue, which may have no keys."""
@@ -102,22 +212,12 @@ class RocksQueues:
         name = topic.encode("utf-8", "surrogatepass")
         start = rocksdbqueue.offset_key(name, 0, rocksdbqueue.MAX)
         stop = rocksdbqueue.offset_key(name, -1, rocksdbqueue.MAX) + b"\0"
-        found = []
-        for keys, values in self.database.blocks(rocksdbqueue.OFFSETS, start, stop):
-            for key, value in zip(keys, values, strict=True):
-                parsed = rocksdbqueue.parse_offset_key(key)
-                if parsed is not None and len(value) == rocksdbqueue.OFFSET_LENGTH:
-                    found.append(parsed.queue_id)
-        return tuple(sorted(found))
+        found = stored_ends(self.database, start, stop)
+        return tuple(sorted(one.key.queue_id for one in found if one.key is not None and one.end is not None))
 
     def read(self) -> Iterator[Queue]:
-        """Those of :meth:`ends` that are read from here: not where files have them as well."""
-        topics: dict[str, bool] = {}
-        for topic, queue_id in self.ends():
-            if topic not in topics:
-                topics[topic] = is_read_from(self._settings, topic)
-            if topics[topic] and queue_id >= 0:
-                yield topic, queue_id
+        """Those of :meth:`ends` that are read from here."""
+        yield from (queue for queue in self.ends() if self.reads(queue[0]) and queue[1] >= 0)
 
     def values(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[tuple[bytes, bytes]]:
         """Keys and values of the units of [start, end), in order; queueOffsets without one are left out.
@@ -126,10 +226,7 @@ class RocksQueues:
             StoreError: they can't be read, or one isn't a unit.
         """
         name = topic.encode("utf-8", "surrogatepass")
-        bounds = [rocksdbqueue.unit_key(name, queue_id, at) for at in (start, end - 1)]
-        if start >= end:
-            return
-        for keys, values in self.database.blocks(rocksdbqueue.UNITS, bounds[0], bounds[1] + b"\0"):
+        for keys, values in key_blocks(self.database, name, queue_id, start, end):
             for key, value in zip(keys, values, strict=True):
                 if len(value) != rocksdbqueue.UNIT_LENGTH:
                     raise _broken(self.path, f"{topic}:{queue_id}", "unit", rocksdbqueue.UNIT_LENGTH, value)
@@ -137,12 +234,9 @@ class RocksQueues:
 
     def ends(self) -> Iterator[Queue]:
         """Topic and queueId of all queues that have a last message, by key."""
-        for keys, values in self.database.blocks(rocksdbqueue.OFFSETS):
-            for key, value in zip(keys, values, strict=True):
-                parsed = rocksdbqueue.parse_offset_key(key)
-                is_end = parsed is not None and parsed.which == rocksdbqueue.MAX
-                if parsed is not None and is_end and len(value) == rocksdbqueue.OFFSET_LENGTH:
-                    yield parsed.topic.decode("utf-8", "surrogateescape"), parsed.queue_id
+        for one in stored_ends(self.database):
+            if one.queue is not None:
+                yield one.queue[0].decode("utf-8", "surrogateescape"), one.queue[1]
 
 
 class RocksQueueView:
@@ -182,7 +276,7 @@ class RocksQueueView:
     def unit(self, queue_offset: int) -> rocksdbqueue.Unit | None:
         """The unit at a queue offset; None without one."""
         key = rocksdbqueue.unit_key(self._topic, self._queue_id, queue_offset)
-        value = self._queues.database.get(rocksdbqueue.UNITS, key)
+        value = self._queues.database.get(UNITS, key)
         return None if value is None else self._parsed(value, queue_offset)
 
     def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
@@ -198,11 +292,8 @@ class RocksQueueView:
         if queue_offset < 0 or queue_offset >= stop:
             return None
         found: list[Unit] = []
-        bounds = (
-            rocksdbqueue.unit_key(self._topic, self._queue_id, queue_offset),
-            rocksdbqueue.unit_key(self._topic, self._queue_id, stop),
-        )
-        blocks = self._queues.database.blocks(rocksdbqueue.UNITS, *bounds, most=min(span, _BLOCK))
+        queue = self._topic, self._queue_id
+        blocks = key_blocks(self._queues.database, *queue, queue_offset, stop, min(span, _BLOCK))
         for keys, values in blocks:
             for key, value in zip(keys, values, strict=True):
                 at = queue_offset + len(found)
@@ -247,9 +338,15 @@ class RocksQueueView:
             at += step
         return at
 
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes that a file would have of the units of [start, end), without those that are missing."""
+        topic = self._topic.decode("utf-8", "surrogatepass")
+        for _, value in self._queues.values(topic, self._queue_id, start, end):
+            yield value[:UNIT_LENGTH]  # the storeTimestamp stands behind it
+
     def _end(self, which: bytes) -> rocksdbqueue.QueueEnd | None:
         key = rocksdbqueue.offset_key(self._topic, self._queue_id, which)
-        value = self._queues.database.get(rocksdbqueue.OFFSETS, key)
+        value = self._queues.database.get(OFFSETS, key)
         if value is None:
             return None
         end = rocksdbqueue.parse_offset(value)

@@ -15,15 +15,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.derived import rocksdb
 from reput.derived.ext import ExtFiles
 from reput.derived.files import pieces, read
-from reput.dump import rocksdb
 from reput.dump.batchqueue import batch_extents, dump_batches, looks_like_batches
 from reput.dump.places import QueuePlace
 from reput.dump.queueevents import UNWRITTEN, ZEROS, Event, Open, QueueUnit, Run, damage, file_length
-from reput.format import consumequeue, names
+from reput.format import consumequeue, names, rocksdbqueue
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
+from reput.format.names import QueueBytes
 
 _CHUNK = 1 << 16  # units
 _LOOK_AGAIN_SECONDS = 0.05
@@ -54,7 +55,7 @@ def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:
         start, end: queueOffsets, half open. A batch counts when one of its messages lies inside.
     """
     if place.database is not None:
-        yield from rocksdb.dump(place, place.database, start, end)
+        yield from _dump_keys(place, place.database, start, end)
     elif is_of_batches(place):
         yield from dump_batches(place, start, end)
     else:
@@ -71,11 +72,41 @@ def is_of_batches(place: QueuePlace) -> bool:
 def extent(place: QueuePlace) -> tuple[int, int] | None:
     """The queueOffsets that a queue's files hold, half open; None where no unit leads anywhere."""
     if place.database is not None:
-        return rocksdb.extent(place, place.database)
+        return rocksdb.extent(rocksdb.kept_open(place.database), *_named(place))
     extents = batch_extents if is_of_batches(place) else _unit_extents
     first = next((found for file in place.files for found in extents(*file)), None)
     last = next((found for file in reversed(place.files) for found in extents(*file, backwards=True)), None)
     return None if first is None or last is None else (first[0], last[1])
+
+
+def _named(place: QueuePlace) -> QueueBytes:
+    """A queue in RocksDB, as keys have it."""
+    return (place.topic or "").encode("utf-8", "surrogateescape"), place.queue_id or 0
+
+
+def _dump_keys(place: QueuePlace, database: Path, start: int, end: int) -> Iterator[Event]:
+    """The units of a queue in RocksDB, as its keys have them, and values that are none.
+
+    A hole is no damage here: a batch has one unit, at its first message's place, and only the log tells.
+    """
+    for keys, values in rocksdb.key_blocks(rocksdb.kept_open(database), *_named(place), start, end):
+        for key, value in zip(keys, values, strict=True):
+            at, unit = rocksdbqueue.parse_unit_key(key), rocksdbqueue.parse_unit(value)
+            if at is None or unit is None:
+                yield damage(
+                    place,
+                    "bad-value",
+                    database,
+                    0,
+                    0,
+                    expected=f"a unit of {rocksdbqueue.UNIT_LENGTH} bytes",
+                    found=f"{len(value)} bytes under the key {key.hex()}",
+                    outcome="a broker fails on it",
+                    queue_offsets=None if at is None else (at.queue_offset, at.queue_offset + 1),
+                )
+                continue
+            fields = (unit.position, unit.size, unit.tags)
+            yield QueueUnit(place, at.queue_offset, *fields, stored=unit.timestamp)
 
 
 def _unit_extents(path: Path, base: int, size: int, *, backwards: bool = False) -> Iterator[tuple[int, int]]:

@@ -10,6 +10,7 @@ from reput.config.log_places import absolute
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
 from reput.derived.files import in_order, numbered_files
+from reput.derived.rocksdb import kept_open, queues_with_units
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.log.segments import (
@@ -266,10 +267,9 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
         return
     found = False
     for database in databases(path):
-        from reput.dump.rocksdb import queues
-
         found = True
-        yield from queues(database)
+        for name, queue_id in queues_with_units(kept_open(database)):
+            yield QueuePlace(name.decode("utf-8", "surrogateescape"), queue_id, (), False, None, database)
     for one in _below(path) if not is_database(path) or path.name == names.CONSUME_QUEUE else ():
         found = True
         yield one

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.derived.files import mapped, numbered_files
-from reput.derived.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
+from reput.derived.queues import Queues
 from reput.dump.commitlog import Block
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
@@ -25,8 +25,6 @@ from reput.replay.placing import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTH
 from reput.store.listing import nearest
 from reput.store.reading import unreadable
 
-#: Past every queueOffset.
-_PAST = 1 << 63
 #: Findings without messages to save, and why.
 _WITHOUT = {
     "past-log-end": "the log doesn't hold these messages: look for its end on a replica or in a backup",
@@ -64,7 +62,7 @@ class Stranded:
         by_range = kind in BY_RANGE
         if not by_range:
             self._batch = settings.batch_topics()
-            self._in_rocksdb = queues_in_rocksdb(settings)
+            self._all = Queues(settings)
         elif settings.dledger is not None:
             raise UnsupportedError("what a start cuts off a DLedger log isn't known", path=settings.root)
         with nullcontext() if by_range else suppress(UnsupportedError):
@@ -104,12 +102,11 @@ class Stranded:
             root, is_batch = self._settings.root, topic in self._batch
             if names.topic_problem(topic.encode()) is not None:
                 found = _Queue([], is_batch=False)  # no directory can have this name
-            elif self._in_rocksdb is not None and is_read_from(self._settings, topic):
-                found = _QueueBytes(self._in_rocksdb, topic, queue[1])
-            elif is_batch:
-                found = _Queue(_files(names.batch_queue_directory(root, topic, queue[1])), is_batch=True)
+            elif self._all.is_in_rocksdb(topic):
+                found = _QueueBytes(self._all, topic, queue[1])
             else:
-                found = _Queue(_files(names.queue_directory(root, topic, queue[1])), is_batch=False)
+                directory = names.batch_queue_directory if is_batch else names.queue_directory
+                found = _Queue(_files(directory(root, topic, queue[1])), is_batch=is_batch)
             self._queues[queue] = found
         return found
 
@@ -201,14 +198,10 @@ class _Queue:
 class _QueueBytes(_Queue):
     """The units of a queue in RocksDB: each stands at its queueOffset."""
 
-    def __init__(self, queues: RocksQueues, topic: str, queue_id: int) -> None:
+    def __init__(self, queues: Queues, topic: str, queue_id: int) -> None:
         super().__init__([], is_batch=False)
-        keys, values = [], []
-        for key, value in queues.values(topic, queue_id, 0, _PAST):
-            keys.append(key[-8:])
-            values.append(value[:8])
-        self._offsets = np.frombuffer(b"".join(keys), ">i8").astype(np.int64)
-        self._known = np.sort(np.frombuffer(b"".join(values), ">i8").astype(np.int64))
+        self._offsets, positions = queues.positions_in_rocksdb(topic, queue_id)
+        self._known = np.sort(positions)
 
     def _holds(self, offset: int) -> bool:
         at = int(np.searchsorted(self._offsets, offset))

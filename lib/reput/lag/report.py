@@ -30,7 +30,7 @@ from reput.store.reading import check_store
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
-    from reput.query.store import View
+    from reput.derived.queues import View
 
 _RETRY_PREFIX = "%RETRY%"
 _BROADCAST_SUFFIX = "@broadcast"

@@ -6,35 +6,20 @@ Queries are answered from the files as they are. A broker that starts on a damag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from pathlib import Path
 
 from reput.config.settings import StoreSettings
-from reput.config.topics import TopicsNow
-from reput.derived.batch import BatchQueueView
 from reput.derived.index import MOST_OFFSETS, IndexReader, RocksIndexReader
-from reput.derived.plain import QueueModel, QueueView
-from reput.derived.rocksdb import (
-    RocksQueues,
-    RocksQueueView,
-    is_read_from,
-    queues_in_rocksdb,
-)
+from reput.derived.queues import Queues, View
 from reput.derived.times import Boundary
 from reput.errors import SettingsError
-from reput.format import names
-from reput.format.names import Queue
 from reput.query.log import LogReader
 from reput.query.message import Message, MessageId
 from reput.query.pull import Pulled, TagFilter, pull
-from reput.store.listing import names_in
 from reput.store.reading import check_store
 
-#: A queue in files or in RocksDB.
-View = QueueView | BatchQueueView | RocksQueueView
 #: Every time that a broker takes.
 ALWAYS = (0, (1 << 63) - 1)
 
@@ -75,15 +60,17 @@ class QueryStore:
     Raises:
         StoreError: there is no store, or no log in it.
         SettingsError: broker.conf gives another segment size than the segments have.
+
+    Attributes:
+        log: its log.
+        all_queues: its queues, each as it was when it was first asked for.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
         check_store(settings.root)
         self._settings = settings
-        self._queues: dict[Queue, View] = {}
-        self._listed: dict[str, dict[str, set[int]]] = {}
         self._index: RocksIndexReader | None = None
-        self._topics = TopicsNow(settings.config)
+        self.all_queues = Queues(settings)
         self.log = LogReader(settings)
 
     @property
@@ -100,25 +87,9 @@ class QueryStore:
             self._index = RocksIndexReader(self._settings)
         return self._index
 
-    @cached_property
-    def in_rocksdb(self) -> RocksQueues | None:
-        """The queues in RocksDB; None where all are in files."""
-        return queues_in_rocksdb(self._settings)
-
     def queue_ids(self, topic: str) -> tuple[int, ...]:
         """Queue ids of a topic that has queues, in order."""
-        found: set[int] = set()
-        # Half of a surrogate pair, which JSON may hold, isn't a name either.
-        if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is None:
-            for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
-                if kind in self._listed:
-                    found |= self._listed[kind].get(topic, set())
-                    continue
-                numbers = filter(names.is_queue_id, names_in(f"{self.root}/{kind}/{topic}"))
-                found |= {int(name) for name in numbers if not name.startswith("-")}
-            if self.in_rocksdb is not None and is_read_from(self._settings, topic):
-                found |= {number for number in self.in_rocksdb.ids(topic) if number >= 0}
-        return tuple(sorted(found))
+        return self.all_queues.ids(topic)
 
     def queue(self, topic: str, queue_id: int) -> View:
         """A queue, which may have no files, of the kind that its topic has.
@@ -127,16 +98,7 @@ class QueryStore:
             SettingsError: no topic can have this name; or broker.conf gives batch queues an impossible size.
             StoreError: it can't be read.
         """
-        view = self._queues.get((topic, queue_id))
-        if view is None and self.in_rocksdb is not None and is_read_from(self._settings, topic):
-            self._check_name(topic)
-            view = self.in_rocksdb.view(topic, queue_id, self.log.start)
-            self._queues[topic, queue_id] = view
-        if view is None:
-            kind = BatchQueueView if self._holds_batches(topic, queue_id) else QueueView
-            view = kind(self._settings, topic, queue_id, self.log.start)
-            self._queues[topic, queue_id] = view
-        return view
+        return self.all_queues.view(topic, queue_id, self.log.start)
 
     def queues(self, topic: str) -> dict[int, View]:
         """All queues of a topic that are there, in order; its type is looked at once.
@@ -144,35 +106,7 @@ class QueryStore:
         Raises:
             SettingsError, StoreError: see :meth:`queue`.
         """
-        ids = self.queue_ids(topic)
-        if not ids or not self._is_plain(topic):
-            return {queue_id: self.queue(topic, queue_id) for queue_id in ids}
-        start = self.log.start
-        for queue_id in ids:
-            if (topic, queue_id) not in self._queues:
-                self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, start)
-        return {queue_id: self._queues[topic, queue_id] for queue_id in ids}
-
-    def know_listed(self, directory: str, queues: Iterable[Queue]) -> None:
-        """Take the queues in one of the store's directories of queues as somebody else has listed them."""
-        found: dict[str, set[int]] = {}
-        for topic, queue_id in queues:
-            if queue_id >= 0:
-                found.setdefault(topic, set()).add(queue_id)
-        self._listed[directory] = found
-
-    def know(self, topic: str, queue_id: int, model: QueueModel) -> None:
-        """Take a plain queue as somebody else has just looked at it."""
-        self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, self.log.start, model)
-
-    def _is_plain(self, topic: str) -> bool:
-        """Whether all queues of a topic that has queues are in files, and none is a batch queue."""
-        if self.in_rocksdb is not None:
-            return False
-        if not self._settings.dialect.recovery.switches_queue_types:
-            return True
-        is_there = (self.root / names.BATCH_CONSUME_QUEUE / topic).is_dir()
-        return not is_there and topic not in self._topics.batch
+        return self.all_queues.views(topic, self.log.start)
 
     def message_at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset: ``DefaultMessageStore.lookMessageByOffset``."""
@@ -261,23 +195,6 @@ class QueryStore:
         found = (hit.message for hit in hits if hit.message is not None)
         own = (one for one in found if (one.topic, one.uniq_key) == (topic, text))
         return ById(next(own, None), by_key=True)
-
-    def _check_name(self, topic: str) -> None:
-        problem = names.topic_problem(topic.encode("utf-8", "surrogateescape"))
-        if problem is not None:
-            raise SettingsError("no topic can have this name", expected="a topic", found=problem)
-
-    def _holds_batches(self, topic: str, queue_id: int) -> bool:
-        """Whether the topic has batch queues; if its type isn't known, whether only such files are there."""
-        settings = self._settings
-        self._check_name(topic)
-        if not settings.dialect.recovery.switches_queue_types:
-            return False
-        if topic in self._topics.batch:
-            return True
-        if not names.batch_queue_directory(settings.root, topic, queue_id).is_dir():
-            return False
-        return not names.queue_directory(settings.root, topic, queue_id).is_dir()
 
 
 def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: bool = False) -> list[KeyHit]:

@@ -70,7 +70,7 @@ def queue_facts(
     """
     if store is not None:
         for name in queue_directories(snapshot.settings):
-            store.know_listed(name, snapshot.all_queues[name])
+            store.all_queues.know_listed(name, snapshot.all_queues[name])
     looking = _Looking(snapshot, log, scan, store, compares=scan is not None and not running)
     rows = sorted(looking.rows(), key=lambda row: (row.topic, row.queue_id))
     seen = QueuesSeen(rows, _totals(rows), looking.end)
@@ -143,7 +143,7 @@ class _Looking:
                     least = max(least, 0)
                 self.end = max(self.end, model.max_physical)
                 if self._store is not None and isinstance(model, QueueModel):
-                    self._store.know(*of, model)
+                    self._store.all_queues.know(*of, self._log_start, model)
                 if known is None:
                     last_time = self._last_time(model)
             except IndexError:

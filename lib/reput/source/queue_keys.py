@@ -9,18 +9,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
+from reput.derived.rocksdb import (
+    as_units,
+    database_of,
+    extent,
+    is_read_from,
+    key_blocks,
+    open_queues,
+    queues_with_units,
+)
 from reput.errors import StoreError
-from reput.format import commitlog, names, rocksdbqueue
+from reput.format import rocksdbqueue
 from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
-from reput.format.names import QueueBytes
-from reput.rocksdb import CURRENT, Database, is_database, opened
+from reput.rocksdb import CURRENT
 from reput.source.filters import Wanted
 from reput.source.queue_files import UnitRange
 from reput.source.ranges import ReadStatistics
-from reput.store.listing import names_seen
-
-_FAMILIES = (rocksdbqueue.UNITS, rocksdbqueue.OFFSETS)
-_LAST = (1 << 63) - 1
 
 
 def ranges(settings: StoreSettings, wanted: Wanted, part_bytes: int) -> Iterator[UnitRange]:
@@ -33,21 +37,19 @@ def ranges(settings: StoreSettings, wanted: Wanted, part_bytes: int) -> Iterator
         StoreError: the database can't be read.
         UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
-    if settings.rocksdb.queues is None:
-        return
-    path = settings.root / settings.rocksdb.queues
-    if not is_database(path):
+    path = database_of(settings)
+    if path is None:
         return
     most = max(part_bytes // rocksdbqueue.UNIT_LENGTH, 1)
-    with opened(path, required=_FAMILIES, known=_FAMILIES) as db:
-        for topic, queue_id in _queues(db):
+    with open_queues(path) as db:
+        for topic, queue_id in queues_with_units(db):
             text = topic.decode("utf-8", "replace")
-            if not wanted.wants_text("topic", text) or not _is_read(settings, text):
+            if queue_id < 0 or not wanted.wants_text("topic", text) or not is_read_from(settings, text):
                 continue
             if wanted.range_of("queueId").clip(queue_id, queue_id) is None:
                 continue
-            span = _extent(db, topic, queue_id)
-            span = span and wanted.range_of("queueOffset").clip(*span)
+            span = extent(db, topic, queue_id)
+            span = span and wanted.range_of("queueOffset").clip(span[0], span[1] - 1)
             if span is None:
                 continue
             for first in range(span[0], span[1] + 1, most):
@@ -76,54 +78,16 @@ def read(part: UnitRange, reads: ReadStatistics) -> Iterator[tuple[NDArray[np.in
     """
     path = Path(part.database or "")
     topic = part.topic.encode("utf-8", "surrogateescape")
-    bounds = [rocksdbqueue.unit_key(topic, part.queue_id, at) for at in (part.first, part.last - 1)]
-    with opened(path, required=_FAMILIES, known=_FAMILIES) as db:
+    with open_queues(path) as db:
         reads.files += 1
-        for keys, values in db.blocks(rocksdbqueue.UNITS, bounds[0], bounds[1] + b"\0"):
-            data = b"".join(values)
-            reads.read += len(data)
-            lengths = set(map(len, values)) | {len(key) - len(bounds[0]) for key in keys}
-            if lengths != {0, rocksdbqueue.UNIT_LENGTH}:
+        for keys, values in key_blocks(db, topic, part.queue_id, part.first, part.last):
+            reads.read += sum(map(len, values))
+            found = as_units(topic, keys, values)
+            if found is None:
                 raise _no_units(
                     path, part, max(values, key=lambda one: abs(len(one) - ROCKSDB_UNIT_DTYPE.itemsize))
                 )
-            # Keys of one queue have one length, and end in the queueOffset.
-            offsets = np.frombuffer(b"".join(keys), np.uint8).reshape(len(keys), -1)[:, -8:]
-            yield (
-                offsets.copy().view(">i8")[:, 0].astype(np.int64),
-                np.frombuffer(data, ROCKSDB_UNIT_DTYPE),
-            )
-
-
-def _queues(db: Database) -> Iterator[QueueBytes]:
-    """The queues that have a unit, by key."""
-    at = db.first(rocksdbqueue.UNITS, b"")
-    while at is not None:
-        place = rocksdbqueue.parse_unit_key(at[0])
-        if place is None:
-            at = db.first(rocksdbqueue.UNITS, at[0] + b"\0")
-            continue
-        if place.queue_id >= 0:
-            yield place.topic, place.queue_id
-        after = rocksdbqueue.prefix(place.topic, place.queue_id)[:-1] + rocksdbqueue.CTRL_2
-        at = db.first(rocksdbqueue.UNITS, after)
-
-
-def _extent(db: Database, topic: bytes, queue_id: int) -> tuple[int, int] | None:
-    """The first and the last queueOffset of a queue."""
-    low, high = (rocksdbqueue.unit_key(topic, queue_id, at) for at in (0, _LAST))
-    first, last = db.first(rocksdbqueue.UNITS, low, high), db.last(rocksdbqueue.UNITS, high)
-    if first is None or last is None:
-        return None
-    return int.from_bytes(first[0][-8:], "big"), int.from_bytes(last[0][-8:], "big")
-
-
-def _is_read(settings: StoreSettings, topic: str) -> bool:
-    """Whether a topic is read from here: where files have it as well, these are read."""
-    if not settings.rocksdb.files:
-        return True
-    is_light = topic.startswith(commitlog.LMQ_PREFIX.decode())
-    return is_light and not names_seen(settings.root / names.CONSUME_QUEUE / topic)
+            yield found
 
 
 def _no_units(path: Path, part: UnitRange, value: bytes) -> StoreError:
