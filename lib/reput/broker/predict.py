@@ -31,6 +31,7 @@ from reput.derived.rocksdb import open_queues
 from reput.errors import Problem, SettingsError, StartFailsError, StoreError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.names import Queue
 from reput.rocksdb import Database
 from reput.scan import output
@@ -87,6 +88,10 @@ class Prediction:
     #: by queue, units of delayed messages among them that hold a hash and no deliver time
     hashed: dict[Queue, int] = field(default_factory=dict)
     walked: WalkedUnits = field(default_factory=WalkedUnits)  # the messages of the walk, by queue
+
+    def form_of(self, queue: Queue) -> Form:
+        """The form of a queue in files."""
+        return BATCH if queue in self.batch_queues else PLAIN
 
     @property
     def starts(self) -> bool:

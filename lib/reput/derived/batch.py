@@ -32,7 +32,7 @@ from reput.errors import SettingsError
 from reput.format import names
 from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_LENGTH
 from reput.format.consumequeueext import place_of
-from reput.format.dtypes import BATCH_UNIT_DTYPE
+from reput.format.dtypes import BATCH, BATCH_UNIT_DTYPE
 from reput.log.segments import map_segment
 from reput.store.reading import unreadable
 
@@ -219,12 +219,7 @@ class BatchModel(MappedFiles[BatchFile]):
 
 def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> int:
     """Up to which unit, from ``start`` on, they are valid and lie before a physical offset."""
-    good = (
-        (units["position"] >= 0)
-        & (units["size"] > 0)
-        & (units["base_offset"] >= 0)
-        & (units["batch_size"] > 0)
-    )
+    good = BATCH.counts(units)
     if before is not None:
         good &= units["position"] < before
     bad = np.flatnonzero(~good[start:])

@@ -23,7 +23,7 @@ from reput.config.settings import StoreSettings
 from reput.derived.plain import Unit
 from reput.derived.times import Boundary, Messages
 from reput.errors import StoreError
-from reput.format import commitlog, names, rocksdbqueue
+from reput.format import commitlog, names, rocksdbindex, rocksdbqueue
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 from reput.format.names import Queue, QueueBytes
@@ -72,6 +72,11 @@ def open_queues(directory: Path) -> AbstractContextManager[Database]:
         UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
     return opened(directory, required=FAMILIES, known=FAMILIES)
+
+
+def open_index(directory: Path) -> AbstractContextManager[Database]:
+    """A database, opened as one of an index."""
+    return opened(directory, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES)
 
 
 class Stored(NamedTuple):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.dump.damage import Damage
+from reput.dump.places import LogPlace
 from reput.dump.wanted import Wanted
 from reput.errors import Finding
 from reput.format import commitlog, dledger
@@ -330,3 +331,54 @@ def _changes(data: NDArray[np.uint8], position: int, *, nap: Callable[[float], N
     before = data[here].copy()
     nap(_LOOK_AGAIN_SECONDS)
     return not np.array_equal(before, data[here])
+
+
+@dataclass(frozen=True, slots=True)
+class LogExtent:
+    """What a log holds."""
+
+    #: start, end: physical offsets, half open, up to the last record's end; equal where there is none
+    start: int
+    end: int
+    first: int = 0  # first, last: storeTimestamp, ms, of the first and the last record; 0 if missing
+    last: int = 0
+
+
+def of_log(place: LogPlace) -> LogExtent:
+    """Where a log begins and ends. Read from both sides up to the first segment that has a record.
+
+    Only the heads of records are looked at, of the last segment's all: what lies behind half a record tells
+    whether the log goes on there or was cut.
+    """
+    log = place.log
+    ends = (_last(place, segment) for segment in reversed(log.segments))
+    found = next((end for end in ends if end is not None), None)
+    if found is None:
+        return LogExtent(log.start, log.start)
+    end, last = found
+    times = (_first(place, segment) for segment in log.segments)
+    first = next((time for time in times if time is not None), last)
+    return LogExtent(log.start, end, first, last)
+
+
+def _last(place: LogPlace, segment: Segment) -> tuple[int, int] | None:
+    """Of a segment's last record the end, a physical offset, and its storeTimestamp, ms."""
+    walk, opened, part = _walk(place, segment)
+    walk.advance(part.end - part.base)
+    if walk.last_record < 0:
+        return None
+    size = int.from_bytes(opened.data[walk.last_record : walk.last_record + 4].tobytes(), "big")
+    return segment.base + walk.last_record + size, walk.timestamp
+
+
+def _first(place: LogPlace, segment: Segment) -> int | None:
+    """Of a segment's first record the storeTimestamp, ms."""
+    walk, _, part = _walk(place, segment)
+    while walk.last_record < 0 and walk.position < part.end - part.base:
+        walk.advance(walk.position + 1)
+    return walk.timestamp if walk.last_record >= 0 else None
+
+
+def _walk(place: LogPlace, segment: Segment) -> tuple[FrameWalk, SegmentBytes, Part]:
+    reader = Reader(place.settings, entries=place.log.entries, wanted=Wanted())
+    return reader.walk(segment, place.log.segment_size, last=True)

@@ -17,7 +17,7 @@ from pathlib import Path
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.derived.queues import Queues, Unbatched
-from reput.dump.extent import of_log
+from reput.dump.commitlog import of_log
 from reput.dump.places import LogPlace, log_place
 from reput.errors import Fact, RemoteStoreError, ReputError, SettingsError
 from reput.format import names

@@ -313,3 +313,12 @@ def _bad_entry(place: IndexPlace, entry: Entry) -> Damage:
 
 def _entries(place: IndexPlace, ordinal: int, count: int) -> NDArray[Any]:
     return read(_WHAT, place.path, _ENTRY, indexfile.file_length(place.slots, ordinal), count)
+
+
+def of_index(files: list[IndexPlace]) -> tuple[int, int] | None:
+    """The times that index files say of themselves, ms, the first and the last; None without an entry."""
+    headers = [read_header(place) for place in files]
+    used = [one for one in headers if one.index_count > 1]
+    if not used:
+        return None
+    return min(one.begin_timestamp for one in used), max(one.end_timestamp for one in used)

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.derived.rocksdb import open_index
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
 from reput.format import javastring, rocksdbindex
-from reput.rocksdb import Database, opened
+from reput.rocksdb import Database
 
 _HOUR = struct.Struct(">q")
 _LAST_HOUR = (1 << 63) - 1
@@ -78,7 +79,7 @@ def dump(
         StoreError: the database can't be read.
         UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
-    with opened(path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES) as db:
+    with open_index(path) as db:
         yield _head(db)
         for low, high in _bounds(db, since, until, key):
             for keys, values in db.blocks(rocksdbindex.ENTRIES, low, high):
@@ -96,7 +97,7 @@ def dump(
 
 def extent(path: Path) -> tuple[int, int] | None:
     """The storeTimestamps of its first and last entries by hours, ms; None without an entry."""
-    with opened(path, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES) as db:
+    with open_index(path) as db:
         first = db.first(rocksdbindex.ENTRIES, b"")
         last = db.last(rocksdbindex.ENTRIES, min(rocksdbindex.MARKS)[:1])  # a mark is text: past any hour
         ends = [None if one is None else parse(*one) for one in (first, last)]

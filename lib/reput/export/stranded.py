@@ -17,8 +17,8 @@ from reput.derived.files import mapped, numbered_files
 from reput.derived.queues import Queues
 from reput.dump.commitlog import Block
 from reput.errors import SettingsError, UnsupportedError
-from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
-from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
+from reput.format import commitlog, javastring, names
+from reput.format.dtypes import BATCH, PLAIN, Form, UnitKind, classify
 from reput.format.names import QueueBytes
 from reput.recovery.plan import MOST_READ, brings_back, plan
 from reput.replay.placing import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
@@ -99,14 +99,13 @@ class Stranded:
         found = self._queues.get(queue)
         if found is None:
             topic = javastring.decode(queue[0])
-            root, is_batch = self._settings.root, topic in self._batch
+            form = BATCH if topic in self._batch else PLAIN
             if names.topic_problem(topic.encode()) is not None:
-                found = _Queue([], is_batch=False)  # no directory can have this name
+                found = _Queue([])  # no directory can have this name
             elif self._all.is_in_rocksdb(topic):
                 found = _QueueBytes(self._all, topic, queue[1])
             else:
-                directory = names.batch_queue_directory if is_batch else names.queue_directory
-                found = _Queue(_files(directory(root, topic, queue[1])), is_batch=is_batch)
+                found = _Queue(_files(form.place(self._settings.root, topic, queue[1])), form)
             self._queues[queue] = found
         return found
 
@@ -137,17 +136,15 @@ class _Queue:
 
     Args:
         files: (path, byte offset of the first byte in the queue, bytes), in order.
-        is_batch: they stand in the order of the log, and not by queueOffset.
+        form: of the queue.
     """
 
-    def __init__(self, files: Iterable[tuple[Path, int, int]], *, is_batch: bool) -> None:
-        self._is_batch = is_batch
-        module = batchconsumequeue if is_batch else consumequeue
-        self._length = module.UNIT_LENGTH
+    def __init__(self, files: Iterable[tuple[Path, int, int]], form: Form = PLAIN) -> None:
+        self._form = form
         self._bases: list[int] = []
         self._units = []
         for path, base, length in files:
-            whole = length - length % self._length
+            whole = length - length % form.unit_length
             if not whole:
                 continue
             try:
@@ -155,8 +152,8 @@ class _Queue:
             except (OSError, ValueError) as error:  # no permission; or it has become shorter meanwhile
                 reason = error if isinstance(error, OSError) else OSError(errno.EIO, str(error))
                 raise unreadable("this queue", path, reason) from error
-            self._bases.append(base // self._length)
-            self._units.append(units.view(BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE))
+            self._bases.append(base // form.unit_length)
+            self._units.append(units.view(form.dtype))
         self._known: NDArray[np.int64] | None = None
 
     def states(self, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -189,7 +186,7 @@ class _Queue:
     def _holds(self, offset: int) -> bool:
         """Whether a unit stands at a queueOffset; never in a batch queue, where it has no place."""
         number = bisect_right(self._bases, offset) - 1
-        if self._is_batch or number < 0 or offset < 0:
+        if not self._form.by_place or number < 0 or offset < 0:
             return False
         units, at = self._units[number], offset - self._bases[number]
         return at < len(units) and bool(_is_unit(units[at : at + 1])[0])
@@ -199,7 +196,7 @@ class _QueueBytes(_Queue):
     """The units of a queue in RocksDB: each stands at its queueOffset."""
 
     def __init__(self, queues: Queues, topic: str, queue_id: int) -> None:
-        super().__init__([], is_batch=False)
+        super().__init__([])
         self._offsets, positions = queues.positions_in_rocksdb(topic, queue_id)
         self._known = np.sort(positions)
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.stand_in import with_queues
+from reput.derived.last_file import NO_UNIT
 from reput.derived.rocksdb import stored_ends
 from reput.errors import Finding, OutputError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex
@@ -16,7 +17,6 @@ from reput.format.rocksdbqueue import QueueEnd
 from reput.job.summary import missing_queues, queues_without_messages
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.rocksdb.reader import installed
-from reput.store.last_file import NO_UNIT
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings

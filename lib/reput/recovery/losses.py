@@ -409,9 +409,7 @@ def _loss(
     prediction: Prediction, queue: Queue, kind: str, places: tuple[int, int], count: int, text: str
 ) -> Loss:
     """What a queue loses, by the queueOffsets of its first place and after its last one."""
-    is_batch = queue in prediction.batch_queues
-    directory = names.batch_queue_directory if is_batch else names.queue_directory
-    path = str(directory(prediction.snapshot.settings.root, *queue))
+    path = str(prediction.form_of(queue).place(prediction.snapshot.settings.root, *queue))
     return Loss(kind, path, *places, count, text, queue)
 
 

@@ -18,9 +18,8 @@ from reput.config.settings import StoreSettings
 from reput.dump import commitlog as dump
 from reput.dump import following as following_module
 from reput.dump import places
-from reput.dump.commitlog import Blank, Block, Event, Reader, Unwritten
+from reput.dump.commitlog import Blank, Block, Event, LogExtent, Reader, Unwritten, of_log
 from reput.dump.damage import Damage
-from reput.dump.extent import LogExtent, of_log
 from reput.dump.following import follow
 from reput.dump.places import LogPlace
 from reput.dump.wanted import Transaction, Wanted

@@ -18,10 +18,9 @@ from reput.config.settings import StoreSettings
 from reput.derived import files as files_module
 from reput.dump import checkpoint, consumequeue, index, places
 from reput.dump.commitlog import Blank, Block, Reader
-from reput.dump.consumequeue import dump, extent
+from reput.dump.consumequeue import Event, QueueUnit, Run, dump, extent
 from reput.dump.damage import Damage
 from reput.dump.index import Chain, Entry, FileHead
-from reput.dump.queueevents import Event, QueueUnit, Run
 from reput.dump.wanted import Wanted
 from reput.errors import ReputError, StoreError, UnsupportedError
 from reput.format import consumequeueext, indexfile, javastring, names

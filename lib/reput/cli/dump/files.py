@@ -78,8 +78,7 @@ def consumequeue_command(
     with dumping(as_json) as lines:
         in_order("--start", start, "--end", end)
         from reput.dump import places
-        from reput.dump.consumequeue import MOST, dump
-        from reput.dump.queueevents import UNWRITTEN, QueueUnit, Run
+        from reput.dump.consumequeue import MOST, UNWRITTEN, QueueUnit, Run, dump
 
         chosen = []
         for text in queue or ():

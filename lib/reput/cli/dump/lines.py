@@ -27,9 +27,9 @@ from reput.words import SCHEMA_VERSION, counted
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reput.dump.consumequeue import QueueUnit, Run
     from reput.dump.index import Chain, Entry, FileHead, IndexPlace
     from reput.dump.places import LogPlace, QueuePlace
-    from reput.dump.queueevents import QueueUnit, Run
     from reput.dump.rocksdbindex import DatabaseHead, KeyEntry
     from reput.dump.wanted import Wanted
     from reput.query.message import Message
@@ -106,7 +106,7 @@ def _queue_name(place: QueuePlace) -> str:
 
 def queue_line(event: QueueUnit | Run) -> str:
     """What a queue holds."""
-    from reput.dump.queueevents import Run
+    from reput.dump.consumequeue import Run
 
     if isinstance(event, Run):
         return f"{_queue_name(event.place)}@{event.start} to {event.end}  {event.kind}"
@@ -183,7 +183,7 @@ class Nothing:
 
 def in_log(place: LogPlace, wanted: Wanted, start: int, end: int | None) -> Nothing:
     """Of the records that begin in [start, end) and are wanted there is none."""
-    from reput.dump.extent import of_log
+    from reput.dump.commitlog import of_log
 
     what = "log" if place.can_grow else "segment"
     found = of_log(place)
@@ -250,7 +250,7 @@ def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
 def in_index(files: list[IndexPlace], database: Path | None, since: int | None, until: int | None) -> Nothing:
     """Of the entries of [since, until) there is none."""
     from reput.dump import rocksdbindex
-    from reput.dump.extent import of_index
+    from reput.dump.index import of_index
 
     found = [of_index(files), None if database is None else rocksdbindex.extent(database)]
     spans = [one for one in found if one is not None]
