@@ -52,12 +52,7 @@ class KeptQueues:
 
 
 def read(directory: Path) -> KeptQueues:
-    """The ends of the queues of a database.
-
-    Raises:
-        StoreError: it can't be read, or a value isn't as long as it has to be.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
-    """
+    """The ends of the queues of a database."""
     found = KeptQueues(directory, exists=True)
     with open_queues(directory) as db:
         found.units = db.estimate(UNITS)

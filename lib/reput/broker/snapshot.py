@@ -34,6 +34,7 @@ from reput.derived.index import read_header
 from reput.errors import Problem, ReputError, SettingsError, StoreError
 from reput.format import names, properties
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
+from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.indexfile import IndexHeader, file_length
 from reput.format.names import Queue
 from reput.log.rivals import ODD_NAME, choose
@@ -105,6 +106,11 @@ class Snapshot:
             names.CONSUME_QUEUE_EXT: self.ext_queues,
             names.BATCH_CONSUME_QUEUE: self.batch_queues,
         }
+
+    @property
+    def by_form(self) -> dict[Form, dict[Queue, Listing]]:
+        """The files of queues that have units."""
+        return {PLAIN: self.queues, BATCH: self.batch_queues}
 
     @property
     def loaded(self) -> Snapshot:
@@ -476,17 +482,14 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
         batch = batch_queue_topics(settings.config)
     except SettingsError:
         return  # said of the file itself
-    for queues, directory, wrong in (
-        (snapshot.queues, names.CONSUME_QUEUE, True),
-        (snapshot.batch_queues, names.BATCH_CONSUME_QUEUE, False),
-    ):
+    for form, queues in snapshot.by_form.items():
         for topic in dict.fromkeys(topic for topic, _ in queues):
-            if (topic in batch) is wrong:
+            if (topic in batch) is form.by_place:
                 yield Problem(
                     kind="queue-type",
-                    path=str(settings.root / directory / topic),
+                    path=str(settings.root / form.directory / topic),
                     expected=f"queues of the type that {settings.config.where(Kind.TOPICS)} says",
-                    found=f"{'plain' if wrong else 'batch'} queues",
+                    found=f"{form.name} queues",
                     outcome="the broker doesn't start",
                     next_step="Set queue.type of the topic to what its files are, or move them elsewhere.",
                     stops=True,

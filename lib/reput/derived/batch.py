@@ -205,6 +205,11 @@ class BatchModel(MappedFiles[BatchFile]):
         self.max_physical = -1
         self.min_offset, self.max_offset = -1, 0
 
+    def last_time(self, _log: object) -> int | None:
+        """StoreTimestamp of its last unit, ms; None without one."""
+        full = next((file for file in reversed(self.files) if len(file.counting)), None)
+        return None if full is None else int(full.counting[-1]["timestamp"])
+
     def held(self, position: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[n]: whether a unit leads to each physical offset."""
         found = np.zeros(len(position), bool)

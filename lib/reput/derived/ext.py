@@ -230,11 +230,7 @@ class QueueExt:
         self._directory = names.queue_ext_directory(settings.root, topic, queue_id)
 
     def tags_code(self, stored: int) -> int | None:
-        """The tagsCode of a unit that stores this; None where it is an address without a unit.
-
-        Raises:
-            StoreError: a file can't be read, or no broker could load it.
-        """
+        """The tagsCode of a unit that stores this; None where it is an address without a unit."""
         place = place_of(stored)
         if place is None:
             return stored

@@ -429,9 +429,6 @@ def records_of(path: str | Path, kind: np.dtype[Any], count: int, offset: int) -
     """Whole records of a file, for reading: ``kind``[rows], rows <= count, from a byte offset on.
 
     As ``numpy.fromfile``, which takes several times as long for a few of them.
-
-    Raises:
-        OSError: the file can't be read.
     """
     with reading(path, by_ranges=True) as fd:
         data = pread(path, fd, count * kind.itemsize, offset)

@@ -48,11 +48,7 @@ class _File:
 
 
 class IndexReader:
-    """The index files of a store as they are when this is created; for one query.
-
-    Raises:
-        StoreError: a file can't be read, or is longer than broker.conf says, or all are shorter.
-    """
+    """The index files of a store as they are when this is created; for one query."""
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
@@ -188,9 +184,6 @@ class RocksIndexReader:
     """The index in RocksDB; answers as :class:`IndexReader`, but by keys and not by hashes.
 
     A broker looks at a few days at most (``maxRocksDBIndexQueryDays``); here the whole index is searched.
-
-    Raises:
-        StoreError, UnsupportedError: as :class:`RocksQueues`.
     """
 
     def __init__(self, settings: StoreSettings) -> None:

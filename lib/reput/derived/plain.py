@@ -322,6 +322,12 @@ class QueueModel(MappedFiles[QueueFile]):
                 return position, size, tags
         return None
 
+    def last_time(self, log: Messages | None) -> int | None:
+        """StoreTimestamp of the message of its last unit, ms; None where that can't be told."""
+        last = None if log is None else self.last_unit()
+        time = -1 if log is None or last is None else log.store_timestamp(*last[:2])
+        return time if time > 0 else None
+
     def units_from(self, physical: int) -> int:
         """How many units at its end lead to a physical offset or behind it; only blanks don't."""
         if self.ends_before(physical):
@@ -430,11 +436,7 @@ def _addresses(ext: ExtModel, tags: NDArray[np.int64], own: NDArray[np.bool_] | 
 
 
 def _head(file: QueueFile, units: int) -> bytes:
-    """The first bytes of a file of so many units on disk, read once.
-
-    Raises:
-        OSError: they can't be read.
-    """
+    """The first bytes of a file of so many units on disk, read once."""
     if file.head is None:
         length = min(HEAD, units * UNIT_LENGTH)
         path = file.place or ""
@@ -485,9 +487,6 @@ class QueueView:
         topic, queue_id: which queue; it may have no files.
         log_start: physical offset where the log begins.
         model: what :func:`recovered` says of it; None where nobody has asked.
-
-    Raises:
-        StoreError: a file can't be read, or no broker could load it.
 
     Attributes:
         min_offset: queue offset of the first unit whose message is still in the log.
@@ -594,11 +593,7 @@ class QueueView:
         return file.head[position:stop]
 
     def unit(self, file: QueueFile, position: int) -> tuple[int, int, int]:
-        """Physical offset, size and tagsCode of the unit at a byte position of a file, which counts it.
-
-        Raises:
-            StoreError: the file can't be read, or has become shorter.
-        """
+        """Physical offset, size and tagsCode of the unit at a byte position of a file, which counts it."""
         found = self.units(file, position, 1)
         if not len(found):
             raise unreadable(WHAT, self._directory, FileNotFoundError("it was cut meanwhile"))
@@ -606,11 +601,7 @@ class QueueView:
         return offset, size, tags
 
     def offset_by_time(self, log: Messages, rules: Queries, timestamp: int, boundary: Boundary) -> int:
-        """The queue offset that a broker gives for a time in ms; see :func:`reput.derived.times.in_files`.
-
-        Raises:
-            StoreError: a file can't be read.
-        """
+        """The queue offset that a broker gives for a time in ms; see :func:`reput.derived.times.in_files`."""
         found = in_files(log, self, rules, timestamp, boundary)
         return min(max(found, self.min_offset), self.max_offset) if rules.clamps_time else found
 
@@ -637,9 +628,6 @@ def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> Queu
 
     Args:
         log_start: physical offset where the log begins.
-
-    Raises:
-        OSError: a file can't be read.
     """
     model = QueueModel(listing.files, settings.consume_queue_file_size)
     model.recover()

@@ -10,17 +10,28 @@ from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
-from reput.derived.batch import BatchQueueView
+from reput.derived import batch, plain
+from reput.derived.batch import BatchModel, BatchQueueView
+from reput.derived.files import Listing
 from reput.derived.plain import QueueModel, QueueView
 from reput.derived.rocksdb import RocksQueues, RocksQueueView, queues_in_rocksdb
 from reput.errors import SettingsError
 from reput.format import names
+from reput.format.dtypes import PLAIN, Form
 from reput.format.names import Queue
 from reput.store.listing import names_in
 
 Unbatched = QueueView | RocksQueueView
 #: A queue as a broker answers from it.
 View = Unbatched | BatchQueueView
+
+
+def recovered(
+    form: Form, settings: StoreSettings, listing: Listing, log_start: int
+) -> QueueModel | BatchModel:
+    """A queue in files, as a broker has it once it has loaded them."""
+    load = plain.recovered if form == PLAIN else batch.recovered
+    return load(settings, listing, log_start)
 
 
 class Queues:
@@ -34,11 +45,7 @@ class Queues:
 
     @cached_property
     def in_rocksdb(self) -> RocksQueues | None:
-        """The queues in RocksDB; None where all are in files.
-
-        Raises:
-            StoreError, UnsupportedError: see :class:`RocksQueues`.
-        """
+        """The queues in RocksDB; None where all are in files."""
         return queues_in_rocksdb(self._settings)
 
     def read_from_rocksdb(self) -> Iterator[Queue]:
@@ -100,11 +107,7 @@ class Queues:
         return {queue_id: self.view(topic, queue_id, log_start) for queue_id in ids}
 
     def unbatched(self, topic: str, queue_id: int, log_start: int) -> Unbatched:
-        """A queue that is no batch queue.
-
-        Raises:
-            StoreError: it can't be read.
-        """
+        """A queue that is no batch queue."""
         if self.in_rocksdb is not None and self.in_rocksdb.reads(topic):
             return self.in_rocksdb.view(topic, queue_id, log_start)
         return QueueView(self._settings, topic, queue_id, log_start)
@@ -124,9 +127,10 @@ class Queues:
             found.setdefault(topic, set()).add(queue_id)
         self._listed[directory] = found
 
-    def know(self, topic: str, queue_id: int, log_start: int, model: QueueModel) -> None:
-        """Take a plain queue as somebody else has just looked at it."""
-        self._views[topic, queue_id] = QueueView(self._settings, topic, queue_id, log_start, model)
+    def know(self, topic: str, queue_id: int, log_start: int, model: QueueModel | BatchModel) -> None:
+        """Take a queue as somebody else has just looked at it, where it is a plain one."""
+        if isinstance(model, QueueModel):
+            self._views[topic, queue_id] = QueueView(self._settings, topic, queue_id, log_start, model)
 
     def _is_plain(self, topic: str) -> bool:
         """Whether all queues of a topic that has queues are in files, and none is a batch queue."""

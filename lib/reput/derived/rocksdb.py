@@ -65,12 +65,7 @@ _LONG_MAX = (1 << 63) - 1
 
 
 def open_queues(directory: Path) -> AbstractContextManager[Database]:
-    """A database, opened as one of queues.
-
-    Raises:
-        StoreError: it can't be read, or is another one.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
-    """
+    """A database, opened as one of queues."""
     return opened(directory, required=FAMILIES, known=FAMILIES)
 
 
@@ -174,22 +169,13 @@ def database_of(settings: StoreSettings) -> Path | None:
 
 
 def queues_in_rocksdb(settings: StoreSettings) -> RocksQueues | None:
-    """The queues in RocksDB; None where all are in files.
-
-    Raises:
-        StoreError, UnsupportedError: see :class:`RocksQueues`.
-    """
+    """The queues in RocksDB; None where all are in files."""
     path = database_of(settings)
     return None if path is None else RocksQueues(settings, path)
 
 
 class RocksQueues:
-    """The queues of a store in RocksDB.
-
-    Raises:
-        StoreError: it can't be read, or isn't what it should be.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
-    """
+    """The queues of a store in RocksDB."""
 
     def __init__(self, settings: StoreSettings, path: Path) -> None:
         self.path = path
@@ -225,11 +211,7 @@ class RocksQueues:
         yield from (queue for queue in self.ends() if self.reads(queue[0]) and queue[1] >= 0)
 
     def values(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[tuple[bytes, bytes]]:
-        """Keys and values of the units of [start, end), in order; queueOffsets without one are left out.
-
-        Raises:
-            StoreError: they can't be read, or one isn't a unit.
-        """
+        """Keys and values of the units of [start, end), in order; queueOffsets without one are left out."""
         name = topic.encode("utf-8", "surrogatepass")
         for keys, values in key_blocks(self.database, name, queue_id, start, end):
             for key, value in zip(keys, values, strict=True):
@@ -246,9 +228,6 @@ class RocksQueues:
 
 class RocksQueueView:
     """A queue as a broker answers from these keys; the counterpart of :class:`reput.derived.plain.QueueView`.
-
-    Raises:
-        StoreError: the database can't be read, or holds what no broker writes.
 
     Attributes:
         min_offset: queue offset of the first message that is still in the log.
@@ -342,6 +321,11 @@ class RocksQueueView:
                 break
             at += step
         return at
+
+    def last(self) -> tuple[int, int] | None:
+        """Of its last message where it ends, a physical offset, and its storeTimestamp, ms."""
+        unit = self.unit(self._last)
+        return None if unit is None else (unit.position + unit.size, unit.timestamp)
 
     def pieces(self, start: int, end: int) -> Iterator[bytes]:
         """The bytes that a file would have of the units of [start, end), without those that are missing."""

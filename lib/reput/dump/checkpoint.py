@@ -24,11 +24,7 @@ TIMES = 3
 
 
 def read(path: Path) -> dict[str, int]:
-    """The fields by name, in the order of the file.
-
-    Raises:
-        SegmentGoneError, StoreError: the file can't be read, or is too short for them.
-    """
+    """The fields by name, in the order of the file."""
     data = read_bytes("the checkpoint", path, 0, LENGTH)
     store = store_of(path)
     if len(data) < 8 * FIELDS:

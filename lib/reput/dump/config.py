@@ -85,10 +85,6 @@ def dump(path: Path) -> Iterator[Kept | Damage]:
 
     Args:
         path: the database; its name says of which form it is.
-
-    Raises:
-        StoreError: it can't be read.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
     """
     with opened(path) as db:
         if path.name == rocksdbconfig.V2:

@@ -120,11 +120,7 @@ Event = FileHead | Chain | Entry | Damage
 
 
 def places(paths: list[Path], settings: StoreSettings) -> list[IndexPlace]:
-    """The index files at some paths.
-
-    Raises:
-        StoreError: one is longer than broker.conf says, or all are shorter, or one can't be read.
-    """
+    """The index files at some paths."""
     slots, entries = settings.max_hash_slot_num, settings.max_index_num
     found = []
     for path in paths:

@@ -330,11 +330,7 @@ def _number(name: str) -> int | None:
 
 
 def index_files(path: Path) -> list[Path]:
-    """The index files at a path: a store, ``index/``, or one file; none where the index is in RocksDB alone.
-
-    Raises:
-        StoreError: it is missing.
-    """
+    """The index files at a path: a store, ``index/``, or one file; none where RocksDB alone has the index."""
     path = _looked_at(path, "index")
     if path.is_file():
         return [path]
@@ -364,11 +360,7 @@ def _is_index(name: str) -> bool:
 
 
 def checkpoint_file(path: Path) -> Path:
-    """The checkpoint at a path: a store, or the file.
-
-    Raises:
-        StoreError: it is missing.
-    """
+    """The checkpoint at a path: a store, or the file."""
     path = absolute(here(path, derived=False))
     inner = path / names.CHECKPOINT if path.is_dir() else path
     file = _looked_at(inner, "checkpoint")

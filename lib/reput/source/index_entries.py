@@ -67,10 +67,6 @@ def ranges(
     Args:
         slack_ms: how far entries may be older or newer than what a header says.
         part_bytes: no range has more bytes.
-
-    Raises:
-        StoreError: a file can't be read, has a header that no broker writes, or isn't as long as the store's
-            settings say.
     """
     check_store(settings.root, expected="a directory with index/", next_step="Check the path")
     if wanted.is_nothing or not wanted.wants_text("store", settings.place):
@@ -232,12 +228,7 @@ class HourRange:
 
 
 def hour_ranges(settings: StoreSettings, wanted: Wanted) -> Iterator[HourRange]:
-    """The hours of a store's index in RocksDB that can be wanted; none where it has files alone.
-
-    Raises:
-        StoreError: the database can't be read.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
-    """
+    """The hours of a store's index in RocksDB that can be wanted; none where it has files alone."""
     path = settings.root / names.ROCKSDB_STORE
     if not settings.rocksdb.index or not is_database(path) or wanted.columns & _OF_FILES:
         return
@@ -269,11 +260,7 @@ def _hours(wanted: Wanted) -> tuple[int, int]:
 def _of_hours(
     part: HourRange, columns: tuple[str, ...], wanted: Wanted, reads: ReadStatistics
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted entries of some hours, by key.
-
-    Raises:
-        StoreError: the database can't be read, or has an entry that is none.
-    """
+    """The wanted entries of some hours, by key."""
     schema = arrow_schema(columns, INDEX_COLUMNS)
     path = Path(part.path).parent
     bounds = rocksdbindex.value(part.first), rocksdbindex.value(part.last)

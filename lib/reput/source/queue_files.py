@@ -58,9 +58,6 @@ def ranges(
         part_bytes: no range has more bytes.
         blanks: places without a unit are wanted, too: it has to be known where a queue ends.
         reads: where files that were opened are counted.
-
-    Raises:
-        StoreError: a directory can't be read, or a file has a name that no unit begins at.
     """
     check_store(settings.root, expected="a directory with consumequeue/", next_step="Check the path")
     if wanted.is_nothing:
