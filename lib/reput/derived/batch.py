@@ -286,14 +286,10 @@ class BatchQueueView:
         return None if place_of(stored) is not None else stored
 
     def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
-        """Units of one file, from the one with the message at a queue offset on.
+        """Units of one file, from the one with the message at a queue offset, or the one before it, on.
 
-        Args:
-            queue_offset: the message's; if no unit has it, the unit before counts.
-            span: ends before the first unit whose first message is this many queue offsets behind it.
-
-        Returns:
-            At least one; None at or past ``max_offset`` and before the first unit.
+        They end before the first whose first message is ``span`` queue offsets behind it; None at or past
+        ``max_offset`` and before the first unit.
         """
         if queue_offset >= self.max_offset or not self._files:
             return None

@@ -212,9 +212,7 @@ def gaps(
 ) -> Iterator[Problem]:
     """Files whose names don't follow one another: a broker logs them and goes on.
 
-    Args:
-        step: what is to be done about files that are missing.
-        there: bases of files that lie between, and have a problem of their own.
+    ``there`` has bases of files that lie between, and have a problem of their own.
     """
     in_log = {file.base: file for file in files}
     for before, file in pairwise(in_log[base] for base in sorted(in_log)):
@@ -446,15 +444,7 @@ _PIECE = 1 << 13  # items
 
 
 def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
-    """Up to ``count`` whole items from a byte on; fewer where the file ends.
-
-    Args:
-        what: the file is called so when it can't be read.
-        path: the file.
-        kind: of an item.
-        offset: of the first one's first byte.
-        count: how many at most.
-    """
+    """Up to ``count`` whole items of a kind from a byte on; fewer where the file, called ``what``, ends."""
     with reading(path, what) as descriptor:
         data = os.pread(descriptor, count * kind.itemsize, offset)
     return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
@@ -465,15 +455,7 @@ def pieces(
 ) -> Iterator[tuple[int, NDArray[Any]]]:
     """A file's whole items in pieces, without those that lie in holes of the file, which are zeros.
 
-    Args:
-        what: the file is called so when it can't be read.
-        path: the file.
-        kind: of an item.
-        size: bytes of the file.
-        backwards: the last piece first.
-
-    Yields:
-        How many items are before the piece, and its items; a piece may be empty where the file was cut.
+    Each with the number of items before it; it may be empty where the file was cut.
     """
     width, cuts = kind.itemsize, []
     done = 0

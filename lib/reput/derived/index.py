@@ -201,19 +201,7 @@ class RocksIndexReader:
         index_type: str | None = None,
         limit: int = MOST_OFFSETS,
     ) -> list[int]:
-        """Physical offsets of messages with a key, the newest hour first.
-
-        Args:
-            topic, key: what to look for.
-            begin, end: ms, both inclusive.
-            most: how many at most, and no more than ``limit``.
-            index_type: None for keys and UNIQ_KEYs, ``"T"`` for tags.
-            limit: see ``most``.
-
-        Raises:
-            SettingsError: an index of this type doesn't exist.
-            StoreError: it can't be read.
-        """
+        """Physical offsets of messages with a key, the newest hour first; as :meth:`IndexReader.offsets`."""
         if index_type not in (None, TAG_TYPE):
             raise SettingsError("there is no such index", expected=f"{TAG_TYPE}: tags", found=index_type)
         kinds = (rocksdbindex.TAG,) if index_type else (rocksdbindex.KEY, rocksdbindex.UNIQUE)

@@ -231,15 +231,10 @@ class QueueModel(MappedFiles[QueueFile]):
             return
 
     def correct_min(self, physical: int, *, searches: bool, fails_on_empty: bool = False) -> None:
-        """Find the first unit of a message that is still in the log.
+        """Find the first unit of a message that is still in the log, which begins at ``physical``.
 
-        Args:
-            physical: where the log begins.
-            searches: by halving, as 5.x does.
-            fails_on_empty: the search fails on a last file without a unit.
-
-        Raises:
-            StartFailsError: the broker fails on it.
+        ``searches``: by halving, as 5.x does. ``fails_on_empty``: it fails on a last file without a unit, with
+        StartFailsError.
         """
         if searches:
             self._search_min(physical, fails_on_empty)
@@ -341,8 +336,7 @@ class QueueModel(MappedFiles[QueueFile]):
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
 
-        Returns:
-            The least and the greatest queueOffset among them, and how many they are; 0 without any.
+        The least and the greatest queueOffset among them, and how many they are; 0 without any.
         """
         first = last = count = 0
         if self.ext is None or not self.files:
@@ -554,16 +548,7 @@ class QueueView:
         return next((file for file in self.files if file.base <= at < file.base + file.wrote), None)
 
     def units(self, file: QueueFile, position: int, count: int) -> NDArray[np.void]:
-        """Units of a file.
-
-        Args:
-            file: one of :attr:`files`.
-            position: byte position of the first in the file.
-            count: how many; only valid ones are returned.
-
-        Returns:
-            UNIT_DTYPE[rows], rows <= count.
-        """
+        """At most ``count`` valid units of a file from a byte position on, UNIT_DTYPE[rows]."""
         head = self._in_head(file, position, count)
         if head is not None:
             return np.frombuffer(head, UNIT_DTYPE)
@@ -606,14 +591,7 @@ class QueueView:
         return min(max(found, self.min_offset), self.max_offset) if rules.clamps_time else found
 
     def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
-        """Units of one file, from the one at a queue offset on.
-
-        Args:
-            span: how many at most.
-
-        Returns:
-            None where :meth:`file_at` finds no file.
-        """
+        """At most ``span`` units of one file, from a queue offset on; None where no file has that."""
         file = self.file_at(queue_offset)
         if file is None:
             return None
@@ -624,11 +602,7 @@ class QueueView:
 
 
 def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> QueueModel:
-    """A queue as a broker has it once it has loaded its files.
-
-    Args:
-        log_start: physical offset where the log begins.
-    """
+    """A queue as a broker has it once it has loaded its files; the log begins at ``log_start``."""
     model = QueueModel(listing.files, settings.consume_queue_file_size)
     model.recover()
     model.correct_min(log_start, searches=settings.dialect.recovery.searches_min_offset)

@@ -74,12 +74,7 @@ class Queues:
     def view(self, topic: str, queue_id: int, log_start: int) -> View:
         """A queue, which may have no files, of the kind that its topic has.
 
-        Args:
-            log_start: physical offset where the log begins.
-
-        Raises:
-            SettingsError: no topic can have this name; or broker.conf gives batch queues an impossible size.
-            StoreError: it can't be read.
+        SettingsError for an impossible name.
         """
         view = self._views.get((topic, queue_id))
         if view is None:
@@ -94,11 +89,7 @@ class Queues:
         return view
 
     def views(self, topic: str, log_start: int) -> dict[int, View]:
-        """All queues of a topic that are there, in order; its type is looked at once.
-
-        Raises:
-            SettingsError, StoreError: see :meth:`view`.
-        """
+        """All queues of a topic that are there, in order; its type is looked at once."""
         ids = self.ids(topic)
         if ids and self._is_plain(topic):
             for queue_id in ids:
@@ -107,7 +98,7 @@ class Queues:
         return {queue_id: self.view(topic, queue_id, log_start) for queue_id in ids}
 
     def unbatched(self, topic: str, queue_id: int, log_start: int) -> Unbatched:
-        """A queue that is no batch queue."""
+        """A queue that is no batch queue, as a broker has it where the log begins at ``log_start``."""
         if self.in_rocksdb is not None and self.in_rocksdb.reads(topic):
             return self.in_rocksdb.view(topic, queue_id, log_start)
         return QueueView(self._settings, topic, queue_id, log_start)

@@ -39,13 +39,7 @@ COMPARE = "Let reput compare it with the log, or derive it again"
 
 
 class KeptOpen:
-    """A database that stays open for several questions, until nobody has this any more.
-
-    Args:
-        path: the database.
-        required: column families that it has to have.
-        known: all that it may have: a broker opens no others.
-    """
+    """A database that stays open for several questions, until nobody has this any more."""
 
     def __init__(self, path: Path, required: tuple[str, ...], known: tuple[str, ...] | None = None) -> None:
         stack = ExitStack()
@@ -264,14 +258,7 @@ class RocksQueueView:
         return None if value is None else self._parsed(value, queue_offset)
 
     def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
-        """Units from the one at a queue offset on, up to the first one that is missing.
-
-        Args:
-            span: how many at most.
-
-        Returns:
-            None where there is none at that place.
-        """
+        """At most ``span`` units from a queue offset on, up to the first one that is missing; None without any."""
         stop = min(queue_offset + span, self.max_offset)
         if queue_offset < 0 or queue_offset >= stop:
             return None

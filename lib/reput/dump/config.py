@@ -83,8 +83,7 @@ def databases(path: Path) -> list[Path]:
 def dump(path: Path) -> Iterator[Kept | Damage]:
     """All entries of a database, the versions first; what no broker writes is damage.
 
-    Args:
-        path: the database; its name says of which form it is.
+    Its name says of which form it is.
     """
     with opened(path) as db:
         if path.name == rocksdbconfig.V2:

@@ -127,11 +127,9 @@ def damage(
     outcome: str = "a broker's start ends the queue here",
     queue_offsets: tuple[int, int] | None = None,
 ) -> Damage:
-    """What is damaged in a file of a queue.
+    """What is damaged in the bytes [offset, end) of a queue's file.
 
-    Args:
-        offset, end: bytes of the file, half open.
-        queue_offsets: of the places concerned, half open; None in a batch queue, whose units say theirs.
+    ``queue_offsets`` of the places concerned; None in a batch queue, whose units say theirs.
     """
     first, after = queue_offsets or (None, None)
     where = place.topic, place.queue_id, first
@@ -174,12 +172,7 @@ class _Walk:
 
 
 def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:
-    """What a queue's files hold.
-
-    Args:
-        place: the queue.
-        start, end: queueOffsets, half open. A batch counts when one of its messages lies inside.
-    """
+    """What a queue's files hold of the queueOffsets [start, end): batches with a message there, too."""
     if place.database is not None:
         yield from _dump_keys(place, place.database, start, end)
     elif is_of_batches(place):

@@ -203,13 +203,7 @@ def dump(
 
 
 def walk(place: IndexPlace, key: str, since: int | None = None, until: int | None = None) -> Iterator[Event]:
-    """The chain of one key, the newest entry first, and entries of other keys in it.
-
-    Args:
-        place: the file.
-        key: ``topic#key``.
-        since, until: as in :func:`dump`.
-    """
+    """The chain of one ``topic#key``, newest entry first, and entries of other keys in it."""
     head = yield from _head(place)
     key_hash = indexfile.key_hash(javastring.hash_code(key.encode("utf-8", "replace")))
     slot = key_hash % place.slots

@@ -69,15 +69,8 @@ def dump(
 ) -> Iterator[Event]:
     """What the database says of itself, and its entries in the order of their keys.
 
-    Args:
-        path: the database, ``rocksdbstore/``.
-        since, until: ms, half open, of storeTimestamp.
-        key: ``topic#key``: entries of this key, or of this unique key.
-
-    Raises:
-        SettingsError: the key is none.
-        StoreError: the database can't be read.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
+    Of those with a storeTimestamp in [since, until), ms, and of one ``topic#key``, which may be a unique key;
+    SettingsError for a key that is none.
     """
     with open_index(path) as db:
         yield _head(db)

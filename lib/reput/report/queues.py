@@ -53,11 +53,8 @@ def queue_facts(
 ) -> QueuesSeen:
     """Look at every queue.
 
-    Args:
-        log: None where it can't be read: then nothing has expired, as far as that can be told.
-        scan: None where the log wasn't read.
-        running: a broker may add to log and queues meanwhile, so that none is called behind.
-        store: gets to know the queues in files.
+    Without a log nothing has expired, as far as that can be told; without a scan the log wasn't read. Where a
+    broker is running, none is called behind. ``store`` gets to know the queues in files.
     """
     if store is not None:
         for name in queue_directories(snapshot.settings):
@@ -73,11 +70,7 @@ def queue_facts(
 
 
 class _Looking:
-    """Goes over the queues.
-
-    Args:
-        compares: ends of queues are compared with what the log has of them.
-    """
+    """Goes over the queues; ``compares`` their ends with what the log has of them."""
 
     def __init__(
         self,
@@ -283,13 +276,9 @@ class TopicList:
 
 
 def topic_list(settings: StoreSettings, topic: str | None = None) -> TopicList:
-    """The topics of a store, and their queues as consumers get them (``ConsumeQueue.correctMinOffset``).
+    """The topics of a store, or one, and their queues as consumers get them.
 
-    Args:
-        topic: only this one.
-
-    Raises:
-        ReputError: the store can't be read. Of a queue that can't, ``problem`` says why.
+    Source: ``ConsumeQueue.correctMinOffset``. Of a queue that can't be read, ``problem`` says why.
     """
     configs = topic_configs(settings.config)
     queues: dict[str, list[QueueFacts]] = {}

@@ -103,11 +103,7 @@ def ranges(
 def _of_file(
     part: EntryRange, columns: tuple[str, ...], wanted: Wanted, reads: ReadStatistics
 ) -> Iterator[pa.RecordBatch]:
-    """The wanted entries of a range, in their order.
-
-    Args:
-        wanted: which entries; its columns are those of :data:`reput.source.columns.INDEX_FILTERS`.
-    """
+    """The wanted entries of a range, in their order."""
     schema = arrow_schema(columns, INDEX_COLUMNS)
     start = indexfile.file_length(part.slots, 0)
     with opened(part.path, _WHAT, reads) as descriptor:
