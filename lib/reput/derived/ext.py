@@ -10,7 +10,9 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,8 +20,10 @@ from numpy.typing import NDArray
 from reput.build.ext import lay_out
 from reput.config.settings import StoreSettings
 from reput.derived.files import (
+    MOST_OPEN,
     MappedFiles,
     ModelFile,
+    SeriesReader,
     StoreFile,
     check_listing,
     listed,
@@ -38,6 +42,7 @@ from reput.format.consumequeueext import (
     MAX_UNIT_LENGTH,
     place_of,
 )
+from reput.format.dtypes import EXT_HEAD_DTYPE
 from reput.store.reading import reading
 
 #: Bytes of a unit in consumequeue_ext up to storeTimestamp, the first field that isn't needed.
@@ -264,3 +269,67 @@ class QueueExt:
         listing = listed([self._directory], self._size, rules, "mappedFileSizeConsumeQueueExt")
         check_listing(listing, "the queue's tags")
         return listing.files
+
+
+WHOLE, NO_FILE, NO_RECORD = range(3)
+#: Records further apart are read one by one, so that addresses that lead anywhere cost no long reads.
+_APART = 1 << 16
+_AT_ONCE = 1 << 24
+
+
+class Records(NamedTuple):
+    """What addresses lead to."""
+
+    state: NDArray[np.int8]  # int8[n], WHOLE, NO_FILE or NO_RECORD: bytes that are none
+    tags: NDArray[np.int64]  # tags, timestamp: int64[n], tagsCode and storeTimestamp in ms; where WHOLE
+    timestamp: NDArray[np.int64]
+
+
+class ExtReader(SeriesReader):
+    """Reads records of a store's queues."""
+
+    def __init__(self, root: Path, file_size: int) -> None:
+        super().__init__(root, file_size, names.queue_ext_directory, MOST_OPEN)
+
+    def read(self, topic: str, queue_id: int, addresses: NDArray[np.int64]) -> Records:
+        """What some addresses lead to."""
+        count = len(addresses)
+        found = Records(
+            np.full(count, NO_FILE, np.int8), np.zeros(count, np.int64), np.zeros(count, np.int64)
+        )
+        places = addresses ^ np.int64(FIRST_ADDRESS)
+        order = np.argsort(places, kind="stable")
+        places = places[order]
+        near = (np.diff(places) > _APART) | (np.diff(places // self._file_size) != 0)
+        near |= np.diff(places // _AT_ONCE) != 0
+        cuts = [0, *(np.flatnonzero(near) + 1).tolist(), count]
+        for first, stop in pairwise(cuts):
+            if first < stop:
+                self._read(topic, queue_id, places[first:stop], order[first:stop], found)
+        return found
+
+    def _read(
+        self,
+        topic: str,
+        queue_id: int,
+        places: NDArray[np.int64],
+        rows: NDArray[np.int64],
+        found: Records,
+    ) -> None:
+        """Records in one file that are near one another, their places ascending."""
+        low, high = int(places[0]), int(places[-1])
+        base = low - low % self._file_size
+        fd = self.descriptor(topic, queue_id, base)
+        if fd < 0:
+            return
+        length = min(high + HEAD_LENGTH, base + self._file_size) - low
+        data = os.pread(fd, length, low - base)
+        # A record that isn't all there is none; behind the end there are zeros, which are none either.
+        buffer = np.frombuffer(data.ljust(high - low + HEAD_LENGTH, b"\0"), np.uint8)
+        heads = buffer[(places - low)[:, None] + np.arange(HEAD_LENGTH)].reshape(-1).view(EXT_HEAD_DTYPE)
+        size = heads["size"].astype(np.int64)
+        whole = (heads["width"] >= 0) & (size == HEAD_LENGTH + heads["width"].astype(np.int64))
+        whole &= places - base + size <= self._file_size
+        found.state[rows] = np.where(whole, WHOLE, NO_RECORD)
+        found.tags[rows] = heads["tags"]
+        found.timestamp[rows] = heads["timestamp"]

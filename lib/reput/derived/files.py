@@ -6,9 +6,11 @@ Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue.load``, ``MappedFil
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -23,10 +25,11 @@ from reput.config.dialect import Recovery
 from reput.errors import Problem, StoreError
 from reput.format import names
 from reput.log.rivals import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
+from reput.newer_python import Self
 from reput.remote import remote_store
-from reput.remote.store import have
+from reput.remote.store import have, may_lack
 from reput.store.listing import entries_in
-from reput.store.reading import looked_at, pread, reading, what_is, written
+from reput.store.reading import looked_at, open_file, pread, reading, what_is, written
 
 _LONG_MAX = 2**63 - 1
 #: What can't be read, in errors.
@@ -441,6 +444,7 @@ def mapped(path: str | Path, size: int) -> NDArray[np.uint8]:
 
 
 _PIECE = 1 << 13  # items
+MOST_OPEN = 128  # files of queues, by one reader
 
 
 def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
@@ -490,3 +494,62 @@ def numbered_files(directory: Path) -> list[tuple[Path, int, int]]:
         for entry in in_order(directory)
         if (base := names.parse_offset_name(entry.path.name)) is not None and not entry.is_dir
     ]
+
+
+def place_in(directory: Path, file_size: int, at: int) -> tuple[Path, int]:
+    """The file of a queue that has its byte ``at``, and the byte offset there."""
+    return directory / names.offset_name(at - at % file_size), at % file_size
+
+
+class SeriesReader:
+    """Keeps files of a store's queues open. A context manager.
+
+    Attributes:
+        opened: how many files were opened.
+    """
+
+    def __init__(
+        self, root: Path, file_size: int, directory: Callable[[Path, str, int], Path], most_open: int
+    ) -> None:
+        self._root = root
+        self._file_size = file_size
+        self._directory = directory
+        self._most_open = most_open
+        self._may_lack = may_lack(root)
+        self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()
+        self.opened = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            _close(self._open.popitem()[1])
+
+    def path(self, topic: str, queue_id: int, base: int) -> str:
+        """Of the file whose first byte is ``base``."""
+        return f"{self._directory(self._root, topic, queue_id)}/{names.offset_name(base)}"
+
+    def descriptor(self, topic: str, queue_id: int, base: int) -> int:
+        """A file's descriptor, -1 where there is no such file; closed when more are open than may be."""
+        key = (topic, queue_id, base)
+        if key in self._open:
+            self._open.move_to_end(key)
+            return self._open[key]
+        try:
+            path = self.path(topic, queue_id, base)
+            fd = open_file(path)
+            self.opened += 1
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            fd = -1
+        self._open[key] = fd
+        if len(self._open) > self._most_open:
+            _close(self._open.popitem(last=False)[1])
+        return fd
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)

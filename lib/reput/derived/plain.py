@@ -21,10 +21,12 @@ from reput.config.settings import StoreSettings
 from reput.derived.ext import ExtModel, QueueExt
 from reput.derived.files import (
     LAST_FILES,
+    MOST_OPEN,
     WHAT,
     Listing,
     MappedFiles,
     ModelFile,
+    SeriesReader,
     StoreFile,
     check_listing,
     listed,
@@ -37,6 +39,7 @@ from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
+from reput.remote.store import have
 from reput.store.reading import pread, reading, unreadable
 
 _BLANK = np.frombuffer(PRE_BLANK, UNIT_DTYPE)
@@ -233,8 +236,7 @@ class QueueModel(MappedFiles[QueueFile]):
     def correct_min(self, physical: int, *, searches: bool, fails_on_empty: bool = False) -> None:
         """Find the first unit of a message that is still in the log, which begins at ``physical``.
 
-        ``searches``: by halving, as 5.x does. ``fails_on_empty``: it fails on a last file without a unit, with
-        StartFailsError.
+        ``searches``: by halving, as 5.x does. ``fails_on_empty``: StartFailsError on an empty last file.
         """
         if searches:
             self._search_min(physical, fails_on_empty)
@@ -607,3 +609,25 @@ def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> Queu
     model.recover()
     model.correct_min(log_start, searches=settings.dialect.recovery.searches_min_offset)
     return model
+
+
+class QueueReader(SeriesReader):
+    """Reads the units at any places of a store's queues."""
+
+    def __init__(self, root: Path, file_size: int) -> None:
+        super().__init__(root, file_size, names.queue_directory, MOST_OPEN)
+
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
+        """The 20 bytes each of ``count`` places from ``first`` on; zeros where no file has them."""
+        at, stop = first * UNIT_LENGTH, (first + count) * UNIT_LENGTH
+        pieces = []
+        while at < stop:
+            base = at - at % self._file_size
+            length = min(stop, base + self._file_size) - at
+            fd = self.descriptor(topic, queue_id, base)
+            if fd >= 0 and self._may_lack:
+                have(self.path(topic, queue_id, base), at - base, at - base + length)
+            data = os.pread(fd, length, at - base) if fd >= 0 else b""
+            pieces.append(data.ljust(length, b"\0"))
+            at += length
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)

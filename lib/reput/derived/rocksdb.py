@@ -258,7 +258,7 @@ class RocksQueueView:
         return None if value is None else self._parsed(value, queue_offset)
 
     def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
-        """At most ``span`` units from a queue offset on, up to the first one that is missing; None without any."""
+        """At most ``span`` units from a queue offset on, up to the first that is missing; None for none."""
         stop = min(queue_offset + span, self.max_offset)
         if queue_offset < 0 or queue_offset >= stop:
             return None

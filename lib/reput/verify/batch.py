@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
+from reput.derived.files import SeriesReader, place_in
 from reput.errors import Finding
 from reput.format import names
 from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_LENGTH
@@ -28,7 +29,7 @@ from reput.store.reading import reading
 from reput.verify.explain import Explainer, of_range
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.report import DIFFERS, ONLY_FIRST, ONLY_SECOND, Difference, Note, Report
-from reput.verify.series import SeriesReader, place_in, series_files
+from reput.verify.series import series_files
 from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG, QueueRange, add_ranges, pieces
 from reput.verify.waves import in_waves, of_each
 

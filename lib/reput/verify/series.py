@@ -5,28 +5,15 @@ Nothing is mapped, for a broker may cut a file meanwhile.
 
 from __future__ import annotations
 
-import errno
-import os
 import stat
-from collections import OrderedDict
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.format import names
 from reput.format.names import Queue
-from reput.newer_python import Self
-from reput.remote.store import may_lack
 from reput.store.listing import entries_in, names_seen
-from reput.store.reading import looked_at, open_file, what_is
+from reput.store.reading import looked_at, what_is
 from reput.verify.report import QUEUE, Difference
-
-_MOST_OPEN = 256
-
-
-def place_in(directory: Path, file_size: int, at: int) -> tuple[Path, int]:
-    """The file of a queue that has its byte ``at``, and the byte offset there."""
-    return directory / names.offset_name(at - at % file_size), at % file_size
 
 
 def files_of(root: Path, topic: str, queue_id: int) -> set[int]:
@@ -96,57 +83,3 @@ def series_files(
             )
         found.append((base, Path(entry.path)))
     return result
-
-
-class SeriesReader:
-    """Keeps files of a store's queues open. A context manager.
-
-    Attributes:
-        opened: how many files were opened.
-    """
-
-    def __init__(
-        self, root: Path, file_size: int, directory: Callable[[Path, str, int], Path], most_open: int
-    ) -> None:
-        self._root = root
-        self._file_size = file_size
-        self._directory = directory
-        self._most_open = most_open
-        self._may_lack = may_lack(root)
-        self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()
-        self.opened = 0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        while self._open:
-            _close(self._open.popitem()[1])
-
-    def path(self, topic: str, queue_id: int, base: int) -> str:
-        """Of the file whose first byte is ``base``."""
-        return f"{self._directory(self._root, topic, queue_id)}/{names.offset_name(base)}"
-
-    def descriptor(self, topic: str, queue_id: int, base: int) -> int:
-        """A file's descriptor, -1 where there is no such file; closed when more are open than may be."""
-        key = (topic, queue_id, base)
-        if key in self._open:
-            self._open.move_to_end(key)
-            return self._open[key]
-        try:
-            path = self.path(topic, queue_id, base)
-            fd = open_file(path)
-            self.opened += 1
-        except OSError as error:
-            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
-                raise
-            fd = -1
-        self._open[key] = fd
-        if len(self._open) > self._most_open:
-            _close(self._open.popitem(last=False)[1])
-        return fd
-
-
-def _close(fd: int) -> None:
-    if fd >= 0:
-        os.close(fd)
