@@ -138,7 +138,7 @@ def test_a_hole_ends_what_a_broker_serves(mixed: GoldenStore) -> None:
 def test_the_first_message_in_the_log_is_computed_where_no_min_key_is(tmp_path: Path) -> None:
     store = golden("5.3.3-rocksdb-lost-head", tmp_path)
     asked = QueryStore(settings_of(store))
-    assert asked.in_rocksdb is not None
+    assert asked.all_queues.in_rocksdb is not None
     before = {}
     with writing(store.root / "consumequeue", "offset") as db:
         ends = db.get_column_family("offset")
