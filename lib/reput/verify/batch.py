@@ -28,8 +28,8 @@ from reput.replay.selection import Selection
 from reput.store.reading import reading
 from reput.verify.explain import Explainer, of_range
 from reput.verify.plan import Plan, queues_on_disk
+from reput.verify.queue_files import series_files
 from reput.verify.report import DIFFERS, ONLY_FIRST, ONLY_SECOND, Difference, Note, Report
-from reput.verify.series import series_files
 from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG, QueueRange, add_ranges, pieces
 from reput.verify.waves import in_waves, of_each
 

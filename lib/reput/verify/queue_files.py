@@ -9,6 +9,7 @@ rocketmq-all-4.9.7, 5.3.3). Behind its last message there is nothing. Records: `
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -32,11 +33,11 @@ from reput.remote.store import have
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.statistics.count import Listener
-from reput.store.reading import extents, pread, reading
+from reput.store.listing import entries_in, names_seen
+from reput.store.reading import extents, looked_at, pread, reading, what_is
 from reput.verify.explain import of_range
 from reput.verify.plan import queues_on_disk
-from reput.verify.report import DIFFERS, ONLY_FIRST, ONLY_SECOND, Difference, Report
-from reput.verify.series import files_of, series_files
+from reput.verify.report import DIFFERS, ONLY_FIRST, ONLY_SECOND, QUEUE, Difference, Report
 from reput.verify.sums import unit_sum
 from reput.verify.units import (
     DANGLING,
@@ -74,6 +75,75 @@ _KINDS = {
     5: (WRONG_EXT, "tagsCode and storeTimestamp"),
     6: (UNORDERED, None),
 }
+
+
+def files_of(root: Path, topic: str, queue_id: int) -> set[int]:
+    """The first bytes of a plain queue's files, by their names."""
+    found = map(names.parse_offset_name, names_seen(names.queue_directory(root, topic, queue_id)))
+    return {base for base in found if base is not None}
+
+
+@dataclass(slots=True)
+class SeriesListed:
+    """The files of one size that follow one another in a directory."""
+
+    #: (byte offset of its first byte, file), in order: those that have places
+    files: list[tuple[int, Path]] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)  # what is wrong with the others, and with these
+    fitting: int = 0  # files of the right length
+
+
+def series_files(
+    directory: Path, queue: Queue, file_size: int, unit_length: int | None = None
+) -> SeriesListed:
+    """List the files of a queue."""
+    result = SeriesListed()
+    found = result.files
+
+    def wrong(kind: str, path: str, expected: str, found: str, first: int = 0, end: int = 0) -> None:
+        told = Difference(
+            kind, path, QUEUE, expected, found, first=first, end=end, topic=queue[0], queue_id=queue[1]
+        )
+        result.problems.append(told)
+
+    for entry in entries_in(directory):
+        facts = looked_at(entry)
+        if facts is None:
+            continue
+        if not stat.S_ISREG(facts.st_mode):
+            wrong("queue-stray-directory", entry.path, "files only", what_is(facts.st_mode))
+            continue
+        base = names.parse_offset_name(entry.name)
+        if base is None or base % file_size:
+            expected = f"20 digits, a multiple of {file_size}"
+            wrong("queue-file-name", entry.path, expected, entry.name)
+            continue
+        per_file = 0 if unit_length is None else file_size // unit_length
+        first = base // file_size * per_file
+        if facts.st_size != file_size:
+            whole = 0 if unit_length is None else min(facts.st_size // unit_length, per_file)
+            wrong(
+                "queue-file-length",
+                entry.path,
+                f"{file_size} bytes",
+                f"{facts.st_size} bytes",
+                first + whole,
+                first + per_file,
+            )
+        else:
+            result.fitting += 1
+        if found and base > found[-1][0] + file_size:
+            missing = found[-1][0] + file_size
+            wrong(
+                "queue-file-missing",
+                str(directory / names.offset_name(missing)),
+                f"file {names.offset_name(missing)}",
+                f"{entry.name} after {names.offset_name(found[-1][0])}",
+                missing // file_size * per_file,
+                first,
+            )
+        found.append((base, Path(entry.path)))
+    return result
 
 
 class OfMessages(NamedTuple):

@@ -356,7 +356,7 @@ def index_command(
                 "a key can't be understood", expected="TOPIC#KEY, e.g. orders#4711", found=key
             )
         begin, stop = times_of(since, until)
-        from reput.dump import index, places, rocksdbindex
+        from reput.dump import index, places
 
         path = here(path, derived=True)
         root = absolute(path)
@@ -373,23 +373,23 @@ def index_command(
         database = places.index_database(root)
         if files and not settings.rocksdb.index:
             database = None  # a broker makes it unused as well
-        sources: list[Iterator[index.Event | rocksdbindex.Event]] = [
+        sources: list[Iterator[index.Event | index.KeyEvent]] = [
             index.dump(place, begin, stop, lambda: None if store is None else index.log_end(settings))
             if key is None
             else index.walk(place, key, begin, stop)
             for place in files
         ]
         if database is not None:
-            sources.append(rocksdbindex.dump(database, begin, stop, key=key))
+            sources.append(index.dump_keys(database, begin, stop, key=key))
         for events in sources:
             for event in events:
-                is_entry = isinstance(event, index.Entry | rocksdbindex.KeyEntry)
+                is_entry = isinstance(event, index.Entry | index.KeyEntry)
                 if is_entry and headers:
                     break
                 anything |= is_entry or isinstance(event, Damage)
                 if isinstance(event, Damage) or not quiet:
                     lines.show(event, index_line)
-                is_head = isinstance(event, index.FileHead | rocksdbindex.DatabaseHead)
+                is_head = isinstance(event, index.FileHead | index.DatabaseHead)
                 shown += is_head if headers else is_entry
                 if shown == limit:
                     return
