@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from functools import cached_property
+from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,14 +15,15 @@ from reput.config.settings import StoreSettings
 from reput.config.topics import TopicsNow
 from reput.derived import batch, plain
 from reput.derived.batch import BatchModel, BatchQueueView
-from reput.derived.files import Listing
+from reput.derived.files import Listing, mapped, numbered_files
 from reput.derived.plain import QueueModel, QueueView
 from reput.derived.rocksdb import RocksQueues, RocksQueueView, queues_in_rocksdb
 from reput.errors import SettingsError
 from reput.format import names
-from reput.format.dtypes import PLAIN, Form
+from reput.format.dtypes import BATCH, PLAIN, Form, UnitKind, classify
 from reput.format.names import Queue
 from reput.store.listing import names_in
+from reput.store.reading import unreadable
 
 Unbatched = QueueView | RocksQueueView
 #: A queue as a broker answers from it.
@@ -103,13 +107,19 @@ class Queues:
             return self.in_rocksdb.view(topic, queue_id, log_start)
         return QueueView(self._settings, topic, queue_id, log_start)
 
-    def positions_in_rocksdb(self, topic: str, queue_id: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-        """QueueOffset and physicalOffset of a queue's units in RocksDB, int64[units] each."""
-        queues = self.in_rocksdb
-        rows = [] if queues is None else [*queues.values(topic, queue_id, 0, 1 << 63)]
-        parts = (key[-8:] for key, _ in rows), (value[:8] for _, value in rows)
-        offsets, positions = (np.frombuffer(b"".join(part), ">i8").astype(np.int64) for part in parts)
-        return offsets, positions
+    def on_disk(self, topic: str, queue_id: int) -> OnDisk:
+        """A queue's units to be looked up, by what config says of its topic."""
+        if names.topic_problem(topic.encode()) is not None:
+            return OnDisk()  # no directory can have this name
+        if self.in_rocksdb is not None and self.in_rocksdb.reads(topic):
+            return _InKeys(self.in_rocksdb, topic, queue_id)
+        form = BATCH if topic in self._batch_topics else PLAIN
+        directory = form.place(self._settings.root, topic, queue_id)
+        return OnDisk(numbered_files(directory) if directory.is_dir() else (), form)
+
+    @cached_property
+    def _batch_topics(self) -> frozenset[str]:
+        return self._settings.batch_topics()
 
     def know_listed(self, directory: str, queues: Iterable[Queue]) -> None:
         """Take the queues in one of the store's directories of queues as somebody else has listed them."""
@@ -142,3 +152,63 @@ class Queues:
         if not names.batch_queue_directory(settings.root, topic, queue_id).is_dir():
             return False
         return not names.queue_directory(settings.root, topic, queue_id).is_dir()
+
+
+class OnDisk:
+    """A queue's units as they are on disk, to be looked up.
+
+    Args:
+        files: (path, byte offset of the first byte in the queue, bytes), in order.
+    """
+
+    def __init__(self, files: Iterable[tuple[Path, int, int]] = (), form: Form = PLAIN) -> None:
+        self._form = form
+        self._bases: list[int] = []
+        self._units = []
+        for path, base, length in files:
+            whole = length - length % form.unit_length
+            if not whole:
+                continue
+            try:
+                units = mapped(path, whole)
+            except (OSError, ValueError) as error:  # no permission; or it has become shorter meanwhile
+                reason = error if isinstance(error, OSError) else OSError(errno.EIO, str(error))
+                raise unreadable("this queue", path, reason) from error
+            self._bases.append(base // form.unit_length)
+            self._units.append(units.view(form.dtype))
+
+    def leads_to(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Whether a unit leads to each physical offset, bool[n]."""
+        known = self._positions
+        at = np.minimum(np.searchsorted(known, places), max(len(known) - 1, 0))
+        return known[at] == places if len(known) else np.zeros(len(places), np.bool_)
+
+    def holds(self, offset: int) -> bool:
+        """Whether a unit stands at a queueOffset; never in a batch queue, where it has no place."""
+        number = bisect_right(self._bases, offset) - 1
+        if not self._form.by_place or number < 0 or offset < 0:
+            return False
+        units, at = self._units[number], offset - self._bases[number]
+        return at < len(units) and bool(classify(units[at : at + 1])[0] == UnitKind.MESSAGE)
+
+    @cached_property
+    def _positions(self) -> NDArray[np.int64]:
+        """Physical offsets that units lead to, int64[units], ascending; 8 bytes of memory each."""
+        found = [one["position"][classify(one) == UnitKind.MESSAGE].astype(np.int64) for one in self._units]
+        return np.sort(np.concatenate([np.empty(0, np.int64), *found]))
+
+
+class _InKeys(OnDisk):
+    """Those of a queue in RocksDB: each stands at its queueOffset."""
+
+    def __init__(self, queues: RocksQueues, topic: str, queue_id: int) -> None:
+        super().__init__()
+        rows = [*queues.values(topic, queue_id, 0, 1 << 63)]
+        parts = (key[-8:] for key, _ in rows), (value[:8] for _, value in rows)
+        self._offsets, positions = (np.frombuffer(b"".join(part), ">i8").astype(np.int64) for part in parts)
+        self._positions = np.sort(positions)
+
+    def holds(self, offset: int) -> bool:
+        """Whether a key has this queueOffset."""
+        at = int(np.searchsorted(self._offsets, offset))
+        return at < len(self._offsets) and int(self._offsets[at]) == offset

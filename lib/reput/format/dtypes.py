@@ -48,7 +48,7 @@ class Form:
 
     def place(self, root: Path, topic: str, queue_id: int) -> Path:
         """The directory of a queue's files under ``root``."""
-        return root / self.directory / topic / str(queue_id)
+        return root / f"{self.directory}/{topic}/{queue_id}"
 
     def counts(self, units: NDArray[Any]) -> NDArray[np.bool_]:
         """bool[units]: which a broker's start takes for units; of plain queues blanks before them, too."""
