@@ -47,7 +47,7 @@ jars: $(VENV)/dev ## fetch the jars that the tests need: RocketMQ's, Hadoop's an
 PYTEST := -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder --durations 40
 
 .PHONY: test
-test: jars browser ## run the tests that each change has to pass, and a few with the oldest Spark
+test: jars ## run the tests that each change has to pass, and a few with the oldest Spark
 	$(if $(ARGS),,$(VENV)/bin/python -m tests.stacks oldest)
 	$(VENV)/bin/python $(PYTEST) $(ARGS)
 

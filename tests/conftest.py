@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import shutil
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import typer.testing
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 
@@ -33,6 +35,9 @@ LIB = Path(__file__).parents[1] / "lib"
 
 # All of these need a JVM; to import them takes time, too.
 collect_ignore = ["compat", "spark"] if levels.QUICK else []
+
+# Typer makes all commands anew for each line that a test gives it, in a tenth of a second.
+typer.testing._get_command = functools.cache(typer.testing._get_command)
 
 # The same examples at every run, so that a failure is the change's that is tested. Those that nobody has seen
 # yet are looked for by ``make test ARGS='--hypothesis-profile=explore tests/property'``.

@@ -37,6 +37,11 @@ def tried(*cases: _Case, more: Sequence[_Case]) -> list[_Case]:
     return [*cases, *(more if PROOF else ())]
 
 
+def sampled(at: Sequence[int]) -> list[int]:
+    """Where a long test dies or harms; outside the proof one in three, the first and the last among them."""
+    return [*at] if PROOF else [*at[:-1:3], *at[-1:]]
+
+
 def chosen(items: list[pytest.Item]) -> list[pytest.Item]:
     """The tests of this level."""
     kept = [item for item in items if not any(map(item.get_closest_marker, _LEFT_OUT))]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from typing import Any
 import pytest
 
 from reput.demo import VERSION, DemoStore, unpack
-from reput.spark import ahead, class_archive
+from reput.spark import ahead
 from reput.store.compare import compare
 
 LIB = Path(__file__).parents[2] / "lib"
@@ -213,28 +212,6 @@ def test_none_is_begun_where_spark_submit_decides(monkeypatch: pytest.MonkeyPatc
 def test_none_is_begun_without_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert not ahead._needs_one(["demo"])
-
-
-@pytest.mark.proof
-@pytest.mark.spark
-def test_one_whose_noted_command_line_does_not_work_is_started_by_spark_submit(
-    start: Callable[..., Command], store: DemoStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("REPUT_CLASS_ARCHIVE", str(tmp_path / "java"))
-    found = class_archive.find()
-    assert found is not None
-    found.stem.parent.mkdir(mode=0o700)
-    facts = found.stem.with_suffix(".json")
-    facts.touch(mode=0o600)
-    java = str(class_archive.java()[0])
-    launch = {"before": [java], "after": ["-XX:NoSuchOption"], "environment": {}}
-    facts.write_text(json.dumps({**found.facts, "launch": launch}))
-    command = start(*rebuild(store, tmp_path / "out"))
-    stdout, stderr = command.process.communicate(timeout=_SECONDS)
-    assert command.process.returncode == 0, stderr
-    assert "Rebuilt" in stdout
-    assert "NoSuchOption" not in stderr
-    assert command.running() == {}
 
 
 @pytest.mark.parametrize("script", ["bin/reput", "../bin/reput", "{}/bin/reput", "bin/other"])

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 import threading
 import time
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -231,50 +229,3 @@ def test_where_there_can_be_none(place: Path, tmp_path: Path, monkeypatch: pytes
     with pytest.raises(SparkError, match=r"expected 400.0 MiB free, found 1.0 MiB"):
         class_archive.make()
     assert list((tmp_path / "own").iterdir()) == []
-
-
-def test_how_its_jvm_was_started_is_kept_with_it(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    options = ["-Da=1", "-Db=2"]
-    with subprocess.Popen(
-        [
-            "sh",
-            "-c",
-            'echo; read line; : "$@"',
-            "-XX:ArchiveClassesAtExit=x",
-            *options,
-            "-Dc",
-            class_archive.SUBMIT,
-            "more",
-        ],
-        env={"SPARK_HOME": "/spark", "PWD": "/", "PATH": os.environ["PATH"]},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    ) as process:
-        assert process.stdout is not None
-        process.stdout.readline()
-        monkeypatch.delenv("SPARK_HOME", raising=False)
-        seen = class_archive.Launch.seen(process.pid, options)
-        assert class_archive.Launch.seen(process.pid, ["-Db=2", "-Da=1"]) is None
-        process.kill()
-    assert seen is not None
-    assert seen.before == ["sh", "-c", 'echo; read line; : "$@"']
-    assert (seen.after, seen.environment) == (["-Dc"], {"SPARK_HOME": "/spark"})
-
-    def train(part: Path) -> str:
-        part.write_bytes(b"archive")
-        part.with_suffix("").with_suffix(".launch").write_text(json.dumps(asdict(seen)))
-        return ""
-
-    monkeypatch.setattr(class_archive, "_train", train)
-    class_archive.make()
-    found = class_archive.find()
-    assert found is not None
-    assert found.launch() == seen
-    assert sorted(path.suffix for path in place.iterdir()) == [".jsa", ".json"]
-    (facts,) = place.glob("*.json")
-    facts.chmod(0o622)
-    assert found.launch() is None, "somebody else could have written what is to be run"
-    facts.chmod(0o600)
-    for text in ("", "[]", "{}", '{"launch": {"before": 1}}', '{"launch": {"before": [], "after": 0}}'):
-        facts.write_text(text)
-        assert found.launch() is None

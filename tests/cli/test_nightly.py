@@ -51,6 +51,7 @@ def a_day_later(monkeypatch: pytest.MonkeyPatch, directory: Path) -> None:
     monkeypatch.setenv("PYTHONPATH", f"{directory}:{environment()['PYTHONPATH']}")
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.slow
 @pytest.mark.parametrize("master", tried([], more=[["--master", "local[2]"]]))

@@ -13,6 +13,7 @@ from reput.config.settings import StoreSettings
 from reput.recovery.plan import plan
 from tests.compat.java_store import JavaStore
 from tests.golden.store import unpack
+from tests.levels import tried
 
 pytestmark = pytest.mark.compat
 
@@ -55,7 +56,7 @@ def without_its_queue(directory: Path) -> None:
     shutil.move(queue, directory / "NoSuchTopic" / "0")
 
 
-@pytest.mark.parametrize("harm", [sound, short, stray, empty_last, without_its_queue])
+@pytest.mark.parametrize("harm", tried(sound, short, more=[stray, empty_last, without_its_queue]))
 @pytest.mark.parametrize("name", NAMES)
 def test_a_load_is_foretold(name: str, harm: Callable[[Path], None], tmp_path: Path) -> None:
     store = unpack(name, tmp_path / "store")

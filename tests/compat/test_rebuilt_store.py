@@ -19,7 +19,7 @@ from tests.levels import tried
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.compat, pytest.mark.spark]
+pytestmark = [pytest.mark.compat, pytest.mark.spark, pytest.mark.proof]
 
 TOPICS = ("Orders", "Payments")
 CONFIG = {**SMALL_FILES, "timerWheelEnable": False}

@@ -98,6 +98,7 @@ def test_a_store_comes_whole(gateway: Gateway, name: str, tmp_path: Path) -> Non
     assert not first.exists()
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_queues_and_index_in_rocksdb(gateway: Gateway, tmp_path: Path) -> None:
     store = golden("5.5.0-rocksdb-lost-head", tmp_path, indexRocksDBEnable=True)
@@ -180,6 +181,7 @@ def with_expired_queue(name: str, directory: Path) -> GoldenStore:
     return store
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_the_last_files_of_expired_queues_come_too(gateway: Gateway, tmp_path: Path) -> None:
     """Without one the next queueOffset would be 0, and consumers' offsets past the queue's end."""

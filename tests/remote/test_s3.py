@@ -460,6 +460,7 @@ def test_what_reads_it_is_not_installed(command: Command, monkeypatch: pytest.Mo
         assert "pip install '.[remote]'" in told
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_no_secret_is_said_or_kept(gateway: Gateway, tmp_path: Path) -> None:
     """Of a run that fails half way, with all that it can say."""

@@ -17,7 +17,7 @@ from tests.golden.store import unpack
 from tests.report.browser import Page, browsing
 from tests.report.made import HOSTILE, hostile_store, many_queues
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.proof]
 
 DESKTOP, PHONE = 1200, 390
 

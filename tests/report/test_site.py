@@ -101,6 +101,7 @@ def test_every_page_is_there_and_a_search_finds_it_in_both_languages(page: Page,
     assert all(address.startswith(("file:", "data:")) for address in page.requests)
 
 
+@pytest.mark.proof
 @pytest.mark.slow
 @pytest.mark.parametrize("width", [DESKTOP, PHONE])
 def test_pages_fit_a_desk_and_a_phone(page: Page, site: Path, width: int) -> None:

@@ -230,6 +230,7 @@ def done(cluster: Cluster, work: Path, golden: GoldenStore, tmp_path_factory: py
     return Done(submitted, told, tasks, place, lost.name)
 
 
+@pytest.mark.proof
 def test_two_workers_write_the_brokers_bytes(done: Done, golden: GoldenStore) -> None:
     told = done.told["rebuild"]
     assert told["code"] == 0, told
@@ -242,6 +243,7 @@ def test_two_workers_write_the_brokers_bytes(done: Done, golden: GoldenStore) ->
     assert len(done.tasks["rebuild"]) == 2, "both workers' executors had tasks"
 
 
+@pytest.mark.proof
 def test_settings_count_on_executors_and_findings_are_exit_code_1(cluster: Cluster, done: Done) -> None:
     assert done.submitted.exit_code == 1, done.submitted.stdout
     assert json.loads(done.submitted.stdout)["findings"]
@@ -325,6 +327,7 @@ def reach(out: Path, holds: Callable[[State], bool], submitted: Future[Submitted
         time.sleep(0.05)
 
 
+@pytest.mark.proof
 def test_a_store_is_checked_and_mended(done: Done, golden: GoldenStore) -> None:
     checked, mended = done.told["check"], done.told["mend"]
     assert (checked["code"], mended["code"]) == (3, 0), (checked, mended)
@@ -348,6 +351,7 @@ def test_a_refusal_is_exit_code_2_and_stdout_holds_json_alone(
     assert ended.tasks == {}
 
 
+@pytest.mark.proof
 @pytest.mark.parametrize(
     ("number", "words", "until"),
     [

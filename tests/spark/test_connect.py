@@ -97,6 +97,7 @@ def test_each_source_is_found_by_its_name(say: Say, store: Path) -> None:
     assert f"count(1)={entries_of(store)}," in said[3]
 
 
+@pytest.mark.proof
 def test_a_condition_reaches_the_source(say: Say, tmp_path: Path) -> None:
     said = say(
         f"report = '{tmp_path / 'report'}'",
@@ -110,6 +111,7 @@ def test_a_condition_reaches_the_source(say: Say, tmp_path: Path) -> None:
     assert said == "True True\n"
 
 
+@pytest.mark.proof
 def test_a_stream_reads_all_that_is_there(say: Say, store: Path) -> None:
     said = say(
         "stream = spark.readStream.format('rocketmq-commitlog').option('maxBytesPerTrigger', '2m')",
@@ -143,6 +145,7 @@ def test_jobs_refuse_such_a_session(say: Say, tmp_path: Path, call: str) -> None
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.proof
 def test_a_server_elsewhere(say: Say, store: Path, tmp_path: Path) -> None:
     endpoint, token = say(_PORT).split()
     code = "import reput, sys; from reput.source import read; spark = reput.session('more')\n"

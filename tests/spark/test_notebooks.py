@@ -129,6 +129,7 @@ def test_notebook_runs(ran: dict[str, NotebookNode], name: str) -> None:
     assert [len(cell) for cell in words(ran[name])] == [len(cell) for cell in words(kept(name))]
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["offsets", "incident", "fleet"])
 def test_notebook_says_what_it_said(ran: dict[str, NotebookNode], name: str) -> None:
@@ -137,12 +138,14 @@ def test_notebook_says_what_it_said(ran: dict[str, NotebookNode], name: str) -> 
         assert [_CHANGES.sub("", text) for text in now] == [_CHANGES.sub("", text) for text in before]
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_store_comes_back(ran: dict[str, NotebookNode]) -> None:
     last = words(ran["incident"])[-1][0].splitlines()
     assert last[-1].split()[-2:] == ["-1", "-4"], "the message that was hit, and its keys"
 
 
+@pytest.mark.proof
 @pytest.mark.spark
 def test_a_tail_commits_all_that_was_written(ran: dict[str, NotebookNode]) -> None:
     said = "\n".join(text for cell in words(ran["latency"]) for text in cell)

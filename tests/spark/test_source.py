@@ -223,7 +223,7 @@ def test_what_has_expired_ends_a_stream_unless_it_may_be_left_out(
     log.append(*(message(number) for number in range(25)))
     run(endOffset=500)
     (log.root / names.COMMIT_LOG / names.offset_name(0)).unlink()
-    with pytest.raises(StreamingQueryException, match=r"messages have expired .*failOnDataLoss=false"):
+    with pytest.raises(StreamingQueryException, match=r"messages are gone .*failOnDataLoss=false"):
         run()
     left = [record.queue_offset for record in log.records if record.physical_offset >= 1000]
     assert [offsets(rows) for rows in run(failOnDataLoss=False)] == [left]

@@ -16,6 +16,7 @@ from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, Failing, LosingPower, died
 from tests.laid_out import Damage, Log, lay_out, store_of
+from tests.levels import examples
 from tests.local import Store, in_log_order, outputs, rebuild_locally
 from tests.memory import scratch
 from tests.torture.model import GrowingLog, tail_locally
@@ -93,7 +94,7 @@ def tails(store: Store, laid: Log, place: Path) -> Callable[[int], Tails]:
     return lambda seed: Tails(store, laid, place / str(seed), Random(seed))
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(6)))
 @pytest.mark.slow
 def test_growth_and_batches_leave_no_trace(
     seed: int, tails: Callable[[int], Tails], expected: Expected, monkeypatch: pytest.MonkeyPatch
@@ -102,7 +103,7 @@ def test_growth_and_batches_leave_no_trace(
     check(tail.out, tail.follow(monkeypatch, steps=3 * seed), expected)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(examples(24)))
 def test_killed_again_and_again_while_the_log_grows(
     seed: int,
     tails: Callable[[int], Tails],
@@ -119,7 +120,7 @@ def test_killed_again_and_again_while_the_log_grows(
     check(tail.out, tail.follow(monkeypatch), expected)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(examples(24)))
 @pytest.mark.slow
 def test_power_lost_again_and_again_while_the_log_grows(
     seed: int,
@@ -140,7 +141,7 @@ def test_power_lost_again_and_again_while_the_log_grows(
     check(tail.out, tail.follow(monkeypatch), expected)
 
 
-@pytest.mark.parametrize("seed", range(16))
+@pytest.mark.parametrize("seed", range(examples(16)))
 def test_a_disk_that_refuses_once_ends_the_tail(
     seed: int,
     tails: Callable[[int], Tails],

@@ -336,7 +336,7 @@ class Commands(TyperGroup):
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """One of the commands; its flags are shown without a type."""
         command = super().get_command(ctx, cmd_name)
-        if command is not None and not isinstance(command, Commands):
+        if command is not None and not isinstance(command, Commands) and "get_params" not in vars(command):
             command.get_params = partial(_untyped, command.get_params)  # type: ignore[method-assign]
         return command
 

@@ -1,15 +1,11 @@
-"""Load the classes of Java that a rebuild loads, and end: ``python -m reput.demo.training LAUNCH``.
+"""Load the classes of Java that a rebuild loads, and end: ``python -m reput.demo.training``.
 
-``reput.spark.class_archive`` runs this with a JVM that keeps in an archive what it has loaded. LAUNCH gets
-how that JVM was started, as JSON.
+``reput.spark.class_archive`` runs this with a JVM that keeps in an archive what it has loaded.
 """
 
 from __future__ import annotations
 
-import json
-import sys
 import tempfile
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -17,12 +13,10 @@ from pyspark import SparkContext
 
 from reput.demo import run
 from reput.source import read
-from reput.spark.ahead import driver_options
-from reput.spark.class_archive import Launch
 from reput.spark.sessions import session
 
 
-def train(launch: Path) -> None:
+def train() -> None:
     """Rebuild the demonstration's store, read its log as a table, and wait for the JVM's end.
 
     Raises:
@@ -33,9 +27,6 @@ def train(launch: Path) -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="reput-training-") as scratch:
             summary, _ = run(Path(scratch), lambda: spark, lambda _progress, _total: None)
-            seen = Launch.seen(gateway.proc.pid, driver_options().split())
-            if seen is not None:
-                launch.write_text(json.dumps(asdict(seen)), encoding="utf-8")
             read(spark, str(summary.store), ["topic"]).groupBy("topic").count().collect()
             spark.stop()
     except BaseException:
@@ -47,4 +38,4 @@ def train(launch: Path) -> None:
 
 
 if __name__ == "__main__":
-    train(Path(sys.argv[1]))
+    train()

@@ -300,6 +300,15 @@ class _Plan:
                 log.start,
                 start,
             )
+        if follows and options.fails_on_loss:
+            for one, after in pairwise(log.segments):
+                gap = one.base + log.segment_size
+                if max(start, gap) < min(end, after.base):
+                    raise _expired(
+                        one.path.parent,
+                        max(start, gap),
+                        f"none between {one.path.name} and {after.path.name}",
+                    )
         part_bytes = options.shared.part_bytes
         if self._settings.remote is not None and options.content == MESSAGES:
             part_bytes = log.segment_size  # each part's reader goes over its segment from the first byte
@@ -807,10 +816,10 @@ def _part_rows(parts: list[Part], counted: list[Counted], names: tuple[str, ...]
 
 def _expired(directory: Path, start: int, found: str) -> SegmentGoneError:
     return SegmentGoneError(
-        "messages have expired before the stream read them",
+        "messages are gone that the stream hasn't read",
         path=directory,
         offset=start,
-        expected=f"a log that begins at {start} or before",
+        expected="a segment with this offset",
         found=found,
         next_step="Let the stream leave them out, with the option failOnDataLoss=false, or start a new one",
     )

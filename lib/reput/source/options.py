@@ -105,8 +105,14 @@ class Shared:
                     found=name,
                 )
         report = values.get("readreport")
+        found = stores.load(values, dledger=dledger, derived=derived)
+        roots = [settings.root.resolve() for settings in found]
+        if report and not {Path(report).resolve(), *Path(report).resolve().parents}.isdisjoint(roots):
+            raise SettingsError(
+                "readReport lies in the store", path=report, expected="a directory elsewhere", found=report
+            )
         return cls(
-            stores=stores.load(values, dledger=dledger, derived=derived),
+            stores=found,
             skips=stores.skips(values),
             where=values.get("where"),
             push_filters=_switch(values, "pushFilters"),
@@ -203,6 +209,13 @@ class Options:
                 "proofs are of one store here",
                 expected="proofs with one path that is no URL",
                 found=", ".join(settings.place for settings in shared.stores),
+            )
+        if proofs and not Path(proofs).is_file():
+            raise SettingsError(
+                "there are no proofs",
+                path=proofs,
+                expected="a file that check --proofs keeps",
+                found="no file",
             )
         return cls(
             shared=shared,

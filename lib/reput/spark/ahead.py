@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shlex
 import shutil
 import signal
 import subprocess
@@ -79,21 +78,19 @@ class Jvm:
         }
         self._given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
         self._server: ForkServer | None = None
-        noted = _noted(shlex.split(self.options))
-        self._is_noted = noted is not None
         try:
-            self._start(*(noted or _by_spark_submit()))
+            self._start()
         except BaseException:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
         atexit.register(self._end_with, os.getpid())
 
-    def _start(self, command: list[str], environment: dict[str, str]) -> None:
+    def _start(self) -> None:
         reading, writing = os.pipe()
         self._output: IO[bytes] = os.fdopen(reading, "rb")
         try:
             self._process = subprocess.Popen(
-                [*command, *self._given, "pyspark-shell"],
+                [str(_spark_home() / "bin" / "spark-submit"), *self._given, "pyspark-shell"],
                 stdin=subprocess.PIPE,
                 stdout=writing,
                 stderr=writing,
@@ -101,7 +98,6 @@ class Jvm:
                 start_new_session=True,
                 env={
                     **os.environ,
-                    **environment,
                     "SPARK_CONNECT_MODE": "0",
                     "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
                     "REPUT_FORK_SERVER": str(self.directory / "fork"),
@@ -121,7 +117,7 @@ class Jvm:
         """PySpark's connection, when the JVM is there.
 
         Args:
-            listen: is given what the JVM prints; again, and anew, if another one is started.
+            listen: is given what the JVM prints.
 
         Raises:
             PySparkRuntimeError: it isn't going to be.
@@ -131,14 +127,9 @@ class Jvm:
 
         listen(self._output)
         while not self._address.exists():
-            if self._process.poll() is None:
-                time.sleep(_POLL_SECONDS)
-            elif self._is_noted:  # and what was noted isn't what spark-submit would do now
-                self._is_noted = False
-                self._start(*_by_spark_submit())
-                listen(self._output)
-            else:
+            if self._process.poll() is not None:
                 break
+            time.sleep(_POLL_SECONDS)
         try:
             address = self._address.read_bytes()
         except FileNotFoundError:
@@ -286,20 +277,6 @@ def _needs_one(words: Sequence[str]) -> bool:
     except ReputError:
         return False  # which the command will say
     return True
-
-
-def _noted(options: list[str]) -> tuple[list[str], dict[str, str]] | None:
-    """How spark-submit started such a JVM before: the command, without its own words, and variables."""
-    found = class_archive.find()
-    launch = None if found is None else found.launch()
-    # Each of them may have spark-submit come to another command.
-    if launch is None or any(name.startswith(("SPARK_", "HADOOP_", "YARN_")) for name in os.environ):
-        return None
-    return [*launch.before, *options, *launch.after, class_archive.SUBMIT], launch.environment
-
-
-def _by_spark_submit() -> tuple[list[str], dict[str, str]]:
-    return [str(_spark_home() / "bin" / "spark-submit")], {}
 
 
 def _spark_home() -> Path:

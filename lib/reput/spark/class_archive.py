@@ -38,46 +38,8 @@ _ROOM = 400 << 20
 #: A maker that was killed leaves its unfinished file; none takes as long as this.
 _ABANDONED_SECONDS = 3600.0
 _MAKE_SECONDS = 600.0
-#: The class that spark-submit runs.
-SUBMIT = "org.apache.spark.deploy.SparkSubmit"
-_MAKING = "-XX:ArchiveClassesAtExit="
-#: What spark-submit sets in the environment of its JVM; a shell sets more.
-_SET = ("SPARK_", "PYTHON")
 #: Ends the name of what an archive was when its checksum was right.
 _SEEN = ".seen"
-
-
-@dataclass(frozen=True, slots=True)
-class Launch:
-    """How spark-submit starts a JVM here: two scripts and another JVM find that out each time, in 0.3 s."""
-
-    #: before, after: the words of the command line around the Java options of its session, up to the
-    #: class SparkSubmit
-    before: list[str]
-    after: list[str]
-    environment: dict[str, str]  # the variables that it is given besides
-
-    @classmethod
-    def seen(cls, process: int, options: list[str]) -> Launch | None:
-        """That of a running JVM; None if it can't be told.
-
-        Args:
-            options: the Java options that its session was given.
-        """
-        place = Path("/proc") / str(process)
-        words = [os.fsdecode(word) for word in (place / "cmdline").read_bytes().split(b"\0")[:-1]]
-        pairs = [os.fsdecode(pair).partition("=") for pair in (place / "environ").read_bytes().split(b"\0")]
-        if SUBMIT not in words:
-            return None
-        words = words[: words.index(SUBMIT)]
-        places = [at for at in range(len(words)) if words[at : at + len(options)] == options]
-        if len(places) != 1:
-            return None
-        return cls(
-            [word for word in words[: places[0]] if not word.startswith(_MAKING)],
-            words[places[0] + len(options) :],
-            {name: value for name, _, value in pairs if name.startswith(_SET) and name not in os.environ},
-        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,15 +83,6 @@ class ClassArchive:
             part.write_text(now, encoding="ascii")
             part.replace(seen)
         return True
-
-    def launch(self) -> Launch | None:
-        """How spark-submit started the JVM that made the archive; None if that isn't known."""
-        path = self.stem.with_suffix(".json")
-        with suppress(OSError, ValueError, LookupError, TypeError):
-            if is_mine_alone(self.stem.parent) and is_mine_alone(path):
-                noted = json.loads(path.read_text(encoding="utf-8"))["launch"]
-                return Launch(list(noted["before"]), list(noted["after"]), dict(noted["environment"]))
-        return None
 
     def versions(self) -> list[Path]:
         """All files that may be the archive."""
@@ -205,26 +158,13 @@ def make() -> None:
         with part.open("rb") as file:
             os.fsync(file.fileno())
         before = found.versions()
-        _note(found)
+        found.stem.with_suffix(".json").write_text(json.dumps(found.facts, indent=1), encoding="utf-8")
         made = part.replace(f"{found.stem}-{_checksum(part)}.jsa")
         for path in set(before) - {made}:
             path.unlink(missing_ok=True)
             path.with_suffix(_SEEN).unlink(missing_ok=True)
     finally:
         part.unlink(missing_ok=True)
-
-
-def _note(made: ClassArchive) -> None:
-    """Write what an archive holds for, and how its JVM was started."""
-    launch = made.stem.with_suffix(".launch")
-    facts: dict[str, object] = dict(made.facts)
-    with suppress(OSError, ValueError):
-        facts["launch"] = json.loads(launch.read_text(encoding="utf-8"))
-    launch.unlink(missing_ok=True)
-    part = made.stem.with_name(f"{made.stem.name}.{os.getpid()}.part.json")
-    part.touch(mode=0o600)
-    part.write_text(json.dumps(facts, indent=1), encoding="utf-8")
-    part.replace(made.stem.with_suffix(".json"))
 
 
 def remove() -> int:
@@ -239,12 +179,11 @@ def remove() -> int:
 
 def _train(part: Path) -> str:
     """Let a JVM put what it has loaded into ``part`` when it ends; returns the last that it says."""
-    options = f'{os.environ.get("SPARK_SUBMIT_OPTS", "")} "{_MAKING}{part}"'
+    options = f'{os.environ.get("SPARK_SUBMIT_OPTS", "")} "-XX:ArchiveClassesAtExit={part}"'
     environment = {**os.environ, VARIABLE: OFF, "SPARK_SUBMIT_OPTS": options}
-    command = [sys.executable, "-m", "reput.demo.training", str(part.with_suffix("").with_suffix(".launch"))]
     try:
         done = subprocess.run(
-            command,
+            [sys.executable, "-m", "reput.demo.training"],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -31,6 +31,7 @@ from tests.compat import damage
 from tests.compat.damage import Copy, Record
 from tests.crash import Dying, Failing, LosingPower, died
 from tests.golden.store import GoldenStore, unpack
+from tests.levels import sampled
 from tests.rebuilds import broker_lock, tree
 from tests.stores import add_left_alone
 
@@ -319,7 +320,7 @@ def test_a_death_at_any_step_is_mended_by_the_same_command_or_undone(
     case.mend()
     expected = without_kept(case.root)
     seen = set()
-    for last in range(1, counting.calls + 1, 1 if system is Dying else 3):
+    for last in sampled(range(1, counting.calls + 1, 1 if system is Dying else 3)):
         reset()
         monkeypatch.setattr(files, "system", system(last))
         try:
@@ -365,7 +366,7 @@ def test_queues_and_log_take_their_places_together(
     assert mended.exit_code == 0
     assert [change.kind for change in mended.changes][:2] == ["moved-away", "stand-in"]
     states = set()
-    for last in range(1, counting.calls + 1, max(counting.calls // 40, 1)):
+    for last in sampled(range(1, counting.calls + 1, max(counting.calls // 40, 1))):
         reset()
         monkeypatch.setattr(files, "system", Dying(last))
         assert died(case.mend)

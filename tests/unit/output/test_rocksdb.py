@@ -22,6 +22,7 @@ from reput.store import files
 from reput.store.system import System
 from tests.crash import Dying, LosingPower, died
 from tests.laid_out import Damage, Spec, lay_out, store_of
+from tests.levels import sampled
 from tests.local import Store, rebuild_locally
 from tests.memory import scratch
 from tests.unit.output.test_rollback import ENDS, LOG, PART_BYTES
@@ -138,7 +139,7 @@ def test_killed_at_any_call(store: Store, place: Path, system: Callable[[System]
     counting = Dying()
     system(counting)
     rebuild_locally(store, place / "count", part_bytes=PART_BYTES, ends=ENDS)
-    for last in range(1, counting.calls + 1, 5):
+    for last in sampled(range(1, counting.calls + 1, 5)):
         out = place / str(last)
         system(Dying(last))
         assert died(lambda: rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS))  # noqa: B023
@@ -162,7 +163,7 @@ def test_a_power_loss_at_any_call(store: Store, place: Path, system: Callable[[S
     counting = Dying()
     system(counting)
     rebuild_locally(store, place / "count", part_bytes=PART_BYTES, ends=ENDS)
-    for last in [*range(3, counting.calls + 1, 7), counting.calls + 1]:
+    for last in sampled([*range(3, counting.calls + 1, 7), counting.calls + 1]):
         out = place / str(last)
         out.mkdir()
         losing = LosingPower(out, last)
@@ -192,7 +193,7 @@ def test_a_run_that_was_cut_is_refused(store: Store, place: Path, system: Callab
     counting = Dying()
     system(counting)
     rebuild_locally(store, place / "count")
-    for last in range(counting.calls, 0, -7):  # up to one without a database
+    for last in sampled(range(counting.calls, 0, -7)):  # up to one without a database
         out = place / str(last)
         system(Dying(last))
         assert died(lambda: rebuild_locally(store, out))  # noqa: B023

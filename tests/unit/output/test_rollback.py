@@ -27,6 +27,7 @@ from reput.store.file_system import FileSystem
 from reput.store.system import System
 from tests.crash import Dying, Failing, KilledError, LosingPower, died
 from tests.laid_out import RESTART, Damage, Spec, lay_out, store_of
+from tests.levels import sampled
 from tests.local import (
     JOURNAL,
     Store,
@@ -193,7 +194,7 @@ def test_killed_at_every_call(
 ) -> None:
     if first > 1:
         flush_as_a_whole(monkeypatch)
-    for last in range(first, calls_of(store, place / "count", system) + 1, 7):
+    for last in sampled(range(first, calls_of(store, place / "count", system) + 1, 7)):
         out = place / str(last)
         system(Dying(last))
         assert died(lambda: rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS))  # noqa: B023
@@ -228,7 +229,7 @@ def test_every_call_refused_once(
     expected: tuple[dict[str, bytes], dict[str, object]],
 ) -> None:
     """A disk that fails ends the run with an error that says where, never with another one."""
-    for last in range(1, calls_of(store, place / "count", system) + 1, 5):
+    for last in sampled(range(1, calls_of(store, place / "count", system) + 1, 5)):
         out = place / str(last)
         failing = Failing(last)
         system(failing)
@@ -251,7 +252,7 @@ def test_killed_when_a_queue_begins_anew_between_two_batches(
     rebuild_locally(store, place / "count", ends=ends)
     wanted = outputs(place / "count")
     assert units(place / "count", "TopicA")[0][0] == laid.starts[3]
-    for last in range(1, counting.calls + 1):
+    for last in sampled(range(1, counting.calls + 1)):
         out = place / str(last)
         system(Dying(last))
         assert died(lambda: rebuild_locally(store, out, ends=ends))  # noqa: B023
@@ -302,7 +303,7 @@ def test_each_batch_is_in_the_ledger_once(
     counting = Dying()
     system(counting)
     rebuild_locally(store, place / "count", part_bytes=PART_BYTES, ends=ENDS, ledger=True)
-    for last in range(20, counting.calls, 41):
+    for last in sampled(range(20, counting.calls, 41)):
         out = place / str(last)
         system(Dying(last))
         assert died(

@@ -381,6 +381,31 @@ def test_an_expired_head_ends_a_stream_unless_it_may_be_left_out(log: LogWriter)
     assert reader.partitions({"offset": 1000}, {"offset": 1100})
 
 
+def test_a_missing_segment_ends_a_stream_unless_it_may_be_left_out(log: LogWriter) -> None:
+    log.append(*(message(number) for number in range(60)))
+    (log.root / names.COMMIT_LOG / names.offset_name(1000)).unlink()
+    reader = stream(log.root)
+    assert reader.partitions({"offset": 100}, {"offset": 1000})
+    assert reader.partitions({"offset": 2000}, {"offset": 2100})
+    for start, end in ((100, 2100), (1200, 2100), (100, 1001)):
+        with pytest.raises(
+            SegmentGoneError, match=r"offset 1[02]00: .*found none between 0{20} and 0+2000\. "
+        ):
+            reader.partitions({"offset": start}, {"offset": end})
+    left_out = stream(log.root, failOnDataLoss=False).partitions({"offset": 100}, {"offset": 2100})
+    assert [(part.start, part.end) for part in parts_of(left_out)] == [(100, 1000), (2000, 2100)]
+
+
+def test_proofs_and_reports_lie_where_they_can(log: LogWriter, tmp_path: Path) -> None:
+    log.append(message(1))
+    with pytest.raises(SettingsError, match="nowhere: there are no proofs; expected"):
+        source(log.root, proofs=tmp_path / "nowhere")
+    for place in (log.root, log.root / "commitlog" / "reads", log.root / ".." / log.root.name / "reads"):
+        with pytest.raises(SettingsError, match="readReport lies in the store"):
+            source(log.root, readReport=place)
+    source(log.root, readReport=tmp_path / "reads")
+
+
 @pytest.mark.parametrize("most", [1, 3, 7, 100])
 def test_a_batch_has_so_many_messages(log: LogWriter, most: int) -> None:
     log.append(*(message(number) for number in range(30)))

@@ -531,7 +531,7 @@ def test_an_arrow_table_refuses_as_spark_does(tmp_path: Path) -> None:
     with pytest.raises(ReputError, match="the commit log can't be read"):
         read_arrow(tmp_path / "none")
     with pytest.raises(SettingsError, match=r"readReport can't be written; .* found File exists"):
-        read_arrow(store.root, readReport=store.write_broker_conf())
+        read_arrow(store.root, readReport=__file__)
 
 
 def test_parts_are_an_arrow_table_too(tmp_path: Path) -> None:
