@@ -66,11 +66,7 @@ class Missing:
 
 
 def config_problems(settings: StoreSettings) -> Iterator[Problem]:
-    """Files that keep the broker from starting, and those that it reads from their backup.
-
-    Raises:
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
-    """
+    """Files that keep the broker from starting, and those that it reads from their backup."""
     place = settings.config
     in_files = [name for name in FILES if place.form is Form.FILES or place.file_kind(name) is None]
     for kind in Kind if place.form is not Form.FILES else ():

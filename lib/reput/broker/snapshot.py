@@ -130,11 +130,7 @@ class Snapshot:
 
 
 def take(settings: StoreSettings) -> Snapshot:
-    """Look at a store. Nothing is changed.
-
-    Raises:
-        StoreError: something in it can't be read, or it isn't there.
-    """
+    """Look at a store. Nothing is changed."""
     check_store(settings.root)
     rules = settings.dialect.recovery
     size = _segment_size(settings)
