@@ -16,7 +16,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.begin import begin
-from reput.broker.index import IndexModel, IndexModelFile
 from reput.broker.rocksdb_queues import RocksDBModel
 from reput.broker.snapshot import Snapshot
 from reput.broker.units import WalkedUnits, queue_of
@@ -26,6 +25,7 @@ from reput.config.topics import known_topics
 from reput.derived.batch import BatchModel, inner
 from reput.derived.ext import ExtModel
 from reput.derived.files import NO_FILE, STRAY, Listing, StoreFile
+from reput.derived.index import IndexModel, IndexModelFile
 from reput.derived.plain import QueueModel
 from reput.derived.rocksdb import open_queues
 from reput.errors import Problem, SettingsError, StartFailsError, StoreError, UnsupportedError

@@ -1,9 +1,8 @@
-"""Queues and index in RocksDB, as a broker answers from them.
+"""Queues in RocksDB: as a broker answers from them, and as they stand there.
 
 Source: ``RocksDBConsumeQueueOffsetTable.getMinCqOffset``, ``correctMinCqOffset``,
 ``RocksDBConsumeQueueTable.rangeQuery``, ``binarySearchInCQ``, ``binarySearchInCQByTime``,
-``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3); ``MessageRocksDBStorage.queryOffsetForIndex`` (5.5.0 by its
-bytecode). A broker corrects a queue's min offset when it is asked for it; here it is only computed.
+``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3). A broker corrects a queue's min offset when it is asked for it; here it is only computed.
 """
 
 from __future__ import annotations

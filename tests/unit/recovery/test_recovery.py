@@ -19,7 +19,6 @@ import numpy as np
 import pytest
 
 from reput.broker import walk
-from reput.broker.index import IndexModel
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot, take
 from reput.config.dialect import DIALECTS, dialect
@@ -29,6 +28,7 @@ from reput.demo import unpack as unpack_demo
 from reput.derived import kernels
 from reput.derived import plain as queue_module
 from reput.derived.files import StoreFile, listed
+from reput.derived.index import IndexModel
 from reput.derived.plain import QueueModel
 from reput.diagnosis.absent import not_derived
 from reput.diagnosis.check import Diagnosis, check
