@@ -2,8 +2,8 @@
 
 Source: ``IndexService.load``, ``queryOffset``, ``buildKey``, ``buildIndex``, ``getAndCreateLastIndexFile``,
 ``IndexFile.isTimeMatched``, ``selectPhyOffset``, ``putKey``, ``IndexHeader.load``, ``MessageStoreConfig``
-(rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode), ``MessageRocksDBStorage.queryOffsetForIndex`` (5.5.0 by its
-bytecode).
+(rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode), ``MessageRocksDBStorage.queryOffsetForIndex`` (5.5.0 by
+its bytecode).
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 Source: ``RocksDBConsumeQueueOffsetTable.getMinCqOffset``, ``correctMinCqOffset``,
 ``RocksDBConsumeQueueTable.rangeQuery``, ``binarySearchInCQ``, ``binarySearchInCQByTime``,
-``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3). A broker corrects a queue's min offset when it is asked for it; here it is only computed.
+``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3). A broker corrects a queue's min offset when it is asked
+for it; here it is only computed.
 """
 
 from __future__ import annotations
