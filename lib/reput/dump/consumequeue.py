@@ -22,8 +22,16 @@ from reput.dump.damage import Damage
 from reput.dump.places import QueuePlace
 from reput.format import batchconsumequeue, commitlog, consumequeue, names, rocksdbqueue
 from reput.format.consumequeueext import MAX_ADDRESS
-from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
-from reput.format.names import QueueBytes
+from reput.format.dtypes import (
+    BATCH,
+    BATCH_UNIT_DTYPE,
+    IN_ROCKSDB,
+    PLAIN,
+    UNIT_DTYPE,
+    Form,
+    UnitKind,
+    classify,
+)
 
 UNWRITTEN, ZEROS = "unwritten", "zeros"
 
@@ -173,42 +181,35 @@ class _Walk:
 
 def dump(place: QueuePlace, start: int = 0, end: int = MOST) -> Iterator[Event]:
     """What a queue's files hold of the queueOffsets [start, end): batches with a message there, too."""
-    if place.database is not None:
-        yield from _dump_keys(place, place.database, start, end)
-    elif is_of_batches(place):
-        yield from dump_batches(place, start, end)
-    else:
-        yield from _dump_units(place, start, end)
+    by_form = {PLAIN: _dump_units, BATCH: _dump_batches, IN_ROCKSDB: _dump_keys}
+    yield from by_form[_form_of(place)](place, start, end)
 
 
-def is_of_batches(place: QueuePlace) -> bool:
-    """Whether units are those of a batch queue."""
-    if place.batch is not None:
-        return place.batch
-    return any(looks_like_batches(path) for path, _, _ in place.files)
+def _form_of(place: QueuePlace) -> Form:
+    """The form of its units; of a file that was copied away by its bytes."""
+    looks = place.form is None and any(looks_like_batches(path) for path, _, _ in place.files)
+    return place.form or (BATCH if looks else PLAIN)
 
 
 def extent(place: QueuePlace) -> tuple[int, int] | None:
     """The queueOffsets that a queue's files hold, half open; None where no unit leads anywhere."""
-    if place.database is not None:
-        return rocksdb.extent(rocksdb.kept_open(place.database), *_named(place))
-    extents = batch_extents if is_of_batches(place) else _unit_extents
+    form = _form_of(place)
+    if form == IN_ROCKSDB:
+        database, queue = place.keys
+        return rocksdb.extent(rocksdb.kept_open(database), *queue)
+    extents = batch_extents if form == BATCH else _unit_extents
     first = next((found for file in place.files for found in extents(*file)), None)
     last = next((found for file in reversed(place.files) for found in extents(*file, backwards=True)), None)
     return None if first is None or last is None else (first[0], last[1])
 
 
-def _named(place: QueuePlace) -> QueueBytes:
-    """A queue in RocksDB, as keys have it."""
-    return (place.topic or "").encode("utf-8", "surrogateescape"), place.queue_id or 0
-
-
-def _dump_keys(place: QueuePlace, database: Path, start: int, end: int) -> Iterator[Event]:
+def _dump_keys(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
     """The units of a queue in RocksDB, as its keys have them, and values that are none.
 
     A hole is no damage here: a batch has one unit, at its first message's place, and only the log tells.
     """
-    for keys, values in rocksdb.key_blocks(rocksdb.kept_open(database), *_named(place), start, end):
+    database, queue = place.keys
+    for keys, values in rocksdb.key_blocks(rocksdb.kept_open(database), *queue, start, end):
         for key, value in zip(keys, values, strict=True):
             at, unit = rocksdbqueue.parse_unit_key(key), rocksdbqueue.parse_unit(value)
             if at is None or unit is None:
@@ -387,7 +388,7 @@ def looks_like_batches(path: Path) -> bool:
     return read_bytes("the queue", path, 0, batchconsumequeue.UNIT_LENGTH)[-8:] == b"\xff\xff\xff\xff\0\0\0\0"
 
 
-def dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
+def _dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
     """What the files of a batch queue hold; see :func:`reput.dump.consumequeue.dump`."""
     length = batchconsumequeue.UNIT_LENGTH
     zeros: Open | None = None

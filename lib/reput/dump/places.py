@@ -13,6 +13,8 @@ from reput.derived.files import in_order, numbered_files
 from reput.derived.rocksdb import kept_open, queues_with_units
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
+from reput.format.dtypes import IN_FILES, IN_ROCKSDB, PLAIN, Form
+from reput.format.names import QueueBytes
 from reput.log.segments import (
     MAX_BASE,
     CommitLog,
@@ -48,9 +50,15 @@ class QueuePlace:
     queue_id: int | None
     #: (path, byte offset of the first byte in the queue, bytes), in the queue's order
     files: tuple[tuple[Path, int, int], ...]
-    batch: bool | None  # units are those of a batch queue; None where only the bytes can tell
+    form: Form | None  # None where only the bytes can tell
     ext: Path | None  # where its records of consumequeue_ext would be
     database: Path | None = None  # the RocksDB that has it instead of files
+
+    @property
+    def keys(self) -> tuple[Path, QueueBytes]:
+        """Of a queue in RocksDB the database, and topic and queueId as keys have them."""
+        topic = (self.topic or "").encode("utf-8", "surrogateescape")
+        return self.database or Path(), (topic, self.queue_id or 0)
 
 
 def log_place(
@@ -269,7 +277,9 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
     for database in databases(path):
         found = True
         for name, queue_id in queues_with_units(kept_open(database)):
-            yield QueuePlace(name.decode("utf-8", "surrogateescape"), queue_id, (), False, None, database)
+            yield QueuePlace(
+                name.decode("utf-8", "surrogateescape"), queue_id, (), IN_ROCKSDB, None, database
+            )
     for one in _below(path) if not is_database(path) or path.name == names.CONSUME_QUEUE else ():
         found = True
         yield one
@@ -320,9 +330,9 @@ def _queue(directory: Path, files: list[tuple[Path, int, int]]) -> QueuePlace:
     if queue_id is None:
         return QueuePlace(None, None, tuple(files), None, None)
     topic, kind = directory.parent.name, directory.parent.parent
-    batch = {names.CONSUME_QUEUE: False, names.BATCH_CONSUME_QUEUE: True}.get(kind.name)
-    ext = names.queue_ext_directory(kind.parent, topic, queue_id) if batch is False else None
-    return QueuePlace(topic, queue_id, tuple(files), batch, ext)
+    form = {one.directory: one for one in IN_FILES}.get(kind.name)
+    ext = names.queue_ext_directory(kind.parent, topic, queue_id) if form == PLAIN else None
+    return QueuePlace(topic, queue_id, tuple(files), form, ext)
 
 
 def _number(name: str) -> int | None:

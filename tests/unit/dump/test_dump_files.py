@@ -25,6 +25,7 @@ from reput.dump.wanted import Wanted
 from reput.errors import ReputError, StoreError, UnsupportedError
 from reput.format import consumequeueext, indexfile, javastring, names
 from reput.format.consumequeue import PRE_BLANK, unit
+from reput.format.dtypes import BATCH
 from reput.scan.rules import rules
 from reput.statistics.count import total_of
 from reput.statistics.tally import By, Tally
@@ -466,7 +467,7 @@ def compare_queues(root: Path) -> None:
         assert not [event for event in found if isinstance(event, Damage)], files
         dumped = [event for event in found if isinstance(event, QueueUnit)]
         shown_queues.add(files[0].parent)
-        if place.batch:
+        if place.form == BATCH:
             assert batch_units(files) == [
                 (one.queue_offset, one.position, one.size, one.tags_code, *(one.batch or ())[:2])
                 for one in dumped
