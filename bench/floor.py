@@ -17,7 +17,7 @@ from pathlib import Path
 from reput.job import RebuildOptions
 from reput.job.plan import prepare
 from reput.job.summary import Summary, summarize
-from reput.log.parts import cut
+from reput.log.segments import cut
 from reput.output.writer import BatchWriter
 from reput.replay.processes import Processes
 

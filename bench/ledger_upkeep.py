@@ -13,7 +13,7 @@ from pathlib import Path
 
 from reput.format import names
 from reput.output.journal import Journal
-from reput.output.ledger.ledger import Ledger, LedgerUpkeep
+from reput.output.ledger import Ledger, LedgerUpkeep
 from reput.replay.state import Batch, Opening, QueueState
 from reput.store.space import human
 

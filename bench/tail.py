@@ -39,7 +39,7 @@ from reput.format import names
 from reput.output.journal import read_state
 from reput.replay.state import State
 from reput.store.compare import compare
-from reput.watch.table import RunNote
+from reput.watch.notes import RunNote
 from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore
 

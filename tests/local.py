@@ -13,8 +13,7 @@ from reput.config.settings import RecoverySettings, StoreSettings
 from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
-from reput.log.parts import cut
-from reput.log.segments import CommitLog, discover
+from reput.log.segments import CommitLog, cut, discover
 from reput.output import rocksdb
 from reput.output.batch import BatchTasks
 from reput.output.journal import Journal

@@ -8,12 +8,11 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build.batch import BatchRows
 from reput.build.ext import ExtLayout
 from reput.build.index import KeyRows, Put
 from reput.build.placement import Breaks, giving_way, is_unproven
-from reput.build.rocksdb_units import UnitRows
-from reput.build.units import PackedUnits
+from reput.build.rocksdb import UnitRows
+from reput.build.units import BatchRows, PackedUnits
 from reput.format import rocksdbqueue
 from reput.format.commitlog import MIN_RECORD_LENGTH
 from reput.format.consumequeue import unit
@@ -41,7 +40,7 @@ def pack_units(out: OutputArrays, queues: int) -> PackedUnits:
 
 
 def pack_batch(rows: BatchRows) -> bytes:
-    """What :func:`reput.build.batch.pack` does, one unit at a time."""
+    """What :func:`reput.build.units.pack_batch` does, one unit at a time."""
     return b"".join(
         encoders.batch_unit(*(int(column[row]) for column in rows)) for row in range(len(rows.position))
     )
@@ -179,7 +178,7 @@ def keep(
 
 
 def pack_rocksdb_units(prefixes: Sequence[bytes], rows: UnitRows) -> NDArray[np.uint8]:
-    """What :func:`reput.build.rocksdb_units.pack` does, one unit at a time."""
+    """What :func:`reput.build.rocksdb.pack_units` does, one unit at a time."""
     data = []
     for row in range(len(rows.queue)):
         offset = rocksdbqueue.unit_key(b"", 0, int(rows.offset[row]))[-8:]

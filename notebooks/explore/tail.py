@@ -32,8 +32,8 @@ from reput.format import commitlog, names, properties
 from reput.log.segments import discover, map_segment
 from reput.newer_python import Self
 from reput.replay.selection import is_system
+from reput.watch.notes import RunNote
 from reput.watch.status import Status, Stopped, look, stop
-from reput.watch.table import RunNote
 
 if TYPE_CHECKING:
     from explore.workspace import Workspace

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from reput import pack
 from reput.errors import PackError
 from reput.next_command import MANIFEST, install_step
-from reput.pack import archive, packages
 from reput.store import space
 from tests.rebuilds import Command
 
@@ -56,7 +56,7 @@ def test_a_disk_that_gets_full(reput: Command, tmp_path: Path, monkeypatch: pyte
     def full(machine: str, root: Path) -> list[str]:
         raise OSError(28, "No space left on device", str(root))
 
-    monkeypatch.setattr(packages, "unpack", full)
+    monkeypatch.setattr(pack, "unpack", full)
     said = reput("pack", "-o", tmp_path / "env.tar.gz", "--force")
     assert said.code == 2
     assert "No space left on device" in said.stderr
@@ -94,7 +94,7 @@ def test_packages_that_are_not_to_be_had(
     script.chmod(0o755)
     monkeypatch.setattr(sys, "executable", str(script))
     with pytest.raises(PackError) as refused:
-        packages.install("x86_64", light=True, site=tmp_path / "site", scratch=tmp_path)
+        pack.install("x86_64", light=True, site=tmp_path / "site", scratch=tmp_path)
     assert found in str(refused.value)
     asked = (tmp_path / "requirements.txt").read_text()
     assert "numba==" in asked
@@ -127,6 +127,6 @@ def test_an_interpreter_that_fails(tmp_path: Path, script: str, said: str) -> No
     python.write_text(f"#!/bin/sh\n{script}\n")
     python.chmod(0o755)
     with pytest.raises(Exception, match=r"the packed interpreter fails|the system refused") as refused:
-        archive._run(tmp_path)
+        pack._run(tmp_path)
     assert said in str(refused.value)
     assert isinstance(refused.value, PackError) is ("space" not in said)

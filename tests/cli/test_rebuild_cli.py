@@ -179,8 +179,8 @@ _KILLED_IN_SWAP = """
 import os, signal, sys
 from reput.cli import main
 from reput.output import audit, step_back, writer  # else each child loads them anew
-from reput.output.ledger import ledger_upkeep
-from reput.stream import rebuild_query
+from reput.output import ledger
+import reput.stream
 from reput.store import files
 
 left = 0

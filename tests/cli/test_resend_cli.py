@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from reput.export.apart import Apart
+from reput.export.records import Apart
 from reput.export.write import STORE, ExportOptions, export
 from reput.format import commitlog
 from reput.format.commitlog import Record

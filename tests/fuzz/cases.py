@@ -18,8 +18,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT
 from reput.format.consumequeueext import HEAD_LENGTH, place_of
 from reput.format.indexfile import FIRST_ORDINAL, PREVIOUS, TIME_DIFF, IndexHeader
-from reput.log.parts import cut
-from reput.log.segments import discover
+from reput.log.segments import cut, discover
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.source import messages

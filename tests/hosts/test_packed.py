@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from reput.pack import MANIFEST
+from reput.next_command import MANIFEST
 from reput.spark.jars import delta_jars
 from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack

@@ -94,8 +94,8 @@ def test_what_arrives_is_scanned_as_what_is_there(
     client = Client(data.tobytes())
     with (
         patch("reput.remote.segment.RANGE", length),
-        patch("reput.scan.visible._SEARCHED", length),
-        patch("reput.scan.visible._HEAD", 256),
+        patch("reput.scan.part._SEARCHED", length),
+        patch("reput.scan.part._HEAD", 256),
     ):
         arriving = remote_segment(client)
         assert scanned(part, arriving.data, arriving) == scanned(part, data, None)
@@ -120,8 +120,8 @@ def test_what_arrives_is_walked_over_as_what_is_there(
     client = Client(data.tobytes())
     with (
         patch("reput.remote.segment.RANGE", length),
-        patch("reput.scan.visible._SEARCHED", length),
-        patch("reput.scan.visible._HEAD", 256),
+        patch("reput.scan.part._SEARCHED", length),
+        patch("reput.scan.part._HEAD", 256),
     ):
         arriving = remote_segment(client)
         assert walked(part, arriving.data, arriving, start, block) == walked(part, data, None, start, block)

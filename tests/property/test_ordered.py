@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from reput.build import batch, ext, units
-from reput.build.batch import BatchRows
+from reput.build import ext, units
+from reput.build.units import BatchRows
 from reput.format import commitlog, javastring, properties
 from reput.scan import kernel, output
 from reput.scan.fields import RecordFields, record_fields
@@ -122,7 +122,7 @@ def test_units_of_a_batch_queue(rows: list[tuple[int, ...]]) -> None:
     kinds = (np.int64, np.int32, np.int64, np.int64, np.int64, np.int16)
     columns = [np.array([row[at] for row in rows], kind) for at, kind in enumerate(kinds)]
     given_rows = BatchRows(*columns)
-    assert batch.pack(given_rows) == slow_build.pack_batch(given_rows)
+    assert units.pack_batch(given_rows) == slow_build.pack_batch(given_rows)
     left = list(zip(*given_rows.dispatched(), strict=True))
     assert left == [row for row in rows if row[4] >= 0 and row[5] >= 0]
 

@@ -31,8 +31,7 @@ from reput.dump.consumequeue import dump as dump_queue
 from reput.dump.index import IndexPlace
 from reput.dump.places import queue_places
 from reput.errors import ReputError
-from reput.export.apart import Apart
-from reput.export.records import line_of, message_of
+from reput.export.records import Apart, line_of, message_of
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties, rocksdbconfig
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
@@ -41,7 +40,7 @@ from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.lag import lag
 from reput.log import committed
 from reput.output import journal
-from reput.output.ledger.ledger import Ledger
+from reput.output.ledger import Ledger
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
 from reput.resend.client import access_keys
@@ -55,7 +54,7 @@ from reput.stream import last_planned, planned_end
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
-from reput.watch.table import RunNote, TableNote
+from reput.watch.notes import RunNote, TableNote
 from tests import encoders, rocksdbs
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike

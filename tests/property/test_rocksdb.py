@@ -6,9 +6,9 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reput.build import rocksdb_index, rocksdb_units
+from reput.build import rocksdb
 from reput.build.placement import Breaks, keep
-from reput.build.rocksdb_units import UnitRows
+from reput.build.rocksdb import UnitRows
 from reput.format import commitlog, rocksdbqueue
 from reput.format.commitlog import Record
 from tests import slow_build
@@ -37,10 +37,10 @@ def blocks(draw: st.DrawFn) -> tuple[list[bytes], UnitRows]:
 @given(blocks())
 def test_units_pack_alike(given_block: tuple[list[bytes], UnitRows]) -> None:
     prefixes, rows = given_block
-    block = rocksdb_units.pack(prefixes, rows)
+    block = rocksdb.pack_units(prefixes, rows)
     assert block.tobytes() == slow_build.pack_rocksdb_units(prefixes, rows).tobytes()
-    assert b"".join(key + value for key, value in rocksdb_units.pairs(block)) == block.tobytes()
-    found, back = rocksdb_units.unpack(block)
+    assert b"".join(key + value for key, value in rocksdb.pairs(block)) == block.tobytes()
+    found, back = rocksdb.unpack(block)
     assert [row.tobytes() for row in found] == [prefixes[queue] for queue in rows.queue]
     for name in UnitRows._fields[1:]:
         assert getattr(back, name).tolist() == getattr(rows, name).tolist()
@@ -136,7 +136,7 @@ def test_index_keys_pack_alike(
             Record(topic=topic, properties=text, sys_flag=sys_flag, store_timestamp=timestamp, body=b"b")
         )
     array, at = np.frombuffer(bytes(data), np.uint8), np.array(positions, np.int64)
-    fast, slow = rocksdb_index.pack(array, at, base), rocksdb_index.pack_slowly(array, at, base)
+    fast, slow = rocksdb.pack_keys(array, at, base), rocksdb.pack_keys_slowly(array, at, base)
     assert dict(zip(fast.texts(), fast.timestamp.tolist(), strict=True)) == dict(
         zip(slow.texts(), slow.timestamp.tolist(), strict=True)
     )

@@ -16,7 +16,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import StoreError, UnsupportedError
 from reput.format import names, rocksdbqueue
 from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, MIN, OFFSETS, UNITS, Unit
-from reput.log.parts import cut
+from reput.log.segments import cut
 from reput.replay.part_result import pass_over
 from reput.replay.runner import InlineRunner
 from reput.replay.runs import RunReader, RunWriter

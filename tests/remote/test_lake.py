@@ -22,9 +22,8 @@ import pytest
 from deltalake import DeltaTable, QueryBuilder
 
 from reput.catalog import hold, update
-from reput.catalog.broker import Broker
 from reput.catalog.options import Cataloged, CatalogOptions
-from reput.catalog.table import Table
+from reput.catalog.table import Broker, Table
 from reput.catalog.update import Catalog
 from reput.errors import OutputError, RemoteStoreError, StoreInUseError, UnsupportedError
 from tests.compat.jars import hadoop_aws_jars

@@ -22,8 +22,7 @@ from reput.config.settings import StoreSettings
 from reput.config.stand_in import opened
 from reput.config.topics import batch_queue_topics
 from reput.format import names
-from reput.log.parts import cut
-from reput.log.segments import discover
+from reput.log.segments import cut, discover
 from reput.replay.selection import Selection
 from reput.statistics import count
 from reput.store.compare import compare

@@ -204,7 +204,7 @@ print(json.dumps(said))
 _PIPELINE = """
 import json, shutil, sys, threading
 from pathlib import Path
-from reput.catalog import beside
+from reput.catalog import update
 from reput.errors import SettingsError
 from reput.format import names
 from reput.job.options import RebuildOptions, TailOptions
@@ -215,7 +215,7 @@ from reput.spark.sessions import session
 from reput.watch.status import look
 
 store, whole, place, conf = (Path(word) for word in sys.argv[1:])
-beside.EVERY_SECONDS = 0.2
+update.EVERY_SECONDS = 0.2
 said = {}
 
 def spark():

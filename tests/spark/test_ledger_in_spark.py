@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from reput.config.settings import StoreSettings
-from reput.output.ledger.ledger import SCHEMA
+from reput.output.ledger import SCHEMA
 from reput.spark import sessions as reput_spark
 from reput.spark.jars import delta_jars
 from tests.golden.store import unpack

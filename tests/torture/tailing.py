@@ -16,7 +16,7 @@ from types import TracebackType
 
 from reput.format import names
 from reput.newer_python import Self
-from reput.watch.table import RunNote
+from reput.watch.notes import RunNote
 from tests.torture import processes
 from tests.torture.steps import Doom
 

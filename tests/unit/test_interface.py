@@ -19,7 +19,7 @@ import reput
 from reput.catalog import rows as messages
 from reput.cli import app as cli
 from reput.job import history
-from reput.output.ledger import ledger
+from reput.output import ledger
 from reput.query import QueryStore
 from reput.source.columns import INDEX_COLUMNS, MESSAGE_COLUMNS, PART_COLUMNS, QUEUE_COLUMNS
 from reput.source.options import NAMES, QUEUE_NAMES, SHARED_NAMES

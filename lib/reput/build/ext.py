@@ -42,17 +42,11 @@ class ExtLayout:
 
 
 def lay_out(start: int, count: int, unit_length: int, file_size: int) -> ExtLayout:
-    """Where ``count`` units of one length go.
+    """Where ``count`` units of one length go, from the byte offset ``start`` on.
 
     A unit that is too long for its size field, or that would go past the last address, is not stored. One
     that leaves less than four bytes free in a file goes to the next file; one that fits into no file ends
     three files early, and is not stored either.
-
-    Args:
-        start: byte offset after the last unit, 0 for a queue without files.
-        count: units.
-        unit_length: bytes of each.
-        file_size: bytes of a file.
     """
     layout = ExtLayout(start, unit_length)
     if unit_length > MAX_UNIT_LENGTH:
@@ -88,9 +82,7 @@ def pack(
 ) -> Iterator[tuple[int, bytes]]:
     """(byte offset, bytes) of each run and mark.
 
-    Args:
-        tags, timestamps: int64[units], tagsCode and storeTimestamp in ms.
-        bit_maps: uint8[units, bytes], of no bytes where there are none.
+    ``bit_maps`` are uint8[units, bytes], of no bytes where there are none.
     """
     width = bit_maps.shape[1]
     row = np.dtype([*EXT_HEAD_DTYPE.descr, ("bit_map", "u1", (width,))])

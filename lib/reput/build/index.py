@@ -44,11 +44,9 @@ def put_keys(
 ) -> Put:
     """Put keys into one index file until it is full or the rows end.
 
-    Args:
-        header: the file's header so far.
-        slots: int32[slots], the ordinals in the hash slots, native byte order; updated.
-        rows: the keys. ``skip`` of the first row's keys are in the file before already.
-        max_index_num: ordinals of a file, the unused first one included.
+    ``slots``, int32[slots] in native byte order, are the ordinals in the hash slots, and are updated. The
+    first ``skip`` keys of the first row are in the file before already. The unused first ordinal counts as
+    one of ``max_index_num``.
     """
     state = np.array(
         [

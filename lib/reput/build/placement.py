@@ -49,11 +49,7 @@ def keep(
       log that begins at physical offset 0. Not more places than messages can be missing.
     * Other places stay without a unit, as a broker leaves them.
 
-    Args:
-        offset, position: int64[rows], queueOffset and physicalOffset.
-        size: int32[rows], bytes.
-        breaks: where the log isn't whole.
-        from_zero: the log begins at physical offset 0: nothing of it has expired.
+    ``from_zero``: the log begins at physical offset 0, so that nothing of it has expired.
     """
     gives_way = giving_way(offset, is_unproven(position, breaks))
     rows = np.flatnonzero(~gives_way)
@@ -168,12 +164,8 @@ def giving_way(
 
     A row stays only if it is above all proven queueOffsets before it and below all later ones, so that no
     proven message loses its place to it. Of unproven rows the later one stays: a damaged record's body is
-    before the log that continues behind it.
-
-    Args:
-        offset: int64[rows], queueOffset.
-        unproven: bool[rows].
-        proven_next: the queueOffset after the last proven one before the rows.
+    before the log that continues behind it. ``proven_next`` comes after the last proven queueOffset before
+    the rows.
     """
     if not unproven.any():
         return np.zeros(len(offset), np.bool_)

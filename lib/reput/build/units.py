@@ -6,16 +6,49 @@ Source: ``ConsumeQueue.putMessagePositionInfo`` (rocketmq-all-4.9.7, 5.3.3).
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
+from reput.format.batchconsumequeue import NOT_COMPACTED
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.dtypes import BATCH_UNIT_DTYPE
 from reput.scan.load import swapped_u32
 from reput.scan.output import UNITS, OutputArrays
+
+# Source: ``BatchConsumeQueue.putMessagePositionInfoWrapper``, ``putBatchMessagePositionInfo``
+# (rocketmq-all-5.3.3).
+
+
+class BatchRows(NamedTuple):
+    """Messages of one queue in log order."""
+
+    #: position, tags, timestamp: int64[rows], physicalOffset, tagsCode, storeTimestamp in ms
+    position: NDArray[np.int64]
+    size: NDArray[np.int32]  # int32[rows], bytes
+    tags: NDArray[np.int64]
+    timestamp: NDArray[np.int64]
+    base_offset: NDArray[np.int64]  # int64[rows], queueOffset of the first message inside
+    batch_size: NDArray[np.int16]  # int16[rows], messages inside
+
+    def dispatched(self) -> BatchRows:
+        """Those that get a unit: messages with a negative base offset or batch size get none."""
+        good = (self.base_offset >= 0) & (self.batch_size >= 0)
+        chosen: list[NDArray[Any]] = [column[good] for column in self]
+        return self if good.all() else BatchRows(*chosen)
+
+
+def pack_batch(rows: BatchRows) -> bytes:
+    """The units of messages that are all dispatched."""
+    packed = np.empty(len(rows.position), BATCH_UNIT_DTYPE)
+    for name, column in rows._asdict().items():
+        packed[name] = column
+    packed["compacted"] = NOT_COMPACTED
+    packed["reserved"] = 0
+    return packed.tobytes()
 
 
 class PackedUnits(NamedTuple):
@@ -74,8 +107,7 @@ def pack_columns(units: UnitColumns, queues: int) -> PackedUnits:
 def by_queue(out: OutputArrays, queues: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """A scan's units grouped by queue, in log order within a queue.
 
-    Returns:
-        int64[units], their rows in that order; int64[queues + 1], where each queue's begin, and the end.
+    Returns int64[units], their rows in that order; int64[queues + 1], where each queue's begin, and the end.
     """
     return _by_queue(out.unit_queue[: int(out.counts[UNITS])], queues)  # type: ignore[no-any-return]
 

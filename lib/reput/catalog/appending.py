@@ -43,8 +43,16 @@ from reput.errors import (
 from reput.format import dledger
 from reput.format.commitlog import BLANK_LENGTH
 from reput.log.end import LogEnd
-from reput.log.parts import batch_end, cut, next_place
-from reput.log.segments import CommitLog, Segment, discover, map_segment, open_segment
+from reput.log.segments import (
+    CommitLog,
+    Segment,
+    batch_end,
+    cut,
+    discover,
+    map_segment,
+    next_place,
+    open_segment,
+)
 from reput.log.walk import frame
 from reput.query.log import LogReader
 from reput.replay.part_result import witnessed
@@ -88,7 +96,7 @@ class Standing:
     expired: int = 0
 
     def earlier(self, gone_from: int) -> Standing:
-        """The same, if the log is known to have changed from the record at ``gone_from`` on."""
+        """How it stands if the log is known to have changed from the record at ``gone_from`` on."""
         if self.gone_from is not None and self.gone_from <= gone_from:
             return self
         return replace(self, after=gone_from - 1, begin=min(self.begin, gone_from), gone_from=gone_from)
@@ -98,16 +106,10 @@ def stand(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing
     """Hold the end of a table against the log.
 
     Damage in the log takes nothing out of the table, nor does what somebody deleted there: only a log that
-    ends before the table's messages, or that holds others in their places, has gone back.
-
-    Args:
-        allow_gap: whether messages behind the table's last one may have expired.
-
-    Raises:
-        LogWentBackError: the log has none of the table's messages: it is another one.
-        StoreError: the log can't be read, or begins behind the table's last message and no gap is allowed; or
-            a table of many stores, which has nothing of this one, holds its log under another name.
-        OutputError: the table can't be read.
+    ends before the table's messages, or that holds others in their places, has gone back. One that has none
+    of them is another one: LogWentBackError. With ``allow_gap``, messages behind the table's last one may
+    have expired, else StoreError is raised; and so it is where a table of many stores has nothing of this
+    one, but holds its log under another name.
     """
     log = discover(settings)
     last = table.last()
@@ -343,14 +345,8 @@ _LATE_SECONDS = 2.0
 class Appending:
     """Adds to a table, and merges its files.
 
-    Args:
-        table: as it is before the first commit.
-        listener: gets the bytes of log that were read, the messages that were found, and the bytes in all.
-        hold: the right to write this store's messages; None for one that is held without it.
-
-    Attributes:
-        commits: that added to it.
-        expired: bytes of log that were deleted before they were read.
+    ``listener`` gets the bytes of log that were read, the messages that were found, and the bytes in all.
+    ``expired`` counts bytes of log that were deleted before they were read.
     """
 
     def __init__(

@@ -33,8 +33,7 @@ from reput.store.lock import OutputLock
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from reput.catalog.broker import Broker
-    from reput.catalog.table import Table
+    from reput.catalog.table import Broker, Table
 
 _MARK = "catalog-files"
 _BROKERS = "brokers"
@@ -53,13 +52,7 @@ class Hold(Protocol):
 
     locks: Path | None  # the directory with the lock that tasks hold; None where there is none
 
-    def __enter__(self) -> Self:
-        """Take it.
-
-        Raises:
-            StoreInUseError: another run has it.
-        """
-        ...
+    def __enter__(self) -> Self: ...
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -70,11 +63,7 @@ class Hold(Protocol):
         ...
 
     def check(self) -> None:
-        """See that it is still held.
-
-        Raises:
-            OutputError: another run has taken it.
-        """
+        """See that no other run has taken it, else raise OutputError."""
         ...
 
     def beat(self) -> None:
@@ -84,8 +73,7 @@ class Hold(Protocol):
     def clean(self, wait_seconds: float = 10.0) -> None:
         """Remove files that no commit came to name, where that is known to be safe.
 
-        Args:
-            wait_seconds: how long late tasks may take to end, where they are seen.
+        Late tasks may take ``wait_seconds`` to end, where they are seen.
         """
         ...
 
@@ -151,7 +139,7 @@ class LocalHold:
         """A lock needs none."""
 
     def clean(self, wait_seconds: float = 10.0) -> None:
-        """As :func:`remove_unnamed`."""
+        """Remove the run's files that no commit came to name; see :func:`remove_unnamed`."""
         remove_unnamed(self._table, wait_seconds)
         self._token = ""
 
@@ -166,13 +154,7 @@ def locks_of(table: Table) -> Path:
 def remove_unnamed(table: Table, wait_seconds: float = 10.0) -> None:
     """Remove the files of a run on a local table that no commit came to name.
 
-    Args:
-        table: its newest version.
-        wait_seconds: how long tasks that still write may take to end.
-
-    Raises:
-        OutputError: they can't be removed.
-        StoreInUseError: tasks still write.
+    Tasks that still write may take ``wait_seconds`` to end; then this raises StoreInUseError.
     """
     mark = _mark(table)
     try:
@@ -196,12 +178,7 @@ def _mark_in(directory: Path) -> Path:
 
 
 class RemoteHold:
-    """An object that says which run writes a broker's messages to a table.
-
-    Args:
-        table: in an object store.
-        broker: whose messages.
-    """
+    """An object that says which run writes a broker's messages to a table."""
 
     def __init__(self, table: Table, broker: Broker) -> None:
         from reput.remote.objects import objects

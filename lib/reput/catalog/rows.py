@@ -20,8 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.catalog.broker import BROKER, CLUSTER
-from reput.catalog.table import BODY, DAY, File, Written
+from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, File, Written
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
 from reput.newer_python import UTC
@@ -60,11 +59,7 @@ def columns(*, bodies: bool) -> tuple[str, ...]:
 
 
 def schema(*, bodies: bool, many: bool = False) -> pa.Schema:
-    """The columns of a new table.
-
-    Args:
-        many: of many stores.
-    """
+    """The columns of a new table, of one store or of ``many``."""
     found = arrow_schema(columns(bodies=bodies), MESSAGE_COLUMNS).append(pa.field(DAY, pa.date32()))
     whose = [pa.field(name, pa.string()) for name in (CLUSTER, BROKER)] if many else []
     return pa.schema([*whose, *found])
@@ -102,12 +97,7 @@ class Writer:
             )
 
     def write(self, directory: str, rows: pa.Table) -> Written:
-        """Write rows, which are in order, to a file; on return it is on disk.
-
-        Args:
-            directory: of a day, relative to the table.
-            rows: at least one.
-        """
+        """Write at least one row, in order, to a file below the table; on return it is on disk."""
         name = f"{directory}/part-{self.token}-{secrets.token_hex(8)}.parquet"
         if self.url is None:
             place = self.table / name
@@ -133,11 +123,7 @@ class Writer:
         )
 
     def read(self, path: str, columns_: list[str]) -> pa.Table:
-        """Columns of one of the table's files.
-
-        Args:
-            path: relative to the table.
-        """
+        """Columns of one of the table's files, whose path is relative to the table."""
         place: Any = self.table / path
         if self.url is not None:
             found = objects(self.url).get(path)

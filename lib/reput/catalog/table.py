@@ -2,7 +2,7 @@
 
 A transaction carries the cursor: the physical offset up to which the table holds the log. Rows and cursor
 come in one commit, and go in one. A table of one store has the transaction :data:`APPLICATION`; one of many
-has :data:`LAKE`, the columns of :class:`reput.catalog.broker.Broker`, and a transaction for each.
+has :data:`LAKE`, the columns of :class:`reput.catalog.table.Broker`, and a transaction for each.
 
 A commit is made for the version that follows the one that was looked at, or not at all. Where another writer
 was faster, this one looks again, and tries again if nothing has changed that is its own. That is left to
@@ -11,6 +11,7 @@ nobody else: deltalake's own tries take two commits that remove one file both fo
 
 from __future__ import annotations
 
+import hashlib
 import random
 import re
 import time
@@ -20,13 +21,14 @@ from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
 from typing import TYPE_CHECKING
-from urllib.parse import unquote
+from urllib.parse import quote, unquote
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from reput.catalog.broker import BROKER, CLUSTER, Broker
-from reput.errors import OutputError, RemoteStoreError
+from reput.config.broker_conf import BrokerConf, read
+from reput.config.settings import StoreSettings
+from reput.errors import OutputError, RemoteStoreError, SettingsError
 from reput.remote.client import allows_http, in_few_words
 from reput.remote.place import is_url, url_of
 from reput.store import files
@@ -35,6 +37,85 @@ from reput.store.delta_log import flush_log, is_deltalakes
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
     from deltalake.transaction import AddAction, RemoveAction
+
+
+#: The columns of a table of many stores that say whose message it is.
+CLUSTER, BROKER = "cluster", "broker"
+_KEYS = {CLUSTER: "brokerClusterName", BROKER: "brokerName"}
+#: What can stand in SQL, in a line for people and in a URL's query without harm.
+_NAME = re.compile(r"""[^\x00-\x20'"\\\x7f-\xa0\ud800-\udfff]{1,127}""")
+_NOT_IN_PATHS = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+@dataclass(frozen=True, slots=True)
+class Broker:
+    """A broker of a cluster."""
+
+    cluster: str  # ``brokerClusterName``
+    name: str  # ``brokerName``
+
+    def __str__(self) -> str:
+        return f"{self.name} of {self.cluster}"
+
+    @property
+    def application(self) -> str:
+        """The Delta transaction whose version is the cursor of this broker's log."""
+        return f"reput-catalog/{quote(self.cluster, safe='')}/{quote(self.name, safe='')}"
+
+    @property
+    def directory(self) -> str:
+        """Where its files lie, relative to the table. Only the table's log says for sure whose a file is."""
+        cluster, name = (_NOT_IN_PATHS.sub("_", one) for one in (self.cluster, self.name))
+        return f"{CLUSTER}={cluster}/{BROKER}={name}"
+
+    @property
+    def digest(self) -> str:
+        """A name for files about it."""
+        return hashlib.sha256(self.application.encode()).hexdigest()[:16]
+
+    def to_columns(self) -> dict[str, str]:
+        """Its values of :data:`CLUSTER` and :data:`BROKER`."""
+        return {CLUSTER: self.cluster, BROKER: self.name}
+
+
+def broker_of(settings: StoreSettings, cluster: str | None, broker: str | None) -> Broker:
+    """Whose a store is: what was said, or what its broker.conf says, and never a default."""
+    path = settings.broker_conf
+    conf = BrokerConf({} if path is None else read(path), path, settings.dialect)
+    names = []
+    for column, said in ((CLUSTER, cluster), (BROKER, broker)):
+        key = _KEYS[column]
+        found = conf.text(key) or None
+        if said is not None and found is not None and said != found:
+            raise SettingsError(
+                f"{key} isn't what was said of the store",
+                path=path,
+                expected=said,
+                found=found,
+                next_step=f"Leave --{column} out, or give the broker.conf of this store's broker",
+            )
+        name = found if said is None else said
+        if name is None:
+            raise SettingsError(
+                f"nothing says which {column} the store is of",
+                path=settings.root if path is None else path,
+                expected=f"{key} in broker.conf, --{column}, or {column} in stores.toml",
+                found="no broker.conf" if path is None else f"no {key}",
+                next_step="Give it: a default would put two brokers' messages under one name",
+            )
+        if _NAME.fullmatch(name) is None:
+            raise SettingsError(
+                f"the {column} has a name that the table can't have",
+                path=path,
+                expected="up to 127 characters, no blanks, quotes, backslashes or control characters",
+                found=repr(name),
+                next_step=f"Say it with --{column}, and leave broker.conf's out"
+                if said is None
+                else "Give another",
+            )
+        names.append(name)
+    return Broker(*names)
+
 
 #: The transaction whose version is the cursor.
 APPLICATION = "reput-catalog"
@@ -83,23 +164,13 @@ class Written:
 
 
 class Table:
-    """A table of messages, or the place where one will be.
+    """A table of messages, or the place where one will be; raises OutputError where another table is there.
 
-    Args:
-        path: its directory, or the URL of one in an object store.
-        broker: whose rows are meant, in a table of many stores; None for a table of one store.
-        either: only its kind is asked for, so that none is refused.
-
-    Raises:
-        OutputError: there is a table that can't be read, or isn't one of messages, or not of this kind.
-
-    Attributes:
-        path: its directory; for one in an object store what ``Path`` makes of the URL.
-        url: the URL, or the directory, as a text.
-        is_remote: whether it is in an object store.
-        is_many: whether it is one of many stores; None when it isn't there.
-        cursor: up to which physical offset it holds the log; None when it holds nothing of it yet.
-        named: paths of the files that this object has put into a commit, whatever became of that.
+    ``broker``: whose rows are meant, in a table of many stores; None for a table of one store. With
+    ``either``, only its kind is asked for, so that none is refused. ``path`` is, for one in an object store,
+    what ``Path`` makes of the URL. ``is_many`` and ``cursor``, the physical offset up to which it holds the
+    log, are None when there is nothing yet. ``named`` are the files that this object has put into a commit,
+    whatever became of that.
     """
 
     def __init__(self, path: Path, broker: Broker | None = None, *, either: bool = False) -> None:
@@ -117,11 +188,7 @@ class Table:
         self.refresh()
 
     def refresh(self) -> None:
-        """Look at its newest version.
-
-        Raises:
-            OutputError: as for the class.
-        """
+        """Look at its newest version."""
         from deltalake.exceptions import TableNotFoundError
 
         self._files = None
@@ -260,11 +327,7 @@ class Table:
         return None if found is None else found.column("last")[0].as_py()
 
     def first(self, start: int) -> int:
-        """The least physicalOffset from ``start`` on.
-
-        Raises:
-            ValueError: there is no such message.
-        """
+        """The least physicalOffset from ``start`` on; ValueError where there is no such message."""
         where = self._where(f'"physicalOffset" >= {start}')
         found = self._query(f'SELECT min("physicalOffset") AS first FROM {_HELD} WHERE {where}')
         first = None if found is None else found.column("first")[0].as_py()
@@ -287,8 +350,7 @@ class Table:
     def holder_of(self, message: pa.Table) -> Broker | None:
         """Under whose name a table of many stores holds a message; None when it doesn't.
 
-        Args:
-            message: one row of the log, with the columns :data:`KNOWN_BY` and :data:`HOST`.
+        ``message`` is one row of the log, with the columns :data:`KNOWN_BY` and :data:`HOST`.
         """
         place, host = message.column(KNOWN_BY[0])[0].as_py(), message.column(HOST)[0].as_py()
         everyone = Table(self.path, either=True)
@@ -328,12 +390,8 @@ class Table:
     ) -> None:
         """Add files, and set the cursor, in one commit; on return that is on disk.
 
-        Args:
-            schema: of the table, if it has to be made.
-            still: called before each try that follows the first; raises if nothing shall be written any more.
-
-        Raises:
-            OutputError: the table can't be written; it is as it was.
+        ``schema`` is for a table that has to be made. ``still`` is called before each try that follows the
+        first; it raises if nothing shall be written any more. After an error the table is as it was.
         """
         from deltalake import Schema
         from deltalake.exceptions import DeltaError
@@ -380,8 +438,7 @@ class Table:
     ) -> None:
         """Put files in the place of others that have the same rows; on return that is on disk.
 
-        Raises:
-            OutputError: the table can't be written, or hasn't these files any more; it is as it was.
+        After an error, as where it hasn't these files any more, the table is as it was.
         """
         old = list(old)
         added: list[AddAction | RemoveAction] = [self._add(file, data_change=False) for file in new]
@@ -451,8 +508,7 @@ class Table:
     ) -> None:
         """Try a commit until it is made.
 
-        Args:
-            done: tells of the version that is there whether it was made, and only its answer was lost.
+        ``done`` tells of the version that is there whether it was made, and only its answer was lost.
         """
         from deltalake.exceptions import CommitFailedError
 
@@ -577,11 +633,7 @@ class Table:
 
     @contextmanager
     def _reported(self, done: str) -> Iterator[None]:
-        """Tell a failure of the package's as what it is.
-
-        Raises:
-            OutputError: in its place.
-        """
+        """Turn a failure of the package's into an OutputError."""
         from deltalake.exceptions import CommitFailedError, TableNotFoundError
 
         try:

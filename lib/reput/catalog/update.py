@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Protocol
 
 from reput.catalog.appending import Appending, Standing, stand
-from reput.catalog.broker import BROKER, CLUSTER, Broker, broker_of
 from reput.catalog.hold import hold_of
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
-from reput.catalog.table import BODY, DAY, File, Table
+from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, Broker, File, Table, broker_of
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError, SegmentGoneError, SettingsError, UnsupportedError
+from reput.errors import OutputError, ReputError, SegmentGoneError, SettingsError, UnsupportedError
 from reput.format import dledger
 from reput.log.segments import CommitLog, discover
 from reput.newer_python import UTC, Self
@@ -28,10 +29,9 @@ from reput.remote.place import HDFS, is_url, url_of
 from reput.store import files
 from reput.store.outside import check_outside, lies_in
 from reput.store.reading import check_store
+from reput.unforeseen import unforeseen
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from pyspark.sql import SparkSession
 
 
@@ -53,9 +53,7 @@ MANY = 16
 def due(live: Iterable[File], today: date | None = None) -> Iterator[list[File]]:
     """The files that are to become one, by day and in log order.
 
-    Args:
-        live: the table's files.
-        today: in UTC; None for what the clock says. Messages of later days don't make a day be over.
+    Messages of days after ``today``, in UTC, don't make a day be over.
     """
     today = datetime.now(UTC).date() if today is None else today
     days: dict[date | None, list[tuple[int, File]]] = {}
@@ -87,14 +85,9 @@ def outdated(live: Iterable[File], days: int, newest: date | None, today: date |
     """The files of days that a table shall not keep any more.
 
     Messages without a day are kept, and so is the file with a store's last message: without it nobody could
-    tell whether the log is still the one that the table holds.
-
-    Args:
-        live: a store's files.
-        days: before today, that are kept; before the day after ``newest``, if that is earlier. Else a clock
-            that is ahead would empty the table.
-        newest: day that the table has messages of, whoever's; None without any.
-        today: in UTC; None for what the clock says.
+    tell whether the log is still the one that the table holds. ``days`` are counted before ``today``, in UTC,
+    or before the day after ``newest``, of which the table has messages, whoever's, if that is earlier. Else a
+    clock that is ahead would empty the table.
     """
     files = list(live)
     today = datetime.now(UTC).date() if today is None else today
@@ -124,13 +117,7 @@ def catalog(
 ) -> Cataloged:
     """Bring a table up to the log's end.
 
-    Args:
-        start_spark: makes a session; only called when nothing that can be seen without it speaks against the
-            run.
-        listener: as for :class:`Catalog`.
-
-    Raises:
-        ReputError: as :class:`Catalog` and :meth:`Catalog.advance` say.
+    ``start_spark`` is only called when nothing that can be seen without a session speaks against the run.
     """
     one = Catalog(options, listener=listener, either=True)
     one.find_log()  # before there is a directory for the table
@@ -150,19 +137,10 @@ class _Known:
 class Catalog:
     """A table that is brought up to date once or often. A context manager: nobody else writes meanwhile.
 
-    Args:
-        is_told: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
-            compared once, and not each time that the log was written to meanwhile.
-        listener: gets the bytes of log that were read, the messages that were found, and the bytes in all.
-        either: the table may be one of many stores; else that is refused.
-
-    Raises:
-        SettingsError: the table has bodies and they weren't asked for, or the other way round; broker.conf
-            can't be used.
-        StoreInUseError: another run writes to the table.
-        StoreError: there is no log.
-        OutputError: the table can't be read or made, or lies in the store.
-        UnsupportedError: the store uses a feature that reput doesn't read.
+    ``is_told``: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
+    compared once, and not each time that the log was written to meanwhile. ``listener`` gets the bytes of log
+    that were read, the messages that were found, and the bytes in all. Without ``either``, a table of many
+    stores is refused.
     """
 
     def __init__(
@@ -208,13 +186,7 @@ class Catalog:
         return self
 
     def broker(self) -> Broker | None:
-        """Whose store it is, for a table of many; None for one of one store.
-
-        Raises:
-            SettingsError: nothing proves it, or the table is one of one store and more was asked for.
-            OutputError: the table can't be read.
-            UnsupportedError: the table is one of many stores, and this run can't write to such a one.
-        """
+        """Whose store it is, for a table of many; None for one of one store."""
         options = self._options
         is_many = Table(options.table, either=True).is_many
         if is_many and not self._either:
@@ -248,20 +220,12 @@ class Catalog:
         self._stack.__exit__(kind, error, trace)
 
     def find_log(self) -> None:
-        """See that there is a log.
-
-        Raises:
-            StoreError: there is none.
-        """
+        """See that there is a log, else raise StoreError."""
         check_store(self._settings.root)
         discover(self._settings)
 
     def check(self) -> None:
-        """See that table and log belong together, before anything is done.
-
-        Raises:
-            LogWentBackError, StoreError: as for :meth:`advance`.
-        """
+        """See that table and log belong together, before anything is done."""
         self._known = self._look()
 
     def reached(self) -> int:
@@ -275,9 +239,8 @@ class Catalog:
     def went_back(self, offset: int) -> None:
         """Take out, before anything else comes, what the table holds of the log from an offset on.
 
-        Args:
-            offset: physical offset of the record from which on the log is known to be another one. What
-                :meth:`advance` is told as the end after that lies there or behind it.
+        From the record at that physical offset on, the log is known to be another one. What :meth:`advance`
+        is told as the end after that lies there or behind it.
         """
         self._gone_from.append(offset)
 
@@ -287,20 +250,11 @@ class Catalog:
         committed: Callable[[], int] | None = None,
         most: int | None = None,
     ) -> Cataloged:
-        """Commit what the log holds that the table doesn't.
+        """Commit what the log holds that the table doesn't, of at most ``most`` bytes of log.
 
-        Args:
-            start_spark: as for :func:`catalog`.
-            committed: tells the physical offset up to which the log is read, which is known to be settled;
-                None for the end that it has.
-            most: bytes of log that are read at most, before there; None for all.
-
-        Raises:
-            LogWentBackError: the log has none of the table's messages.
-            StoreError: the log can't be read, or begins behind the table's last message, and no gap is
-                allowed.
-            OutputError: the table can't be written.
-            SparkError: Spark failed.
+        ``committed`` tells the physical offset up to which the log is read, known to be settled; None for the
+        end that it has. Raises LogWentBackError where the log has none of the table's messages, and
+        StoreError where it begins behind the table's last one and no gap is allowed.
         """
         from reput.spark.sessions import converting_spark_errors
 
@@ -449,11 +403,8 @@ def _stamps(log: CommitLog) -> tuple[tuple[int, ...], ...]:
 def _check_place(table: Path, settings: StoreSettings) -> None:
     """Refuse a place that isn't one for Spark and deltalake alike, or that has to do with the store.
 
-    Raises:
-        OutputError: it lies in the store, where a broker takes directories for its own, or around it, where
-            VACUUM would take the log's segments for files that nobody needs.
-        SettingsError: it is no path of a directory, and no URL.
-        UnsupportedError: it is in HDFS.
+    A broker takes directories in the store for its own; in one around it, VACUUM would take the log's
+    segments for files that nobody needs.
     """
     if is_url(table):
         _check_url(url_of(table), settings)
@@ -495,3 +446,158 @@ def _check_url(url: str, settings: StoreSettings) -> None:
             expected=f"a place apart from {with_urls(str(settings.root))}",
             next_step="Name another one",
         )
+
+
+# A file and a commit for each of a tail's batches would be too many to read. The table follows in a thread of
+# its own, up to where the tail has committed, with all that has come since in one.
+
+#: From the end of one run to the next, seconds.
+EVERY_SECONDS = 60.0
+#: Bytes of log in one step: a tail that is asked to end waits for the one that is under way.
+MOST_BYTES = 1 << 30
+
+
+class Watch(Protocol):
+    """What reports the state of the table."""
+
+    def succeeded(self) -> None:
+        """After a step that brought the table up to date, and kept it up."""
+
+    def failed(self, error: BaseException) -> None:
+        """After a step that didn't."""
+
+
+class CatalogBeside(Catalog):
+    """A table that follows a tail."""
+
+    def __init__(self, options: CatalogOptions) -> None:
+        super().__init__(options, is_told=True)
+        self.path = options.table
+        self._committed: Callable[[], int] = lambda: 0
+        self._start_spark: Callable[[], SparkSession] | None = None
+        self._watch: Watch | None = None
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="reput-catalog", daemon=True)
+        self._done: Cataloged | None = None
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._end()
+        super().__exit__(kind, error, trace)
+
+    def start(self, spark: SparkSession, committed: Callable[[], int], watch: Watch) -> None:
+        """Begin to follow; ``committed`` tells the physical offset up to which the tail has committed."""
+        self._committed = committed
+        self._watch = watch
+        self._start_spark = lambda: spark
+        self._thread.start()
+
+    def finish(self) -> Cataloged:
+        """Bring the table up to where the tail has ended, and tell what came of all runs.
+
+        So that a tail ends soon, one more step is made, of :data:`MOST_BYTES` of log. What is left is for the
+        next run. After an error the table is as of its last commit.
+        """
+        self._end()
+        done = self._advance()
+        left = self._committed() - done.end
+        if left > 0:
+            _LOG.warning("the table of messages is %d bytes of log behind; the next run continues", left)
+        return done
+
+    def _end(self) -> None:
+        self._stop.set()
+        if self._thread.ident is not None:
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stop.wait(EVERY_SECONDS):
+            try:
+                self._catch_up()
+            except Exception as error:  # noqa: BLE001 - whatever it is: the tail continues, and so must the thread
+                _LOG.warning("the table of messages stays behind: %s", error)
+
+    def _catch_up(self) -> None:
+        reached = -1
+        while not self._stop.is_set():
+            end = self._advance().end
+            if end <= reached or end >= self._committed():
+                return  # a log that was cut ends before what was committed
+            reached = end
+
+    def _advance(self) -> Cataloged:
+        if self._start_spark is None or self._watch is None:
+            raise ValueError("it was not started")
+        try:
+            done = self.advance(self._start_spark, self._committed, MOST_BYTES)
+        except Exception as error:
+            self._watch.failed(error)
+            raise
+        self._watch.succeeded()
+        self._done = done if self._done is None else self._done.then(done)
+        return self._done
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """The outcome for one store."""
+
+    store: str  # its directory or URL
+    result: Cataloged | ReputError  # what was done, or why it was refused or failed
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        failed = isinstance(self.result, ReputError)
+        facts = self.result.document() if isinstance(self.result, ReputError) else self.result.to_dict()
+        return {"next_steps": [], **facts, "store": self.store, "exit_code": 2 if failed else 0}
+
+
+def catalog_many(
+    stores: Sequence[CatalogOptions],
+    start_spark: Callable[[], SparkSession],
+    listener: Callable[[int, int, int], None] = lambda *_: None,
+    told: Callable[[Outcome, int], None] = lambda *_: None,
+) -> list[Outcome]:
+    """Bring a table up to the ends of several logs; a store that is refused or fails stops no other.
+
+    ``told`` gets the outcome of each store, and how many are left. Raises SettingsError where two of the
+    stores say that they are one broker's.
+    """
+    results: dict[int, Cataloged | ReputError] = {}
+    planned: dict[int, Catalog] = {}
+    claimed: dict[Broker, CatalogOptions] = {}
+    for number, options in enumerate(stores):
+        try:
+            one = Catalog(options, listener=listener, either=True)
+            one.find_log()
+            broker = one.broker()
+        except ReputError as error:
+            results[number] = error
+            continue
+        planned[number] = one
+        if broker is not None and (other := claimed.setdefault(broker, options)) is not options:
+            raise SettingsError(
+                "two stores say that they are one broker's",
+                path=with_urls(str(options.store)),
+                expected="each broker's messages from one store: its master's, or a slave's",
+                found=f"{broker} here and in {with_urls(str(other.store))}",
+                next_step="Leave one out, or give each its broker.conf, or cluster and broker in stores.toml",
+            )
+    for number, options in enumerate(stores):
+        if number in planned:
+            results[number] = _done(planned[number], options, start_spark)
+        told(Outcome(with_urls(str(options.store)), results[number]), len(stores) - number - 1)
+    return [Outcome(with_urls(str(one.store)), results[number]) for number, one in enumerate(stores)]
+
+
+def _done(
+    one: Catalog, options: CatalogOptions, start_spark: Callable[[], SparkSession]
+) -> Cataloged | ReputError:
+    try:
+        with one:
+            return one.advance(start_spark)
+    except ReputError as error:
+        return error
+    except Exception as bug:  # noqa: BLE001 - of one store: the others continue
+        return unforeseen(bug, options.store)

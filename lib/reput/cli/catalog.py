@@ -21,7 +21,7 @@ from reput.words import counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from reput.catalog.many import Outcome
+    from reput.catalog.update import Outcome
     from reput.job.store_list import StoreEntry
 
 _EXAMPLES = """**Examples**
@@ -105,8 +105,7 @@ def catalog_command(
 
     Exit code 0: the table is up to the logs' ends. 2: refused or failed.
     """
-    from reput.catalog.many import catalog_many
-    from reput.catalog.update import catalog
+    from reput.catalog.update import catalog, catalog_many
     from reput.job.store_list import listed
 
     with Output(as_json, interrupted="the same command goes on from the last commit") as output:

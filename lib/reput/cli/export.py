@@ -38,7 +38,7 @@ from reput.store.space import human
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from reput.export.apart import Apart
+    from reput.export.records import Apart
     from reput.export.write import Exported
     from reput.resend.send import Resent
 
@@ -172,7 +172,7 @@ def export_command(
 
 def included_of(half: bool, system_topics: bool, delayed: bool, damaged: bool) -> frozenset[Apart]:
     """What the four options include."""
-    from reput.export.apart import Apart
+    from reput.export.records import Apart
 
     given = {Apart.HALF: half, Apart.SYSTEM: system_topics, Apart.DELAYED: delayed, Apart.DAMAGED: damaged}
     return frozenset(kind for kind, is_given in given.items() if is_given)

@@ -18,7 +18,7 @@ from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.lag import GroupLag, LagReport, QueueLag
-    from reput.lag.delays import DelayLag
+    from reput.lag.report import DelayLag
 
 _EXAMPLES = """**Examples**
 
@@ -84,7 +84,7 @@ def lag_command(
         opened = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
         report = opened.lag(group=group, topic=topic, offsets=offsets)
         if corrected is not None:
-            from reput.lag.corrected import write_corrected
+            from reput.lag.report import write_corrected
 
             report = write_corrected(report, corrected)
     output.show(report, _lines(report, by))

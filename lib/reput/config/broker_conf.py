@@ -31,28 +31,17 @@ _UNICODE = re.compile(r"[0-9A-Fa-f]{4}")
 
 @dataclass(frozen=True, slots=True)
 class Property:
-    """One entry of a properties file.
+    """One entry of a properties file."""
 
-    Attributes:
-        key: the key, unescaped.
-        value: the value, unescaped; leading white space is gone, trailing white space is kept.
-        line: number of the line that it starts on, from 1.
-    """
-
-    key: str
-    value: str
-    line: int
+    key: str  # unescaped, like the value
+    value: str  # leading white space is gone, trailing white space is kept
+    line: int  # number of the line that it starts on, from 1
 
 
 def parse(data: bytes, path: str | PathLike[str] | None = None) -> dict[str, Property]:
     r"""The properties by key; of a repeated key the last entry stays, as in the broker.
 
-    Args:
-        data: the whole file.
-        path: the file's name, for errors.
-
-    Raises:
-        SettingsError: a ``\u`` that four hexadecimal digits don't follow (the JVM refuses the file, too).
+    Like the JVM, this refuses a file with a ``\u`` that four hexadecimal digits don't follow.
     """
     entries: dict[str, Property] = {}
     for number, line in _logical_lines(data.decode("iso-8859-1")):
@@ -198,7 +187,7 @@ class BrokerConf:
     def optional_integer(
         self, key: str, *, default: int | None = None, least: int, most: int = INT_MAX
     ) -> int | None:
-        """The same; None without a line. ``default`` is told to the user alone."""
+        """A whole number; None without a line. ``default`` is told to the user alone."""
         entry = self.entry(key)
         if entry is None:
             return None
@@ -245,11 +234,7 @@ class BrokerConf:
 
 
 def read(path: Path) -> dict[str, Property]:
-    """What stands in a broker.conf.
-
-    Raises:
-        SettingsError: it can't be read.
-    """
+    """What stands in a broker.conf."""
     try:
         data = b"" if str(path) == os.devnull else read_file(path)
     except (OSError, ValueError) as error:  # ValueError: no file can have this name
@@ -285,8 +270,7 @@ def in_rocksdb(conf: BrokerConf) -> bool:
 def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False) -> None:
     """Say no to what changes the files and isn't derived, before anything is read.
 
-    Args:
-        dledger, rocksdb: the caller can do with a log that DLedger writes, with queues in RocksDB.
+    ``dledger`` and ``rocksdb`` say what the caller can do with: a log that DLedger writes, queues in RocksDB.
     """
     if conf.switch("enableDLegerCommitLog", False) and not dledger:
         raise UnsupportedError(
@@ -340,10 +324,9 @@ def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False
 def refuse_rocksdb(root: Path, conf: BrokerConf, queues: str | None) -> None:
     """Say no to a store whose queues are in RocksDB, though broker.conf doesn't say so.
 
-    Source: ``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3; in 5.5.0 it asks for this file at both places).
+    ``queues`` is the directory where it has them; None where it has none in RocksDB.
 
-    Args:
-        queues: the directory where broker.conf has them; None where it has none in RocksDB.
+    Source: ``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3; in 5.5.0 it asks for this file at both places).
     """
     if queues is None and conf.switch("rocksdbCQDoubleWriteEnable", False):
         return  # combineCQLoadingCQTypes has files alone, and a broker doesn't look

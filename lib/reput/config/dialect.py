@@ -555,14 +555,10 @@ _BY_RELEASE: dict[str, Dialect] = {release: row for row in DIALECTS for release 
 
 
 def dialect(version: str | None) -> Dialect:
-    """The dialect of a RocketMQ version.
+    """The dialect of a RocketMQ version, given as ``major.minor.patch``.
 
-    Args:
-        version: ``major.minor`` (the newest release of that line that reput knows) or ``major.minor.patch``;
-            None, or one newer than all that reput knows, for the newest of all.
-
-    Raises:
-        SettingsError: not of that form, older than 4.0, or a release that reput doesn't know.
+    ``major.minor`` is the newest release of that line that reput knows; None, or one newer than all that
+    reput knows, the newest of all.
     """
     if version is None:
         return DIALECTS[-1]

@@ -44,12 +44,7 @@ _WRITING_SECONDS = 0.02
 
 
 class Rereading(Generic[_Said]):
-    """Reads a file again when it has changed, or the copy beside it has that stands in for it.
-
-    Args:
-        path: the file, as ``ConfigManager`` keeps it; its copy is beside it with ``.bak`` after the name.
-        read: says what they hold; it may raise SettingsError.
-    """
+    """Reads a file again when it has changed, or the ``.bak`` beside it has that stands in for it."""
 
     def __init__(self, path: Path, read: Callable[[], _Said]) -> None:
         self._paths = (path, path.with_name(path.name + ".bak"))
@@ -58,11 +53,7 @@ class Rereading(Generic[_Said]):
         self._said: _Said
 
     def now(self) -> _Said:
-        """What is said now.
-
-        Raises:
-            SettingsError: as ``read``, several times.
-        """
+        """What is said now."""
         for tries_left in reversed(range(_TRIES)):
             stamps = self._look()
             if stamps == self._stamps:
@@ -105,12 +96,7 @@ _STRING_OR_KEY = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|([{,]\s*)(-?\d+)(?=\s*:)'
 
 
 def parse(data: bytes) -> object:
-    """The document in a file.
-
-    Raises:
-        ValueError: it is none; where and why.
-        RecursionError: it is too deep.
-    """
+    """The document in a file; ValueError, or RecursionError where it is too deep, if it is none."""
     text = data.decode("utf-8", "replace").removeprefix("\ufeff")
     try:
         return json.loads(text, strict=False)
@@ -130,13 +116,8 @@ def of_either(
 ) -> T | None:
     """What a file says, or the ``.bak`` beside it (``ConfigManager.load``); None when neither holds a byte.
 
-    Args:
-        what: is in it, for people.
-        take: reads the bytes of one of them.
-        absent: by these errors there is no file.
-
-    Raises:
-        SettingsError: neither can be read, or ``take`` refuses, and at least one is there.
+    Raises SettingsError where neither can be read, or ``take`` refuses, and at least one is there; by the
+    errors ``absent`` there is no file. ``what`` is in it, for people.
     """
     broken: SettingsError | None = None
     for one in (path, path.with_name(path.name + ".bak")):
@@ -247,12 +228,7 @@ class Kept:
 
 
 def kept(place: ConfigPlace, kind: Kind) -> Kept | None:
-    """What RocksDB has of a kind, and a JSON file that a start would import; None where neither is there.
-
-    Raises:
-        SettingsError: it is torn or broken; ``path`` says which file.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
-    """
+    """What RocksDB has of a kind, and a JSON file that a start would import; None where neither is there."""
     stamps = tuple(stamp(place.database(kind, form)) for form in (place.form, Form.SEPARATE))
     return _kept(place, kind, (*stamps, stamp_of(place.file(kind))))
 
@@ -364,10 +340,7 @@ def _with_separate(place: ConfigPlace, kind: Kind, found: Kept | None) -> Kept |
 def _newer(found: Kept | None, other: Kept, *, over: bool) -> Kept | None:
     """What a start makes of something else that lies there: the higher counter wins.
 
-    Args:
-        found: what is there, if anything.
-        other: what may be imported.
-        over: it is put over the rest; else it takes the place of all.
+    ``other`` may be imported ``over`` the rest; else it takes the place of all.
     """
     here = None if found is None else found.version
     newer = (other.version or _NONE).counter > (here or _NONE).counter
@@ -398,10 +371,6 @@ def decide(root: Path, conf: BrokerConf) -> Decided:
     """Which form a start with this broker.conf reads; without one, the newest of those that are there.
 
     It never raises for what lies in the store: who reads it will.
-
-    Args:
-        root: the store.
-        conf: with a path where broker.conf was given.
     """
     config = root / names.CONFIG
     there = [form for form in (Form.V2, Form.SINGLE, Form.SEPARATE) if _is_there(config, form)]

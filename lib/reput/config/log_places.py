@@ -55,9 +55,7 @@ def _dirs(
 ) -> tuple[Path, ...]:
     """The directories that a setting names, each once; the store's ``own`` without it.
 
-    Args:
-        several: it may name more than one.
-        alone: they hold all of the log, with the read-only ones.
+    ``several``: it may name more than one. ``alone``: they hold all of the log, with the read-only ones.
     """
     entry, text = conf.entry(key), conf.text(key)
     if entry is None or text is None:

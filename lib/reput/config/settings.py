@@ -248,21 +248,9 @@ class StoreSettings:
         at the same place under STORE, so that a copied store is read with the original's file. Other paths of
         broker.conf are taken as they are.
 
-        Args:
-            store: the store's directory, wherever it is now.
-            broker_conf: the broker's own file, or None for what the store shows.
-            version: see :func:`reput.config.dialect.dialect`; None for what the store shows.
-            dledger: the caller can do with a commit log that DLedger writes.
-            rocksdb: the caller can do with queues in RocksDB.
-            elsewhere: the caller looks itself whether they are in a RocksDB that broker.conf doesn't name.
-            asked: what is done with them.
-            changes: keys and values that take the place of those in broker.conf: the files may be as it was
-                before.
-
-        Raises:
-            SettingsError: the file can't be read, a value can't be used, the version isn't known, it can't
-                be told where the commit log is, or what is to be written isn't what the store shows.
-            UnsupportedError: the store uses a feature that reput doesn't derive.
+        ``dledger`` and ``rocksdb`` say what the caller can do with; with ``elsewhere`` it looks itself
+        whether queues are in a RocksDB that broker.conf doesn't name. ``changes`` take the place of what
+        broker.conf says: the files may be as it was before.
         """
         check_here(store)
         rules = dialect(version)
@@ -434,8 +422,7 @@ def _rocksdb(conf: BrokerConf) -> RocksDBSettings:
 def _shown_in_rocksdb(root: Path, given: RocksDBSettings) -> RocksDBSettings:
     """What the store shows where no broker.conf says it.
 
-    Raises:
-        UnsupportedError: two databases of queues are there: a broker doesn't start with both.
+    Two databases of queues are refused: a broker doesn't start with both.
     """
     both = [name for name in (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB) if is_database(root / name)]
     if len(both) > 1:

@@ -47,18 +47,13 @@ _NOTHING: Mapping[str, KnownFile] = {}
 def here(
     store: Path, *, derived: bool, shared: bool = False, known: Mapping[str, KnownFile] = _NOTHING
 ) -> Path:
-    """A STORE's directory on this host; of one elsewhere, one that stands for it.
-
-    Args:
-        store: its directory, or its URL.
-        derived, shared, known: as for :func:`opened`.
-    """
+    """A STORE's directory on this host; of one elsewhere, one that stands for it."""
     return opened(store, derived=derived, shared=shared, known=known).root if is_url(store) else store
 
 
 @contextmanager
 def borrowed(store: Path, *, derived: bool, known: Mapping[str, KnownFile] = _NOTHING) -> Iterator[Path]:
-    """As :func:`here`; what it makes goes at the block's end."""
+    """A STORE's directory on this host for the block, at whose end what :func:`here` has made goes."""
     root = here(store, derived=derived, known=known)
     try:
         yield root
@@ -77,20 +72,11 @@ def opened(
     """List a store elsewhere, and make the directory that stands for it.
 
     Segments stay where they are. Copied are the store's own small files, those of config/, and DLedger's
-    checkpoint; of what a broker has derived, all or what :mod:`reput.config.evidence` looks at.
+    checkpoint; of what a broker has derived, all (``derived``) or what :mod:`reput.config.evidence` looks at.
+    ``known`` queue and index files that are still so are left out (:mod:`reput.remote.store`).
 
-    Args:
-        place: its URL.
-        derived: queues and index are wanted, too; else only what shows the store's settings.
-        shared: processes that come later read there, too, and another one may have made it already; it goes
-            when it is a day old. Else it goes when this process ends.
-        known: queue and index files, by name; those that are still so are left out
-            (:mod:`reput.remote.store`).
-
-    Raises:
-        SettingsError: it is no such URL, or what reads it isn't installed.
-        StoreError: it can't be read, or there is no store.
-        OutputError: there is no room for the copies.
+    With ``shared``, processes that come later read there, too, and another one may have made it already; it
+    goes when it is a day old. Else it goes when this process ends.
     """
     url = url_of(place)
     client.begin(url)
@@ -154,12 +140,7 @@ def _made(
     derived: bool,
     known: Mapping[str, KnownFile],
 ) -> RemoteStore:
-    """Fill a directory, and know the store by it.
-
-    Args:
-        making: the directory.
-        home: what it will be called.
-    """
+    """Fill a directory, later called ``home``, and know the store by it."""
     made = [file for file in files if file.name.partition("/")[0] in _DERIVED]
     same = {file.name: known[file.name].written for file in made if derived and _is_same(file, known)}
     copied = [file for file in files if _is_small(file)]
@@ -199,14 +180,8 @@ def _hold(home: Path) -> None:
 def with_queues(store: RemoteStore, queues: Collection[str]) -> Path:
     """Copy some queues whole; returns a directory that has them as the store did when it was listed.
 
-    It goes with the root. What it has already isn't copied again.
-
-    Args:
-        queues: their directories, relative to the store.
-
-    Raises:
-        StoreError, RemoteStoreError: they can't be read, or a file has changed since.
-        OutputError: there is no room for the copies.
+    It goes with the root. What it has already isn't copied again. ``queues`` are relative to the store; a
+    file that has changed since raises RemoteStoreError.
     """
     directory = store.root.parent / "queues"
     wanted = [

@@ -29,12 +29,8 @@ def unknown_queues(
     """Those of the chosen queues that a store isn't seen to have, each with the nearest one that it has.
 
     Only the log tells whether there is one: its directory and its topic's entry may be lost. Of a store that
-    shows no topic at all, nothing is said.
-
-    Args:
-        root: the store.
-        chosen: topics and queue ids; None for all queues of a topic.
-        config: where topics are kept; None for JSON files, or else nothing is said.
+    shows no topic at all, nothing is said. A queue id of None stands for all queues of a topic; ``config``
+    None for JSON files, or else nothing is said.
     """
     if config is None and _in_rocksdb(root):
         return {}
@@ -78,11 +74,7 @@ class TopicConfig(NamedTuple):
 
 
 def topic_configs(topics: Path | ConfigPlace) -> dict[str, TopicConfig] | None:
-    """What the broker knows of each topic; None when there is no file to tell.
-
-    Raises:
-        SettingsError: as for :func:`known_topics`.
-    """
+    """What the broker knows of each topic; None when there is no file to tell."""
     table = _table(topics)
     if table is None:
         return None
@@ -99,24 +91,15 @@ def topic_configs(topics: Path | ConfigPlace) -> dict[str, TopicConfig] | None:
 def known_topics(topics: Path | ConfigPlace) -> set[str] | None:
     """Names of all topics of the broker; None when there is no file to tell.
 
-    Args:
-        topics: where the broker keeps them, or ``config/topics.json``; when that file is missing, empty or
-            broken, the ``.bak`` beside it is read instead, as ``ConfigManager.load`` does.
-
-    Raises:
-        SettingsError: neither file can be read and at least one is there; or their RocksDB is torn.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
+    When ``config/topics.json`` is missing, empty or broken, the ``.bak`` beside it is read instead, as
+    ``ConfigManager.load`` does. Raises SettingsError where neither can be read and one is there.
     """
     table = _table(topics)
     return None if table is None else set(table)
 
 
 def batch_queue_topics(topics: Path | ConfigPlace) -> set[str]:
-    """Names of the topics with batch consume queues (``QueueTypeUtils.isBatchCq``); empty without a file.
-
-    Raises:
-        SettingsError: as for :func:`known_topics`.
-    """
+    """Names of the topics with batch consume queues (``QueueTypeUtils.isBatchCq``); empty without a file."""
     found = set()
     for topic, config in (_table(topics) or {}).items():
         attributes = config.get("attributes")
@@ -126,11 +109,7 @@ def batch_queue_topics(topics: Path | ConfigPlace) -> set[str]:
 
 
 def write_queues(topics: Path | ConfigPlace) -> dict[str, int]:
-    """How many queues of each topic producers may write to; empty without a file.
-
-    Raises:
-        SettingsError: as for :func:`known_topics`.
-    """
+    """How many queues of each topic producers may write to; empty without a file."""
     found = {topic: config.get("writeQueueNums") for topic, config in (_table(topics) or {}).items()}
     return {topic: number for topic, number in found.items() if isinstance(number, int)}
 
@@ -151,20 +130,12 @@ class TopicsNow:
 
     @property
     def known(self) -> frozenset[str] | None:
-        """As :func:`known_topics`.
-
-        Raises:
-            SettingsError: as there.
-        """
+        """Names of all topics now; None when there is no file to tell."""
         return self._now()[0]
 
     @property
     def batch(self) -> frozenset[str]:
-        """As :func:`batch_queue_topics`.
-
-        Raises:
-            SettingsError: as for :func:`known_topics`.
-        """
+        """Names of the topics with batch consume queues now."""
         return self._now()[1]
 
     def _now(self) -> tuple[frozenset[str] | None, frozenset[str]]:

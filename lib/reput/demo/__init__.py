@@ -66,11 +66,7 @@ def run(
     start_spark: Callable[[], SparkSession],
     listener: Callable[[Progress, int], None],
 ) -> tuple[Summary, Comparison]:
-    """Rebuild the unpacked store from its commit log alone, and compare with what the broker wrote.
-
-    Raises:
-        ReputError: the rebuild failed.
-    """
+    """Rebuild the unpacked store from its commit log alone, and compare with what the broker wrote."""
     store = unpack(directory)
     rebuilt = directory / "rebuilt"
     options = RebuildOptions(

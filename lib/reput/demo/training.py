@@ -17,11 +17,7 @@ from reput.spark.sessions import session
 
 
 def train() -> None:
-    """Rebuild the demonstration's store, read its log as a table, and wait for the JVM's end.
-
-    Raises:
-        ReputError: Spark can't run here.
-    """
+    """Rebuild the demonstration's store, read its log as a table, and wait for the JVM's end."""
     spark = session("reput training", "local[*]")
     gateway: Any = SparkContext._gateway
     try:

@@ -56,9 +56,7 @@ def last_file(
     message gets the queueOffset of an old one: units before the log stand there, as of expired messages. In a
     log that begins at 0 no unit leads before it, and they don't count either.
 
-    Args:
-        file_size: of the queue's files, bytes, as the broker rounds it.
-        log_start, log_end: physical offsets of the log, which has no message of the queue, half open.
+    The log, [log_start, log_end), has no message of the queue. ``file_size`` is as the broker rounds it.
     """
     reason, lost, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):

@@ -1,4 +1,4 @@
-"""A message as a line of JSON, and back: docs/export.md has the fields.
+"""A message as a line of JSON, and back (docs/export.md has the fields), and which messages are left out.
 
 A line holds every byte of a record. What isn't text, or that Java reads differently from how it is spelled,
 stands beside its text in base64; then the base64 counts.
@@ -9,11 +9,13 @@ from __future__ import annotations
 import base64
 import binascii
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from ipaddress import ip_address
 
 from reput.format import commitlog, javastring, properties
 from reput.format.commitlog import Record
+from reput.newer_python import StrEnum
 from reput.query.message import Message
 from reput.words import SCHEMA_VERSION
 
@@ -21,12 +23,7 @@ _INT32, _INT64 = 1 << 31, 1 << 63
 
 
 def line_of(message: Message, deliver_timestamp: int | None = None) -> dict[str, object]:
-    """A message, JSON-ready.
-
-    Args:
-        message: the message.
-        deliver_timestamp: when a delayed one is due, ms; None for all others.
-    """
+    """A message, JSON-ready; ``deliver_timestamp`` says when a delayed one is due, ms."""
     record = message.record
     facts: dict[str, object] = {
         "schema_version": SCHEMA_VERSION,
@@ -67,10 +64,7 @@ def message_of(line: bytes | str) -> Message:
     """The message in a line; the size is that of the record that is made of it.
 
     ``topic``, ``body_base64`` and ``properties`` suffice for one that was written by hand. Without
-    ``body_crc`` the body counts as sound.
-
-    Raises:
-        ValueError: it is no such line; says what was expected and found.
+    ``body_crc`` the body counts as sound. ValueError says what was expected and found.
     """
     try:
         facts = json.loads(line)
@@ -85,8 +79,7 @@ def message_of(line: bytes | str) -> Message:
 def record_of(facts: Mapping[str, object]) -> Record:
     """The record in the facts of a line.
 
-    Raises:
-        ValueError: a field is missing, or has a value that a record can't hold; names it.
+    ValueError names a field that is missing, or has a value that a record can't hold.
     """
     raw = _bytes(facts, "properties_base64")
     if raw is None:
@@ -197,11 +190,9 @@ def _host(facts: Mapping[str, object], name: str) -> tuple[str, int]:
 def deliver_time(message: Message, delay_levels: tuple[int, ...]) -> int | None:
     """When a broker delivers a delayed message, ms; None for one that isn't, or where that can't be told.
 
-    Source: ``ScheduleMessageService.computeDeliverTimestamp``, ``TimerMessageStore`` (rocketmq-all-5.3.3).
+    The message is in the topic where it waits. ``delay_levels[0]`` is the delay of level 1, ms.
 
-    Args:
-        message: in the topic where it waits.
-        delay_levels: delay of each level in ms; index 0 is level 1.
+    Source: ``ScheduleMessageService.computeDeliverTimestamp``, ``TimerMessageStore`` (rocketmq-all-5.3.3).
     """
     values = properties.parse(message.record.properties)
     if message.record.topic == commitlog.SCHEDULE_TOPIC:
@@ -212,3 +203,116 @@ def deliver_time(message: Message, delay_levels: tuple[int, ...]) -> int | None:
     if message.record.topic == commitlog.TIMER_TOPIC:
         return javastring.parse_integer(values.get(properties.TIMER_OUT_MS, b""), 64)
     return None
+
+
+# Source: ``TopicValidator``, ``TransactionalMessageUtil``, ``ScheduleMessageService``, ``TimerMessageStore``
+# (rocketmq-all-4.9.7, 5.3.3).
+
+_HALF_TOPIC = b"RMQ_SYS_TRANS_HALF_TOPIC"
+_SYSTEM_PREFIX = b"rmq_sys_"
+_SYSTEM_TOPICS = frozenset(
+    {
+        b"TBW102",
+        b"BenchmarkTest",
+        b"RMQ_SYS_TRACE_TOPIC",
+        b"RMQ_SYS_TRANS_OP_HALF_TOPIC",
+        b"TRANS_CHECK_MAX_TIME_TOPIC",
+        b"SELF_TEST_TOPIC",
+        b"OFFSET_MOVED_EVENT",
+        b"CHECKPOINT_TOPIC",
+    }
+)
+
+
+class Apart(StrEnum):
+    """Why a message is left out; the value is the name in a result, and that of the option without ``--``."""
+
+    HALF = "half"
+    SYSTEM = "system-topics"
+    DELAYED = "delayed"
+    DAMAGED = "damaged"
+
+
+REASONS = {
+    Apart.HALF: "half messages of transactions, or rolled back: their producers never committed them, or "
+    "did, and the log has them a second time",
+    Apart.SYSTEM: "of system topics: a broker's own notes, which mean nothing to another one",
+    Apart.DELAYED: "delayed messages in the topic where they wait: what was due has been delivered, and the "
+    "log has it a second time",
+    Apart.DAMAGED: "they don't match their CRC: something in them was changed",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Messages that were left out."""
+
+    kind: str  # why; a stable name
+    count: int  # how many
+    first: int  # physical offset of the first
+    reason: str  # why, in words
+    option: str | None  # what includes them; None where nothing does
+
+    def __str__(self) -> str:
+        how = "" if self.option is None else f" ({self.option} includes them)"
+        return f"{self.count:,} {self.kind}, from {self.first} on: {self.reason}{how}"
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {name: getattr(self, name) for name in self.__slots__}
+
+
+class Counted:
+    """Counts what is left out, by its kind."""
+
+    def __init__(self) -> None:
+        self._found: dict[str, list[int]] = {}
+        self._words: dict[str, tuple[str, str | None]] = {}
+
+    def add(self, kind: str, message: Message, reason: str, option: str | None = None) -> None:
+        """Count a message."""
+        found = self._found.setdefault(kind, [0, message.record.physical_offset])
+        found[0] += 1
+        self._words[kind] = reason, option
+
+    def all(self) -> list[LeftOut]:
+        """What was counted, in the order in which it was met."""
+        return [
+            LeftOut(kind, count, first, *self._words[kind]) for kind, (count, first) in self._found.items()
+        ]
+
+
+def apart(message: Message, included: Iterable[Apart] = ()) -> Apart | None:
+    """Why a message is left out; None for one that isn't. What is ``included`` isn't a reason.
+
+    Messages of %RETRY% and %DLQ% topics are a consumer group's, and like any other.
+    """
+    return next((kind for kind in _kinds(message) if kind not in set(included)), None)
+
+
+def is_half(message: Message) -> bool:
+    """Whether it is a prepared message, or one that was rolled back."""
+    state = message.record.sys_flag & commitlog.TRANSACTION_MASK
+    return message.record.topic == _HALF_TOPIC or state in (
+        commitlog.TRANSACTION_PREPARED,
+        commitlog.TRANSACTION_ROLLBACK,
+    )
+
+
+def is_delayed(message: Message) -> bool:
+    """Whether it stands where delayed messages wait."""
+    return message.record.topic in (commitlog.SCHEDULE_TOPIC, commitlog.TIMER_TOPIC)
+
+
+def _kinds(message: Message) -> Iterable[Apart]:
+    topic = message.record.topic
+    if is_half(message):
+        yield Apart.HALF
+    elif is_delayed(message):
+        yield Apart.DELAYED
+    elif topic in _SYSTEM_TOPICS or topic.startswith(_SYSTEM_PREFIX):
+        yield Apart.SYSTEM
+    whole = commitlog.encode(message.record)
+    digits = commitlog.property_crc(whole)
+    if not message.body_is_sound or (digits is not None and digits != whole[-1 - len(digits) : -1]):
+        yield Apart.DAMAGED

@@ -32,18 +32,9 @@ _WITHOUT = {
 
 
 class Stranded:
-    """Chooses the messages of one kind of finding.
+    """Chooses the messages of one kind of finding; SettingsError says why a name is none with messages.
 
-    Args:
-        settings: of a whole store.
-        kind: the finding's name.
-
-    Raises:
-        SettingsError: no finding with messages has this name; says why.
-        ReputError: what a start cuts off can't be told.
-
-    Attributes:
-        uncertain: in words, whether messages among them were cut off on purpose.
+    ``uncertain`` says, in words, whether messages among them were cut off on purpose.
     """
 
     def __init__(self, settings: StoreSettings, kind: str) -> None:
@@ -96,8 +87,7 @@ class Stranded:
 def check_kind(kind: str) -> str:
     """The name of a finding with messages to save.
 
-    Raises:
-        SettingsError: it is none; says why, or which may have been meant.
+    SettingsError says why it is none, or which may have been meant.
     """
     if kind in KINDS:
         return kind

@@ -21,8 +21,7 @@ from reput.dump.damage import Damage
 from reput.dump.places import LogPlace, log_place
 from reput.dump.wanted import Wanted
 from reput.errors import Finding, OutputError, SettingsError, StoreError
-from reput.export.apart import REASONS, Apart, Counted, LeftOut, apart
-from reput.export.records import deliver_time, line_of
+from reput.export.records import REASONS, Apart, Counted, LeftOut, apart, deliver_time, line_of
 from reput.export.stranded import Stranded, check_kind
 from reput.format import commitlog, javastring, names, properties
 from reput.format.commitlog import Record
@@ -50,11 +49,7 @@ _PIECE = 4 << 20
 class SmallStore:
     """Writes a store beside its place, and moves it there when it is whole; a context manager.
 
-    Args:
-        path: the new store; it must not be there.
-        settings: of the store that the records are from: the new one has segments of the same size, and a
-            copy of its topics.json.
-        segment_size: bytes.
+    The store that the records are from gives the size of segments, and a copy of its topics.json.
     """
 
     def __init__(self, path: Path, settings: StoreSettings, segment_size: int) -> None:
@@ -78,12 +73,7 @@ class SmallStore:
         return self
 
     def append(self, record: Record) -> None:
-        """Add a record behind the others.
-
-        Raises:
-            StoreError: no segment can hold it.
-            OutputError: it can't be written.
-        """
+        """Add a record behind the others; StoreError where no segment can hold it."""
         record = self._renumbered(record)
         size = len(commitlog.encode(record))
         if size + commitlog.BLANK_LENGTH > self._size:
@@ -105,11 +95,7 @@ class SmallStore:
         self._write(data)
 
     def finish(self) -> None:
-        """Flush everything, and give the store its name.
-
-        Raises:
-            OutputError: it can't be written, or somebody else took the name.
-        """
+        """Flush everything, and give the store its name."""
         self._close_segment()
         config = self._settings.config
         topics = config.file(Kind.TOPICS)
@@ -293,15 +279,9 @@ class Exported:
 def export(options: ExportOptions, show: Callable[[int, int, int], None] = lambda *_: None) -> Exported:
     """Write what is asked for. The store is only read.
 
-    A file, or a store, gets its name when it is whole; a run that was interrupted begins anew.
-
-    Args:
-        options: what is asked for.
-        show: called with bytes of the log that were read, messages that were written, and bytes in all.
-
-    Raises:
-        ReputError: the store can't be read, the place can't be written to, or the two don't go together.
-        BrokenPipeError: nobody reads stdout any more.
+    A file, or a store, gets its name when it is whole; a run that was interrupted begins anew. ``show`` gets
+    bytes of the log that were read, messages that were written, and bytes in all. Raises BrokenPipeError
+    where nobody reads stdout any more.
     """
     if options.finding is not None:
         check_kind(options.finding)

@@ -45,18 +45,11 @@ def columns(
     *,
     present: Sequence[str] = (),
 ) -> dict[str, Column]:
-    """Columns of the properties of N records.
+    """Columns of the properties of N records in ``data``, by name.
 
-    Args:
-        data: uint8, what the records are in.
-        starts: int64[N], where each record's properties begin in ``data``.
-        lengths: int64[N], their bytes, 0 for none.
-        names: the properties that are wanted, ASCII.
-        present: more properties, of which only matters whether a message has them: all their values count as
-            one, which is some message's.
-
-    Returns:
-        a column for each name.
+    ``starts`` and ``lengths``, int64[N], are those of each record's properties, in bytes. Of the properties
+    ``present`` only matters whether a message has them: all their values count as one, which is some
+    message's.
     """
     wanted = [*names, *present]
     texts = [name.encode("ascii") for name in wanted]
@@ -188,10 +181,8 @@ _NOT: Final = np.array([TRUE, FALSE, UNKNOWN, ERROR], np.uint8)
 class BlockEvaluator:
     """A condition, ready for blocks of messages.
 
-    Attributes:
-        condition: what is evaluated.
-        names: the properties whose values it needs, sorted.
-        present: the properties of which it only matters whether a message has them, sorted.
+    It needs the values of the properties ``names``; of those in ``present`` only whether a message has them.
+    Both are sorted.
     """
 
     def __init__(self, condition: Node) -> None:
@@ -207,9 +198,7 @@ class BlockEvaluator:
     def outcomes(self, columns: Mapping[str, Column], count: int) -> NDArray[np.uint8]:
         """uint8[count]: :data:`FALSE`, :data:`TRUE`, :data:`UNKNOWN` (null) or :data:`ERROR` of each message.
 
-        Args:
-            columns: one for each of :attr:`names` and :attr:`present`.
-            count: how many messages.
+        There is a column for each of :attr:`names` and :attr:`present`.
         """
         return self._root.outcomes(columns, count)
 
@@ -340,9 +329,8 @@ class BitMaps:
 class TopicFilters:
     """The filters of one topic, ready for blocks of messages; it can be pickled.
 
-    Attributes:
-        names: the properties whose values are needed, sorted.
-        present: those of which it only matters whether a message has them, sorted.
+    ``names`` and ``present`` are, sorted, the properties whose values are needed, and those of which it only
+    matters whether a message has them.
     """
 
     def __init__(self, filters: Sequence[ConsumerFilter], bloom: BloomFilter) -> None:

@@ -47,11 +47,7 @@ class BloomFilter:
 
     @classmethod
     def create(cls, settings: FilterSettings) -> Self:
-        """``BloomFilter.createByFn``.
-
-        Raises:
-            SettingsError: values with which a broker doesn't start.
-        """
+        """``BloomFilter.createByFn``; SettingsError for values with which a broker doesn't start."""
         error_rate, consumers = settings.error_rate, settings.consumers
         if not 1 <= error_rate < 100:
             raise SettingsError(
@@ -143,18 +139,13 @@ NO_FILTERS = ConsumerFilters({})
 
 
 def load(consumer_filter_json: Path, bloom: BloomFilter, *, parts: bool) -> ConsumerFilters:
-    """The filters in a file.
+    """The filters in ``config/consumerFilter.json``.
 
-    Args:
-        consumer_filter_json: ``config/consumerFilter.json``; when it is missing, empty or broken, the
-            ``.bak`` beside it is read instead, as ``ConfigManager.load`` does. No filters without both.
-        bloom: the broker's Bloom filter. When it doesn't fit what the file says of one consumer, nothing in
-            the file counts: the settings have changed since it was written.
-        parts: as for :func:`reput.filter.grammar.parse`.
+    When it is missing, empty or broken, the ``.bak`` beside it is read instead, as ``ConfigManager.load``
+    does. No filters without both. When the broker's Bloom filter doesn't fit what the file says of one
+    consumer, nothing in the file counts: the settings have changed since it was written.
 
-    Raises:
-        SettingsError: neither file can be read and at least one is there, or an expression is nested so
-            deeply that what a broker does with it can't be told.
+    An expression that is nested so deeply that what a broker does with it can't be told raises SettingsError.
     """
     found = of_either(consumer_filter_json, "consumers' filters", _entries_of)
     return NO_FILTERS if found is None else _filters(*found, bloom, parts)

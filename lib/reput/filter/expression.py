@@ -71,8 +71,7 @@ def units_of(text: str) -> str:
 def integer(text: str, bits: int) -> int:
     """``Integer.valueOf`` (32 bits) or ``Long.valueOf`` (64) of a text; digits of any script count.
 
-    Raises:
-        NumberFormatError: not a number of this class.
+    Raises NumberFormatError for anything else.
     """
     value = integer_of(map(ord, text), bits)
     if value is None:
@@ -81,11 +80,7 @@ def integer(text: str, bits: int) -> int:
 
 
 def double(text: str) -> float:
-    """``Double.valueOf`` of a text.
-
-    Raises:
-        NumberFormatError: not a number.
-    """
+    """``Double.valueOf`` of a text, or NumberFormatError."""
     trimmed = text.strip(_WHITE)
     named = _NAMED.get(trimmed)
     if named is not None:
@@ -196,7 +191,6 @@ class _Unary(Node):
     operand: Node
 
     def names(self) -> frozenset[str]:
-        """See :class:`Node`."""
         return self.operand.names()
 
 
@@ -239,7 +233,6 @@ class _Several(Node):
     operands: tuple[Node, ...]
 
     def names(self) -> frozenset[str]:
-        """See :class:`Node`."""
         return frozenset().union(*(operand.names() for operand in self.operands))
 
 

@@ -109,14 +109,9 @@ class TooDeepError(ValueError):
 def parse(text: str, *, parts: bool) -> Node:
     """The condition that an expression's text stands for.
 
-    Args:
-        text: the expression.
-        parts: ``Dialect.filter_parts``: CONTAINS, STARTSWITH and ENDSWITH are operators; without it they are
-            names of properties.
-
-    Raises:
-        NotAnExpressionError: ``SelectorParser.parse`` throws.
-        TooDeepError: see there.
+    With ``parts`` (``Dialect.filter_parts``), CONTAINS, STARTSWITH and ENDSWITH are operators; without it
+    they are names of properties. Raises NotAnExpressionError where ``SelectorParser.parse`` throws, and
+    TooDeepError.
     """
     parser = _parser(parts)
     tokens: list[Token] = []

@@ -35,12 +35,7 @@ EXPIRED_QUEUES = "expired-queues"
 
 
 def check(options: RebuildOptions, settings: StoreSettings, selection: Selection) -> None:
-    """Refuse what can't be done with what is in RocksDB.
-
-    Raises:
-        UnsupportedError: it can't; or rocksdict is missing.
-        StoreError: a database that would be replaced can't be looked into.
-    """
+    """Refuse what can't be done with what is in RocksDB."""
     rocksdb = settings.rocksdb
     index = rocksdb.index and options.index and selection.is_all
     if rocksdb.queues is None and not index:
@@ -91,12 +86,7 @@ def _check_delivery(settings: StoreSettings) -> None:
 def with_delivery_state(directory: Path, *, marks: bool = True) -> str | None:
     """The column family of ``rocksdbstore/`` that says what is still to be delivered; None if none does.
 
-    Args:
-        directory: the database.
-        marks: count how far the broker has come, too, which stays when all was delivered.
-
-    Raises:
-        StoreError: it can't be looked into.
+    With ``marks``, how far the broker has come counts, too, which stays when all was delivered.
     """
     if not traces(directory):
         return None
@@ -111,11 +101,7 @@ def with_delivery_state(directory: Path, *, marks: bool = True) -> str | None:
 
 
 def check_continues(plan: Plan) -> None:
-    """Refuse to add to a database that was made.
-
-    Raises:
-        OutputError: the log has more than it.
-    """
+    """Refuse to add to a database that was made, where the log has more than it."""
     from reput.output.rocksdb import are_made, directories
 
     target = plan.target(flush_in_tasks=False)
@@ -187,8 +173,7 @@ def expired_ends(
 ) -> dict[QueueBytes, QueueEnd]:
     """The last message of each queue of a database that points before the log.
 
-    Args:
-        doubtful: gets those that point into it, of queues that the log has no message of.
+    ``doubtful`` gets those that point into it, of queues that the log has no message of.
     """
     found: dict[QueueBytes, QueueEnd] = {}
     state = plan.journal.state
@@ -206,13 +191,10 @@ def expired_ends(
 
 
 def _last_units(plan: Plan, store: Path, known: Set[QueueBytes]) -> dict[QueueBytes, QueueEnd]:
-    """The same of what a store has of queues in files.
+    """The last message of each queue that a store has in files and that the log has no message of.
 
-    A place before the log stands for one that can't be told.
-
-    Args:
-        store: has the queues that the log has no message of.
-        known: those of which nothing is told where their files don't say it.
+    A place before the log stands for one that can't be told. Nothing is told of ``known`` queues where their
+    files don't say it.
     """
     found: dict[QueueBytes, QueueEnd] = {}
     at_zero: list[tuple[str, str, str]] = []
@@ -245,11 +227,7 @@ def _last_units(plan: Plan, store: Path, known: Set[QueueBytes]) -> dict[QueueBy
 
 
 def make(plan: Plan, target: Target, runner: Runner, writer: BatchWriter) -> None:
-    """Make the databases of what the tasks have put aside.
-
-    Raises:
-        ReputError: one could not be made; the same command makes it anew.
-    """
+    """Make the databases of what the tasks have put aside. After an error the same command makes it anew."""
     from reput.output import rocksdb
     from reput.output.batch import BatchTasks
     from reput.replay.state import collector_paused

@@ -92,12 +92,7 @@ Row = dict[str, Any]
 class History:
     """A history that this process alone writes to. A context manager.
 
-    Args:
-        directory: made if it isn't there.
-
-    Attributes:
-        run: the name of the run: a new one, or that of one that didn't come to its end.
-        is_continued: whether it is the latter.
+    ``run`` is the name of a new run, or (``is_continued``) that of one that didn't come to its end.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -110,12 +105,6 @@ class History:
         self._flushed: int | None = None
 
     def __enter__(self) -> Self:
-        """Take the directory.
-
-        Raises:
-            StoreInUseError: another run writes here.
-            OutputError: it can't be written, or holds something else.
-        """
         self._refuse_others()
         files.make_dirs(self.directory)
         self._lock.acquire()
@@ -133,11 +122,7 @@ class History:
         self._lock.release()
 
     def _refuse_others(self) -> None:
-        """Refuse a directory that something else lies in.
-
-        Raises:
-            OutputError: one does.
-        """
+        """Refuse a directory that something else lies in."""
         ours = {RUNS, PROOFS, RUN, f".{RUN}.tmp", names.REPUT}
         try:
             found = {one.name for one in self.directory.iterdir()}
@@ -159,11 +144,7 @@ class History:
     def begin(self, how: str = "") -> None:
         """Begin a run, or go on with one that was killed.
 
-        Args:
-            how: what is asked of it; one that something else was asked of isn't continued.
-
-        Raises:
-            OutputError: it can't be written down.
+        ``how`` says what is asked of it; one that something else was asked of isn't continued.
         """
         now = int(time.time() * 1000)
         path = self.directory / RUN
@@ -214,14 +195,10 @@ class History:
         return found
 
     def add(self, place: Place, row: Row, proofs: Proofs | None, before: str | None) -> Row:
-        """Commit a store's row; on return that is on disk.
+        """Commit a store's row; on return that is on disk. After an error neither row nor proofs count.
 
-        Args:
-            proofs: what was proven now; None if nothing was, and those of ``before`` stay.
-            before: the name of the file of proofs that the run began with.
-
-        Raises:
-            OutputError: it can't be written; neither row nor proofs count.
+        Without ``proofs`` nothing was proven now, and those of the file ``before``, which the run began with,
+        stay.
         """
         from deltalake import CommitProperties, Transaction, write_deltalake
 
@@ -337,11 +314,7 @@ class History:
 
     @contextmanager
     def _reported(self, done: str) -> Iterator[None]:
-        """Tell a failure of the package's as what it is.
-
-        Raises:
-            OutputError: in its place.
-        """
+        """Turn a failure of the package's into an OutputError."""
         from deltalake.exceptions import TableNotFoundError
 
         try:

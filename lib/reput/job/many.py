@@ -105,13 +105,10 @@ def plan_rebuilds(stores: Sequence[StoreEntry], out_root: Path, common: RebuildO
     ``/brokers/a/store`` and ``/brokers/b/store`` go to ``a/store`` and ``b/store``, a single one to its name.
     What is on a host isn't looked at.
 
-    Args:
-        common: options for all; what is said of a store itself comes first. In ``out_root`` and the path of
-            broker.conf ``{host}`` stands for each store's host; in the latter ``{store}`` for its path.
+    What is said of a store itself comes before the ``common`` options. In ``out_root`` and the path of
+    broker.conf ``{host}`` stands for each store's host; in the latter ``{store}`` for its path.
 
-    Raises:
-        SettingsError: a store is named twice, or is inside another one; a path for a host isn't absolute.
-        UnsupportedError: a store is in an object store or HDFS.
+    A store that is named twice, is inside another one or lies elsewhere is refused.
     """
     jobs = []
     for entry in stores:
@@ -130,11 +127,7 @@ def plan_rebuilds(stores: Sequence[StoreEntry], out_root: Path, common: RebuildO
 
 
 def plan_checks(stores: Sequence[StoreEntry], common: VerifyOptions) -> list[Job]:
-    """A check of each store; ``{store}`` and ``{host}`` in the path of broker.conf as for rebuilds.
-
-    Raises:
-        SettingsError: as for rebuilds.
-    """
+    """A check of each store; ``{store}`` and ``{host}`` in the path of broker.conf as for rebuilds."""
     return [
         Job(
             entry.place,
@@ -220,15 +213,10 @@ def run_many(
 ) -> list[Outcome]:
     """Do each job, ``at_once`` at a time and one at a time on a host; a failure doesn't stop the others.
 
-    They begin in the order given, except that one whose host is busy lets others go ahead. An interrupt only
-    ends the waiting: the caller's process has to end, too, as after a crash.
+    They begin in the order given, which is that of the result, except that one whose host is busy lets others
+    go ahead. An interrupt only ends the waiting: the caller's process has to end, too, as after a crash.
 
-    Args:
-        work: does one; called in threads.
-        listener: gets each outcome as soon as it is known, one at a time.
-
-    Returns:
-        The outcomes in the order of ``jobs``.
+    ``work`` is called in threads; ``listener`` gets each outcome as soon as it is known, one at a time.
     """
     todo = _Todo(jobs)
     done: queue.SimpleQueue[tuple[int, Outcome] | None] = queue.SimpleQueue()

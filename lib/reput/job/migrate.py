@@ -36,8 +36,7 @@ from reput.job.summary import Summary, summarize
 from reput.remote.place import check_here
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.store import files
-from reput.store.ignored_features import ignored_features
-from reput.store.listing import queues_in
+from reput.store.listing import ignored_features, queues_in
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import check_store, read_file
@@ -129,12 +128,9 @@ class Migrated:
 def plan_migration(
     options: RebuildOptions, to: str, *, estimates: bool = True
 ) -> tuple[Migration, RebuildOptions]:
-    """What a migration would do, and the rebuild that it is; nothing is changed.
+    """What a migration to "rocksdb" or "file" would do, and the rebuild that it is; nothing is changed.
 
-    Args:
-        options: of a rebuild in place.
-        to: "rocksdb" or "file".
-        estimates: look at a sample of the log to tell how much disk it needs.
+    With ``estimates``, a sample of the log tells how much disk it needs.
     """
     check_here(options.store)
     check_store(Path(os.path.abspath(options.store)))
@@ -194,20 +190,13 @@ def migrate(
     start_spark: Callable[[], SparkSession],
     shown: Callable[[Migration], None] = lambda _plan: None,
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
-    announce: Callable[[str], None] = lambda _text: None,
     check_spark: Callable[[], None] = lambda: None,
 ) -> Migrated:
-    """Migrate a store.
+    """Migrate a store to "rocksdb" or "file".
 
-    Args:
-        start_spark: gives the session; only called when nothing speaks against the run.
-        shown: is told the plan before anything is done.
-        listener: gets the rebuild's progress and the bytes that there are in all.
-        check_spark: raises where no session can start; called before anything is written.
-
-    Raises:
-        ReputError: refused or failed. What was there before is unchanged, or a swap is pending that the same
-            command finishes.
+    ``start_spark`` is only called when nothing speaks against the run; ``check_spark``, which raises where no
+    session can start, before anything is written; ``shown`` before anything is done. After an error what was
+    there before is unchanged, or a swap is pending that the same command finishes.
     """
     started = time.perf_counter()
     check_here(options.store)
@@ -237,7 +226,7 @@ def migrate(
                     path=root / names.CONFIG,
                     next_step="Run the same command again",
                 )
-            stages |= stage(plan, start_spark, listener, announce)
+            stages |= stage(plan, start_spark, listener)
             found, others = _from_databases(plan) if to == FILE else ([], [])
             findings, differs = [*findings, *found], [*differs, *others]
             _note(plan, to, findings, differs)
@@ -280,11 +269,7 @@ class _Told:
 
 
 def _finish(root: Path) -> tuple[str | None, _Told]:
-    """Finish a swap that was interrupted.
-
-    Returns:
-        Where it keeps what was replaced, None if none was pending; and what is to be told.
-    """
+    """Finish a swap that was interrupted: where it keeps what was replaced, and what is to be told."""
     staging, pending = staging_of(root), is_pending(root)
     if not pending and not (staging / _TOLD).is_file():
         return None, _Told()
@@ -458,8 +443,7 @@ def _database_problem(root: Path) -> StoreError | None:
 def _from_databases(plan: Plan) -> tuple[list[str], list[str]]:
     """Take over what only the databases of queues say, and compare them with what was made.
 
-    Returns:
-        What is wrong in the files for who goes on from RocksDB, and what else differs.
+    Returns what is wrong in the files for who goes on from RocksDB, and what else differs.
     """
     findings: list[str] = []
     differs: list[str] = []

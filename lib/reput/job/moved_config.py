@@ -47,11 +47,7 @@ class ConfigMove:
 
 
 def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
-    """What has to change so that a start by ``then`` has what one by ``now`` would have.
-
-    Raises:
-        ReputError: it can't be read, or the release can't take it over.
-    """
+    """What has to change so that a start by ``then`` has what one by ``now`` would have."""
     here, there = decide(root, now), decide(root, then)
     move = ConfigMove()
     place = ConfigPlace(root / names.CONFIG, here.form, here.imports)
@@ -258,7 +254,7 @@ def _document(path: Path) -> dict[str, Any] | None:
 
 
 def _encoded(document: dict[str, Any]) -> bytes:
-    """As a file; in ASCII, since half a surrogate pair, which Java takes, has no UTF-8."""
+    """The file's bytes; in ASCII, since half a surrogate pair, which Java takes, has no UTF-8."""
     return json.dumps(document).encode()
 
 

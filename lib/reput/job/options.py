@@ -71,9 +71,7 @@ class RebuildOptions:
     def to_catalog(self) -> CatalogOptions | None:
         """What to put into the table of messages; None when no table is wanted.
 
-        Raises:
-            SettingsError: only chosen queues are to be rebuilt, but a table has the messages of all; or one
-                of table and output is inside the other.
+        Refused where only chosen queues are to be rebuilt, for a table has the messages of all.
         """
         if self.catalog is None:
             if self.catalog_bodies:

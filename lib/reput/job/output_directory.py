@@ -35,13 +35,9 @@ class Undone:
 def undo(store: Path, kept: Path | None = None) -> Undone:
     """Put back what a rebuild in place replaced, under the locks that such a rebuild holds.
 
-    A swap that was interrupted is finished first. If that was an undo, nothing else is done.
-
-    Args:
-        kept: one of the store's ``replaced-...`` directories; None for that of the last rebuild not undone.
-
-    Raises:
-        ReputError: refused, with nothing changed: a broker runs, or has run since; there is nothing to undo.
+    A swap that was interrupted is finished first. If that was an undo, nothing else is done. Without
+    ``kept``, one of the store's ``replaced-...`` directories, it is that of the last rebuild not undone. A
+    broker that runs, or has run since, makes this refuse, with nothing changed.
     """
     check_here(store)
     root = Path(os.path.abspath(store))
@@ -61,15 +57,7 @@ def undo(store: Path, kept: Path | None = None) -> Undone:
 
 
 def chosen(root: Path, kept: Path | None) -> Path:
-    """The directory to put back.
-
-    Args:
-        root: the store.
-        kept: as in :func:`undo`.
-
-    Raises:
-        OutputError: there is none, or it doesn't hold what a swap replaced.
-    """
+    """The directory to put back."""
     if kept is not None:
         directory = root / kept.name
         if not kept.name.startswith(swap.KEPT) or (kept.exists() and not kept.samefile(directory)):
@@ -95,11 +83,7 @@ def chosen(root: Path, kept: Path | None) -> Path:
 
 
 def output_root(out: Path, settings: StoreSettings) -> Path:
-    """The output directory, absolute, if it may be one.
-
-    Raises:
-        OutputError: it may not.
-    """
+    """The output directory, absolute, if it may be one."""
     check_here(out)
     root = Path(os.path.abspath(out))
     with files.reporting("the output can't be looked at", out):
@@ -120,11 +104,7 @@ def output_root(out: Path, settings: StoreSettings) -> Path:
 
 
 def check_utf8(path: Path) -> None:
-    """Check that a path can be passed to Spark.
-
-    Raises:
-        OutputError: it isn't UTF-8.
-    """
+    """Check that a path is in UTF-8, else it can't be passed to Spark."""
     try:
         str(path).encode()
     except UnicodeEncodeError:

@@ -68,16 +68,9 @@ def check_continues(
 ) -> None:
     """Check that the output was begun from this store, with these settings.
 
-    A store that was moved is accepted if its log still holds the last record that was read.
-
-    Args:
-        begun: what the output's journal begins with.
-        state: what its batches add up to.
-        now: what this run's journal would begin with.
-        follows: the broker's topics may have changed, since a tail reads them each time.
-
-    Raises:
-        OutputError: it was begun from another store or with other settings.
+    A store that was moved is accepted if its log still holds the last record that was read. ``begun`` is what
+    the output's journal begins with, ``now`` what this run's would. ``follows``: the broker's topics may have
+    changed, since a tail reads them each time.
     """
     from reput.output.step_back import record_mark
 
@@ -132,9 +125,6 @@ def _check_batch(state: State, begun: Opening, now: Opening, root: Path) -> None
     """Check that no topic was written with queues of another type than it has now.
 
     Topics come and go while a log is followed; only topics that were written count.
-
-    Raises:
-        OutputError: one was.
     """
     batch = _topics(now, _BATCH)
     written = sorted({topic for (topic, _), queue in state.queues.items() if not queue.is_batch} & batch)
@@ -159,11 +149,7 @@ def _topics(opening: Opening, key: str) -> frozenset[str]:
 
 
 def check_same_log(state: State, log: CommitLog, root: Path) -> None:
-    """Check that the log still holds what the output was made from: a broker may have cut or expired it.
-
-    Raises:
-        OutputError: it doesn't.
-    """
+    """Check that the log still holds what the output was made from: a broker may have cut or expired it."""
     from reput.output.step_back import stands
 
     if state.cursor < log.start:
@@ -296,14 +282,7 @@ _FILES_ALL_THE_SAME = (
 
 
 def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
-    """Read a run's settings, and look at its log and its output.
-
-    Args:
-        follows: as in :func:`prepare`.
-
-    Raises:
-        ReputError: the run is refused.
-    """
+    """Read a run's settings, and look at its log and its output."""
     from reput.replay.state import Opening
     from reput.replay.target import FiltersNow
 
@@ -361,14 +340,10 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
 def prepare(
     options: RebuildOptions, *, follows: bool = False, lock: OutputLock | None = None
 ) -> Iterator[Plan]:
-    """Check everything, take the locks, open or begin the output's journal.
+    """Check everything, take the locks, open or begin the output's journal; a refusal changes nothing.
 
-    Args:
-        follows: the job continues with a log that was cut or has expired; otherwise such a log is refused.
-        lock: the output's, if the caller already holds it.
-
-    Raises:
-        ReputError: the run is refused; nothing was changed.
+    ``follows``: the job continues with a log that was cut or has expired; otherwise such a log is refused.
+    ``lock`` is the output's, if the caller already holds it.
     """
     from reput.log.end import LogEnd
     from reput.output.journal import Journal

@@ -46,14 +46,8 @@ def as_hosts_allow(
     """Do a run's work, with tasks that write as the hosts of the executors allow.
 
     If an executor comes later, on a host that the others' way excludes, the work is begun again from what is
-    committed.
-
-    Args:
-        announce: gets a line that says how tasks write, where that isn't the way of one host.
-        work: begins by rolling back what isn't committed.
-
-    Raises:
-        ReputError: the work's; or a worker doesn't see what this process sees.
+    committed; so it begins by rolling back what isn't. ``announce`` gets a line that says how tasks write,
+    where that isn't the way of one host.
     """
     wanted = plan.options.single_host
     others = runner.other_hosts(plan.root) if wanted is None else []
@@ -85,17 +79,10 @@ def rebuild(
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
     announce: Callable[[str], None] = _silently,
 ) -> Summary:
-    """Run a rebuild.
+    """Run a rebuild, on processes of this host where ``start_spark`` is None.
 
-    Args:
-        start_spark: returns the session; only called once the run isn't refused. None: on processes of this
-            host, without Spark.
-        listener: gets the progress and the bytes to read in all.
-        announce: gets what an operator should know, in a few words.
-
-    Raises:
-        ReputError: refused or failed. What was there before is unchanged; running the same command again
-            resumes an output that was begun.
+    Else it is only called once the run isn't refused. After an error what was there before is unchanged;
+    running the same command again resumes an output that was begun.
     """
     started = time.perf_counter()
     to_catalog = options.to_catalog()
@@ -142,14 +129,8 @@ def write(
 ) -> dict[str, float]:
     """Write to the plan's directory what the log holds and the directory lacks.
 
-    Args:
-        start_spark: as for :func:`rebuild`.
-
-    Returns:
-        The wall time of the run's stages in seconds; empty if there was nothing to do.
-
-    Raises:
-        ReputError: a batch failed; the committed state is as it was.
+    Returns the wall time of the run's stages in seconds; empty if there was nothing to do. After an error the
+    committed state is as it was.
     """
     if _is_done(plan):
         catch_up(plan)
@@ -172,12 +153,8 @@ def stage(
 ) -> dict[str, float]:
     """Do :func:`write`, so that what it wrote can take the place of a store's files.
 
-    Args:
-        carried_from: gives the store with the last files of queues that the log has no message of; the plan's
-            own where there is none. It is called when the log was read.
-
-    Raises:
-        ReputError: a batch failed, or some of what was written is missing.
+    ``carried_from`` gives the store with the last files of queues that the log has no message of; the plan's
+    own where there is none. It is called when the log was read.
     """
     from reput.output.audit import audit
 
@@ -197,11 +174,7 @@ def run(
     listener: Callable[[Progress, int], None],
     announce: Callable[[str], None] = _silently,
 ) -> BatchWriter:
-    """Run the pipeline from the journal's cursor to the log's end.
-
-    Raises:
-        ReputError: a batch failed; the committed state is as it was.
-    """
+    """Run the pipeline from the journal's cursor to the log's end."""
     from reput.spark.runner import SparkRunner
 
     runner = SparkRunner(spark.sparkContext)
@@ -217,13 +190,13 @@ def _run_here(
     plan: Plan, listener: Callable[[Progress, int], None], announce: Callable[[str], None]
 ) -> dict[str, float]:
     """Do :func:`run` without Spark; the wall time of the stages in seconds."""
-    from reput.output.ledger import load
+    from reput.output.journal import load_ledger
     from reput.replay.processes import on_this_host
 
     began, elsewhere = time.perf_counter(), plan.settings.remote is not None
     with on_this_host(plan.log.end - plan.log.start, elsewhere=elsewhere) as runner:
         # Once the processes are forked, for it starts a thread; beside the scan, which leaves this one idle.
-        threading.Thread(target=load, name="reput-ledger", daemon=True).start()
+        threading.Thread(target=load_ledger, name="reput-ledger", daemon=True).start()
         session = time.perf_counter() - began
         plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
         target = plan.target(flush_in_tasks=False)
@@ -241,11 +214,10 @@ def _run(
 ) -> BatchWriter:
     """Run the pipeline.
 
-    Args:
-        deliver: has a writer write the log's parts from the cursor up to a physical offset, so many bytes at
-            once.
+    ``deliver`` has a writer write the log's parts from the cursor up to a physical offset, so many bytes at
+    once.
     """
-    from reput.output.ledger import is_kept
+    from reput.output.journal import ledger_is_kept
     from reput.output.step_back import roll_back
     from reput.output.writer import BatchWriter
 
@@ -270,8 +242,8 @@ def _run(
     written = total - max(end - likely_end(plan.log), 0)
     deliver(writer, end, bytes_per_batch(total, written, plan.options.max_bytes_per_trigger))
     writer.finish()
-    if is_kept():
-        from reput.output.ledger.ledger import LedgerUpkeep
+    if ledger_is_kept():
+        from reput.output.ledger import LedgerUpkeep
 
         LedgerUpkeep(writer.ledger).work()
     databases.make(plan, target, runner, writer)
@@ -282,7 +254,7 @@ def _by_query(
     plan: Plan, spark: SparkSession, runner: SparkRunner, writer: BatchWriter, end: int, most: int
 ) -> None:
     """Have a streaming query deliver the parts."""
-    from reput.log.parts import batch_end, cut
+    from reput.log.segments import batch_end, cut
     from reput.stream import run_available
 
     cursor = plan.journal.state.cursor
@@ -314,7 +286,7 @@ def _by_query(
 
 def _in_turn(plan: Plan, writer: BatchWriter, end: int, most: int) -> None:
     """Deliver the parts batch by batch, those that the query would."""
-    from reput.log.parts import batch_end, cut
+    from reput.log.segments import batch_end, cut
 
     cursor = at = plan.journal.state.cursor
     for number in count():
@@ -328,11 +300,9 @@ def _in_turn(plan: Plan, writer: BatchWriter, end: int, most: int) -> None:
 def bytes_per_batch(total: int, written: int, wanted: int) -> int:
     """Bytes of log in a batch, for as few equal batches as possible.
 
-    Args:
-        total: bytes of log.
-        written: how many of them come before what the broker has allocated but not written yet.
-        wanted: bytes in a batch. Up to a sixteenth more is taken, so that a small rest needs no batch of its
-            own, which would take as long as 300 MB of log.
+    Of ``total`` bytes, ``written`` come before what the broker has allocated but not written yet. Up to a
+    sixteenth more than ``wanted`` is taken, so that a small rest needs no batch of its own, which would take
+    as long as 300 MB of log.
     """
     most = wanted + wanted // 16
     batches = -(-written // most)

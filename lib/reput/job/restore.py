@@ -56,19 +56,8 @@ class SegmentCopies:
     """Copies files one after the other, in a thread, while a ``with`` block runs.
 
     A copy gets its name when it is whole and flushed; whoever needs it waits for that
-    (:func:`reput.remote.store.await_copy`).
-    Ranges of zeros become holes. Leaving the block without an error waits for the last copy.
-
-    Args:
-        url: the store.
-        wanted: the files in log order, and where each copy goes.
-        directory: the store that is restored.
-
-    Raises:
-        ReputError: a file can't be read or written; when the block is left.
-
-    Attributes:
-        copied: bytes copied so far.
+    (:func:`reput.remote.store.await_copy`). Ranges of zeros become holes. Leaving the block without an error
+    waits for the last copy. ``copied`` counts bytes so far.
     """
 
     def __init__(self, url: str, wanted: Sequence[tuple[RemoteFile, Path]], directory: Path) -> None:
@@ -159,7 +148,7 @@ class Restored:
 
     @property
     def exit_code(self) -> int:
-        """As a rebuild's."""
+        """The exit code of its rebuild."""
         return 0 if self.rebuilt is None else self.rebuilt.exit_code
 
     def to_dict(self) -> dict[str, object]:
@@ -193,11 +182,7 @@ class _Planned:
 
     @property
     def missing(self) -> list[tuple[RemoteFile, Path]]:
-        """Segments of which there is no copy, and where it goes.
-
-        Raises:
-            OutputError: something else is there.
-        """
+        """Segments of which there is no copy, and where it goes: nothing else may be there."""
         copies = [(file, self.directory / names.COMMIT_LOG / Path(file.name).name) for file in self.segments]
         missing = [(file, path) for file, path in copies if not path.exists()]
         for file, path in copies:
@@ -242,15 +227,8 @@ def restore(
 ) -> Restored:
     """Copy a store from elsewhere, and make its queues, index and checkpoint.
 
-    Run again after whatever ended it, it continues: whole copies are kept, and so is what was derived.
-
-    Args:
-        place: the store's URL.
-        options: where to, and the settings; ``store`` isn't used.
-        start_spark, listener, announce: as for :func:`reput.job.rebuild`.
-
-    Raises:
-        ReputError: refused or failed. Nothing in the directory is an operator's; the same command continues.
+    Run again after whatever ended it, it continues: whole copies are kept, and so is what was derived. Of the
+    options, ``store`` isn't used. Nothing in the directory is an operator's.
     """
     planned = _plan(place, options)
     directory, barrier = planned.directory, planned.directory / names.COMMIT_LOG / names.RESTORING
@@ -377,11 +355,7 @@ def _note(planned: _Planned, *, finished: bool) -> None:
 
 
 def _check_begun(planned: _Planned) -> None:
-    """Refuse a directory that is another run's, or in use.
-
-    Raises:
-        OutputError: it is.
-    """
+    """Refuse a directory that is another run's, or in use."""
     directory, begun = planned.directory, planned.begun
     if begun is None:
         log = directory / names.COMMIT_LOG
@@ -436,11 +410,7 @@ def _first_difference(then: object, now: Sequence[RemoteFile]) -> tuple[str, str
 
 
 def _check_room(planned: _Planned) -> int:
-    """Bytes that are still to be written, as far as can be told.
-
-    Raises:
-        OutputError: there is less room.
-    """
+    """Bytes that are still to be written, as far as can be told; OutputError where there is less room."""
     partial = [path.with_name(path.name + PARTIAL) for _, path in planned.missing]
     there = sum(path.stat().st_blocks * 512 for path in partial if path.exists())
     needed = sum(file.size for file, _ in planned.missing) - there

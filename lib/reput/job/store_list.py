@@ -50,9 +50,6 @@ class Place:
         """The place that a word names: ``PATH``, ``HOST:/PATH``, ``[IPV6]:/PATH`` or a URL.
 
         As with scp, a colon ahead of the first slash ends a host; nothing is looked up.
-
-        Raises:
-            SettingsError: the host or its path, or the URL, can't be understood.
         """
         # A host's path may begin with two slashes; a scheme that nobody knows is a host, then.
         if "://" in word and is_url(word):
@@ -121,11 +118,7 @@ class StoreEntry:
 
 
 def listed(words: Iterable[str]) -> list[StoreEntry]:
-    """The stores that arguments name: each a place, or a file whose name ends in ``.toml``.
-
-    Raises:
-        ReputError: a place can't be understood, or a file can't be used.
-    """
+    """The stores that arguments name: each a place, or a file whose name ends in ``.toml``."""
     found: list[StoreEntry] = []
     for word in words:
         place = Place.parse(word)
@@ -140,10 +133,6 @@ def read_stores(path: Path) -> list[StoreEntry]:
     """The stores of a ``stores.toml``, one at least; no store is looked at.
 
     Relative paths in it begin at its directory.
-
-    Raises:
-        SettingsError: the file can't be read, or holds what it may not.
-        UnsupportedError: a store's place can't be read from, or its release isn't known.
     """
     document = _document(path)
     _check_keys(path, "", document, (_TABLE, *_COMMON))

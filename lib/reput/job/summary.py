@@ -20,8 +20,7 @@ from reput.format.dtypes import IN_FILES, PLAIN, Form
 from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store import files
-from reput.store.ignored_features import ignored_features
-from reput.store.listing import nearest_queue, queues_in
+from reput.store.listing import ignored_features, nearest_queue, queues_in
 
 if TYPE_CHECKING:
     from reput.catalog.options import Cataloged
@@ -52,10 +51,8 @@ def gone_queues(plan: Plan, store: Path) -> Iterator[Gone]:
 def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
     """The queues and batch queues of ``store`` that are wanted and that the journal doesn't name, sorted.
 
-    Nothing where queues were chosen: the others aren't replaced.
-
-    Args:
-        store: has consumequeue and batchconsumequeue: the store, or the directory of what was replaced.
+    Nothing where queues were chosen: the others aren't replaced. ``store`` is the store, or the directory of
+    what was replaced.
     """
     if not plan.selection.is_all:
         return
@@ -71,13 +68,10 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
 
 
 def carry_over(plan: Plan, store: Path) -> None:
-    """Copy the last files of such queues of ``store`` into the output, flushed.
+    """Copy the last files of queues without messages of ``store`` into the output, flushed.
 
     Where nothing at all is left of the store's queues of a kind, or of its index, the output gets an empty
     directory, which takes the old one's place: else units and keys of a lost log would stay.
-
-    Raises:
-        OutputError: one can't be read or written.
     """
     recovery = plan.settings.recovery
     if plan.selection.is_all:
@@ -230,11 +224,9 @@ def summarize(
     stages: dict[str, float],
     carried_from: Path | None = None,
 ) -> Summary:
-    """The summary of a run that has ended.
+    """The summary of a run that has ended, and that began with the journal's state ``before``.
 
-    Args:
-        before: the journal's state when it began.
-        carried_from: the store whose queues that the log has no message of were carried over; else ``kept``.
+    Queues that the log has no message of were carried over from ``carried_from``, else from ``kept``.
     """
     state = plan.journal.state
     known = plan.known

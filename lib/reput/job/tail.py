@@ -26,7 +26,7 @@ from reput.job.summary import Summary, summarize
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
 from reput.output.journal import Journal
-from reput.output.ledger.ledger import LedgerUpkeep
+from reput.output.ledger import LedgerUpkeep
 from reput.output.step_back import last_standing, roll_back, stands, step_back, too_far
 from reput.output.writer import BatchWriter
 from reput.replay import kernels
@@ -36,10 +36,10 @@ from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.reading import check_store
 from reput.stream import TailQuery, last_planned, set_aside
-from reput.watch.watching import Watch, watching
+from reput.watch.notes import Watch, watching
 
 if TYPE_CHECKING:
-    from reput.catalog.beside import CatalogBeside
+    from reput.catalog.update import CatalogBeside
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,21 +56,9 @@ def follow(
 ) -> dict[str, float]:
     """Follow the log until a stop is requested; the output is then what the journal says.
 
-    Args:
-        plan: the run's.
-        spark: the session.
-        stopping: set to request a stop.
-        watch: gets batches and restarts.
-        listener: is called after each batch.
-        went_back: gets the physical offset up to which the log still is as it was, when it went back.
-        max_rate: bytes of log a second that may be read, None for no limit.
-        announce: gets what an operator should know, in a few words.
-
-    Returns:
-        Wall time of the stages of all batches, s.
-
-    Raises:
-        ReputError: a batch failed, or the log went back further than the journal remembers.
+    ``went_back`` gets the physical offset up to which the log still is as it was, when it went back; further
+    than the journal remembers is an error. ``max_rate`` is in bytes of log a second. Returns the wall time of
+    the stages of all batches, s.
     """
     runner = SparkRunner(spark.sparkContext)
     plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
@@ -172,8 +160,7 @@ class _Following:
 def _step_back(target: Target, journal: Journal, log: CommitLog) -> bool:
     """Take back what the log no longer holds; returns whether there was anything.
 
-    Raises:
-        OutputError: what to take back is no longer known.
+    Raises OutputError where what to take back is no longer known.
     """
     number = last_standing(journal, log)
     # With nothing in common it is more likely another log than one that went back that far.
@@ -218,22 +205,15 @@ def tail(
 ) -> Summary:
     """Follow a log until ``stopping`` is set or there is a stop file in the output.
 
-    Args:
-        start_spark: returns the session; only called once the run isn't refused.
-        stopping: ends the run at the next batch's end.
-        listener: is called after each batch.
-        announce: gets what an operator should know, in a few words.
-        on_wait: gets the directory where the log's first segment is expected, if the log has none yet.
-
-    Raises:
-        ReputError: refused or failed. The output is that of the last committed batch, or becomes so at the
-            next start.
+    ``start_spark`` is only called once the run isn't refused. ``on_wait`` gets the directory where the log's
+    first segment is expected, if the log has none yet. After an error the output is that of the last
+    committed batch, or becomes so at the next start.
     """
     started = time.perf_counter()
     to_catalog = options.to_catalog()
     table: CatalogBeside | None = None
     if to_catalog is not None:
-        from reput.catalog.beside import CatalogBeside
+        from reput.catalog.update import CatalogBeside
 
         table = CatalogBeside(to_catalog)
     with ExitStack() as stack:
@@ -288,12 +268,7 @@ def first_segment(
     """Wait until the log has a segment, or ``is_over()``, or there is a stop file in the output.
 
     The lock stays held while the block runs, so that ``tail --stop`` finds one writer from first to last.
-
-    Args:
-        on_wait: called once, before a wait, with the directory where segments are expected.
-
-    Raises:
-        ReputError: the tail is refused.
+    ``on_wait`` is called once, before a wait, with the directory where segments are expected.
     """
     check_store(options.store)
     settings = StoreSettings.load(

@@ -54,18 +54,10 @@ class Offsets:
 
 
 def committed_offsets(settings: StoreSettings, file: Path | None = None) -> Offsets:
-    """Read the committed offsets of a store.
+    """Read the committed offsets of a store, or those in ``file``.
 
-    A file that is missing, empty or broken is read from the ``.bak`` beside it, as a broker does.
-
-    Args:
-        settings: the store's.
-        file: read this file instead of the store's.
-
-    Raises:
-        StoreError: there is no such file, or it can't be read.
-        SettingsError: it is broken, and its ``.bak`` is broken or missing.
-        UnsupportedError: they are in RocksDB, and what reads it isn't installed, or can't read this one.
+    A file that is missing, empty or broken is read from the ``.bak`` beside it, as a broker does. StoreError
+    where there is neither, SettingsError where one is broken.
     """
     config = settings.root / names.CONFIG
     if file is None and settings.config_form is not Form.FILES:

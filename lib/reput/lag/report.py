@@ -7,30 +7,118 @@ counted separately, since they can't be read any more: a broker's number is ``la
 
 from __future__ import annotations
 
+import re
 import shlex
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from functools import cached_property
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
-from reput.errors import SettingsError, StoreError
+from reput.config.kept import of_either, parse
+from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.format import commitlog, names
 from reput.format.names import Queue
 from reput.lag.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
-from reput.lag.delays import DelayLag, delay_lags
 from reput.newer_python import StrEnum
 from reput.query.store import QueryStore
 from reput.replay.state import collector_paused
+from reput.store import files
 from reput.store.listing import nearest
 from reput.store.lock import store_holder
-from reput.store.reading import check_store
+from reput.store.reading import check_store, read_file, unreadable
+from reput.store.temporary import write_alone
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
     from reput.derived.queues import View
+
+
+# How far the broker is with delayed messages. The file holds ``{"offsetTable": {LEVEL: OFFSET, …}}``: the
+# queueOffset of each level's next message; a level without one begins at 0. A start moves an offset outside
+# of its queue to the queue's nearest end.
+# Source: ``ScheduleMessageService.start``, ``correctDelayOffset`` (rocketmq-all-4.9.7, 5.3.3).
+_DELAY_OFFSETS = "delayOffset.json"
+_DELAY_TOPIC = commitlog.SCHEDULE_TOPIC.decode()
+PAST_END, EXPIRED = "past-end", "expired"
+_LONG_MAX = (1 << 63) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class DelayLag:
+    """A delay level."""
+
+    level: int  # 1 and on
+    delay_ms: int | None  # how long it delays; None where broker.conf doesn't have the level
+    offset: int | None  # queueOffset of the next message to deliver; None where the broker noted none: 0
+    min_offset: int  # min_offset, max_offset: half-open range of the queue's offsets
+    max_offset: int
+    waiting: int  # messages that wait
+    due: int | None  # deliver time of the next one, ms; None without one
+    flag: str | None  # "past-end" or "expired" (before the first message); a start corrects both
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        facts = asdict(self)
+        facts["due_ms"] = facts.pop("due")
+        return facts
+
+
+def delay_lags(settings: StoreSettings) -> list[DelayLag]:
+    """The levels that have messages, or an offset."""
+    return list(_level_rows(settings, _offsets(settings.root / names.CONFIG / _DELAY_OFFSETS)))
+
+
+def _level_rows(settings: StoreSettings, offsets: dict[int, int]) -> Iterator[DelayLag]:
+    store = QueryStore(settings)
+    levels = settings.delay_levels_ms
+    there = {number + 1 for number in store.queue_ids(_DELAY_TOPIC)}
+    for level in sorted({*there, *(level for level in offsets if level > 0)}):
+        view, offset = store.queue(_DELAY_TOPIC, level - 1), offsets.get(level)
+        least, end = max(view.min_offset, 0), max(view.max_offset, 0)
+        begin = min(max(offset or 0, least), end)
+        flag = None
+        if offset is not None and offset > end:
+            flag = PAST_END
+        elif offset is not None and offset < least:
+            flag = EXPIRED
+        units = view.units_from(begin, 1) if begin < end else None
+        due = units[0].tags_code if units else None
+        delay = levels[level - 1] if level <= len(levels) else None
+        yield DelayLag(level, delay, offset, least, end, end - begin, due, flag)
+
+
+def _offsets(path: Path) -> dict[int, int]:
+    """The file's offsets by level, or its backup's; empty without either."""
+    return of_either(path, "delay offsets", _levels, (FileNotFoundError, NotADirectoryError)) or {}
+
+
+def _levels(data: bytes, path: Path) -> dict[int, int]:
+    try:
+        document = parse(data)
+        table = document.get("offsetTable", {}) if isinstance(document, dict) else None
+        if not isinstance(table, dict):
+            raise ValueError("no offsetTable")
+        found = {int(level): int(offset) for level, offset in table.items()}
+        if not all(-_LONG_MAX <= offset <= _LONG_MAX for offset in found.values()):
+            raise ValueError("an offset beyond 64 bits")
+    except (ValueError, TypeError, RecursionError) as error:
+        raise _broken(path, "offsets by level", str(error)) from error
+    return found
+
+
+def _broken(path: Path, expected: str, found: str) -> SettingsError:
+    return SettingsError(
+        "this file of delay offsets is broken",
+        path=path,
+        expected=expected,
+        found=found,
+        next_step="Bring it back from a copy: without it all that is still in the queues is delivered again.",
+    )
+
 
 _RETRY_PREFIX = "%RETRY%"
 _BROADCAST_SUFFIX = "@broadcast"
@@ -38,35 +126,25 @@ _MOST_NAMES = 5
 
 
 class Flag(StrEnum):
-    """What is odd about an offset.
+    """What is odd about an offset."""
 
-    Attributes:
-        EXPIRED: it is before the queue's first message: some messages expired without having been read.
-        PAST_END: it is past the queue's end: the log was cut, or the offsets are from another store.
-            Consumers get nothing until their offset is reset.
-        NO_QUEUE: there is no such queue, although messages of it were consumed.
-        UNREADABLE: the next message isn't where the queue points.
-        NOT_COMMITTED: the group commits other queues of the topic, but never this one. Its client decides
-            where it will begin. By itself this isn't a problem.
-    """
-
-    EXPIRED = "expired"
+    EXPIRED = "expired"  # before the queue's first message: some messages expired without having been read
+    # Past the queue's end: the log was cut, or the offsets are from another store. Consumers get nothing
+    # until their offset is reset.
     PAST_END = "past-end"
-    NO_QUEUE = "no-queue"
-    UNREADABLE = "unreadable"
+    NO_QUEUE = "no-queue"  # there is no such queue, although messages of it were consumed
+    UNREADABLE = "unreadable"  # the next message isn't where the queue points
+    # The group commits other queues of the topic, but never this one. Its client decides where it will
+    # begin. By itself this isn't a problem.
     NOT_COMMITTED = "not-committed"
 
 
 class AgesTo(StrEnum):
-    """Up to when ages count.
+    """Up to when ages count."""
 
-    Attributes:
-        NOW: the present, or the moment that was given: a broker uses the store.
-        LAST_MESSAGE: when the log's last message was stored. A store at rest, or a copy of one, has no
-            present: with its own age all of it would be late.
-    """
-
-    NOW = "now"
+    NOW = "now"  # the present, or the moment that was given: a broker uses the store
+    # When the log's last message was stored. A store at rest, or a copy of one, has no present: with its
+    # own age all of it would be late.
     LAST_MESSAGE = "last-message"
 
 
@@ -204,19 +282,10 @@ def lag(
     The committed offsets are read before the queues, so that those of a live store aren't past its end. A
     broker writes them every 5 s; in between they are behind what its consumers have done.
 
-    Args:
-        settings: the store's.
-        group: this group only, and what 5.x keeps for its broadcasting consumers.
-        topic: this topic only.
-        offsets: a file of committed offsets instead of the store's.
-        now: ms since 1970 up to which ages count. When None it is the clock's time if a broker uses the
-            store, else when the log's last message was stored.
-        store: one that no broker uses, with queues that have been looked at.
-
-    Raises:
-        SettingsError, StoreError, UnsupportedError: the offsets can't be read, see
-            :func:`reput.lag.committed.committed_offsets`; nothing of this group or topic was committed; or
-            the log or a queue can't be read.
+    With a ``group``, what 5.x keeps for its broadcasting consumers counts, too; nothing committed of a group
+    or topic is an error. Ages count up to ``now``, ms: by default the clock's time if a broker uses the
+    store, else when the log's last message was stored. ``store`` is one that no broker uses, with queues that
+    have been looked at.
     """
     check_store(settings.root)
     read = committed_offsets(settings, offsets)
@@ -248,11 +317,8 @@ def lag(
 def total_lag(settings: StoreSettings, ends: Mapping[Queue, tuple[int, int]]) -> int:
     """The sum over :attr:`LagReport.rows`, for which no time is looked up.
 
-    Args:
-        ends: minimum and maximum offset of queues that are known already, whose files aren't read then.
-
-    Raises:
-        SettingsError, StoreError, UnsupportedError: as for :func:`lag`.
+    ``ends`` are the minimum and maximum offset of queues that are known already, whose files aren't read
+    then.
     """
     check_store(settings.root)
     queues, total = _Queues(settings), 0
@@ -414,3 +480,108 @@ def _unknown(known: Mapping[str, Iterable[str]], group: str | None, topic: str |
         found="no such entry",
         next_step=step,
     )
+
+
+_TOKEN = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"|[{}\[\],:]|[^\s{}\[\],:"]+', re.DOTALL)
+_TABLE, _LMQ_TABLE = "offsetTable", "lmqOffsetTable"
+
+
+def write_corrected(report: LagReport, file: Path) -> LagReport:
+    """Write the offsets that a report is of to a new file, those outside of their queue moved to its end.
+
+    Nothing is written where no offset lies outside. Returns the report, which says what was written. Offsets
+    that have changed meanwhile raise SettingsError, those in RocksDB UnsupportedError.
+    """
+    file = files.new_file(file)
+    moved = sum(_outside(row) for row in report.rows)
+    if moved and report.offsets.is_dir():
+        raise UnsupportedError(
+            "offsets in RocksDB can't be corrected by a file",
+            path=report.offsets,
+            expected="a file of committed offsets",
+            found="a RocksDB",
+            next_step="Start the broker, and reset the groups that the report names: "
+            "mqadmin resetOffsetByTime, or skipAccumulatedMessage",
+        )
+    if moved:
+        try:
+            data = read_file(report.offsets)
+        except OSError as error:
+            raise unreadable("the file of committed offsets", report.offsets, error) from error
+        write_alone(file, corrected(data, report.rows, report.offsets))
+    return replace(report, corrected=file if moved else None, moved=moved)
+
+
+def corrected(data: bytes, rows: Iterable[QueueLag], path: Path) -> bytes:
+    """The file with a queue's min offset in place of one before it, and its max in place of one past it.
+
+    Only ``rows`` outside of a queue that is there count. Raises SettingsError where an offset isn't found in
+    its place, or isn't what it was.
+    """
+    wanted = {(f"{row.topic}@{row.group}", row.queue_id): row for row in rows if _outside(row)}
+    text = data.decode("utf-8", "surrogateescape")
+    pieces, end, left = [], 0, dict(wanted)
+    for key, queue_id, start, stop in _numbers(text):
+        row = left.pop((key, queue_id), None)
+        if row is not None:
+            if text[start:stop] != str(row.committed):
+                raise SettingsError(
+                    "the committed offsets have changed meanwhile",
+                    path=path,
+                    expected=f"{key}, queue {queue_id}: {row.committed}",
+                    found=text[start:stop],
+                    next_step="Stop the broker, or copy the file first, and run the command again",
+                )
+            low, high = row.min_offset, row.max_offset
+            pieces += [text[end:start], str(min(max(row.committed or 0, low), high))]
+            end = stop
+    if left:
+        (key, queue_id), _ = left.popitem()
+        raise SettingsError(
+            "an offset isn't where it should be in the file", path=path, expected=f"{key}, queue {queue_id}"
+        )
+    changed = "".join([*pieces, text[end:]]).encode("utf-8", "surrogateescape")
+    parse(changed)
+    return changed
+
+
+def _outside(row: QueueLag) -> bool:
+    """Whether it is committed, its queue is there, and has no place for it."""
+    there = row.committed is not None and Flag.NO_QUEUE not in row.flags
+    return there and not row.min_offset <= (row.committed or 0) <= row.max_offset
+
+
+def _numbers(text: str) -> Iterator[tuple[str, int, int, int]]:
+    """Each committed offset: its key, its queue id, and where the number stands."""
+    path: list[str | None] = []
+    name: str | None = None
+    for token in _TOKEN.finditer(text):
+        word = token[0]
+        if word in "{[":
+            path.append(name)
+            name = None
+        elif word in "}]":
+            path.pop()
+            name = None
+        elif word == ",":
+            name = None
+        elif word == ":":
+            continue
+        elif name is None:
+            name = _string(word)
+        elif path[1:2] == [_TABLE] and len(path) == 3 and name.lstrip("+-").isdecimal():
+            yield path[2] or "", int(name), *_number(token)
+        elif path[1:2] == [_LMQ_TABLE] and len(path) == 2:
+            yield name, 0, *_number(token)
+
+
+def _number(token: re.Match[str]) -> tuple[int, int]:
+    """Where a number stands; fastjson takes it from a string, too."""
+    return (token.start() + 1, token.end() - 1) if token[0].startswith('"') else token.span()
+
+
+def _string(word: str) -> str:
+    if not word.startswith('"'):
+        return word
+    found = parse(word.encode("utf-8", "surrogateescape"))
+    return found if isinstance(found, str) else word

@@ -36,11 +36,7 @@ _NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
 
 
 def committed_index(group: DLedgerSettings) -> int:
-    """The index of the last entry that this member knows to be committed, -1 for none.
-
-    Raises:
-        StoreError: its checkpoint can't be read or doesn't tell.
-    """
+    """The index of the last entry that this member knows to be committed, -1 for none."""
     path = group.home / CHECKPOINT
     try:
         entry = broker_conf.parse(read_file(path), path).get(_COMMITTED)
@@ -54,13 +50,8 @@ def committed_index(group: DLedgerSettings) -> int:
 def end_of(segments: Sequence[tuple[str, int, int]], index: int) -> int | None:
     """Where the first entry after ``index`` begins, None if missing: the whole log is committed.
 
-    It is looked for by its index and its own place, so that damage before it doesn't matter.
-
-    Args:
-        segments: (path, base, length) of each that DLedger wrote, in log order.
-
-    Returns:
-        A physical offset.
+    It is looked for by its index and its own place, so that damage before it doesn't matter. ``segments`` are
+    (path, base, length) of each that DLedger wrote, in log order.
     """
     for path, base, length in reversed(segments):
         elsewhere = remote_store(path)
@@ -109,11 +100,8 @@ def _end_in(
 def candidates(data: bytes, end: int, index: int) -> list[int]:
     """Where an entry of an index may begin: its magic stands there, and the index where it belongs.
 
-    An entry's magic ends in the one byte that isn't zero, so that zeros are passed over fast.
-
-    Args:
-        data: a piece of a segment.
-        end: entries whose magic ends by this position are looked for.
+    An entry's magic ends in the one byte that isn't zero, so that zeros are passed over fast. Entries whose
+    magic ends by the position ``end`` are looked for.
     """
     piece = np.frombuffer(data, np.uint8)
     found = np.flatnonzero(piece[:end] == dledger.ENTRY_MAGIC) - _ONE_AT

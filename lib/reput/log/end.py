@@ -38,11 +38,7 @@ _MAGIC_BLANK = commitlog.MAGIC_BLANK.to_bytes(4, "big")
 class Records:
     """The records of one segment, looked at one by one.
 
-    Args:
-        data: the segment, uint8[segment_length].
-        base: physical offset of its first byte.
-        topic_length_v2: records of magic v2 are known.
-        property_crc_only: the body's CRC isn't looked at (``forceVerifyPropCRC``).
+    With ``property_crc_only``, the body's CRC isn't looked at (``forceVerifyPropCRC``).
     """
 
     def __init__(
@@ -154,14 +150,8 @@ class _Known:
 class LogEnd:
     """The physical offset after the log's last whole record, again and again while the log grows.
 
-    Only the last written segment is walked, and only from where the walk before stopped.
-
-    Args:
-        settings: the store's.
-        now_ms: the time, ms since the epoch; a record's storeTimestamp is compared with it.
-
-    Attributes:
-        timestamp: the storeTimestamp, ms, of the last record at the last call; 0 without one.
+    Only the last written segment is walked, and only from where the walk before stopped. ``timestamp`` is the
+    storeTimestamp, ms, of the last record at the last call, 0 without one.
     """
 
     def __init__(self, settings: StoreSettings, now_ms: Callable[[], float] | None = None) -> None:

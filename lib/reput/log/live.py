@@ -27,12 +27,7 @@ _TRIES = 5
 
 
 class LiveLog:
-    """The segments and the settled end of a live log.
-
-    Args:
-        settings: the store's.
-        exact: a physical offset that is known to be a record's first byte.
-    """
+    """The segments and the settled end of a live log; at ``exact`` a record is known to begin."""
 
     def __init__(self, settings: StoreSettings, exact: int | None = None) -> None:
         self._settings = settings
@@ -46,12 +41,8 @@ class LiveLog:
     def look(self, floor: int) -> tuple[CommitLog, End] | None:
         """The log and its settled end, None while there is no segment with a byte in it.
 
-        Args:
-            floor: everything before this physical offset has been taken before.
-
-        Raises:
-            LogWentBackError: the log was cut before what was taken.
-            StoreError: it can't be read.
+        Everything before ``floor`` has been taken before: where the log was cut there, this raises
+        LogWentBackError.
         """
         for tries_left in reversed(range(_TRIES)):
             log = self._list()
@@ -82,11 +73,7 @@ class LiveLog:
         self._end.close()
 
     def segments(self) -> CommitLog | None:
-        """The log's segments as listed now; None while there is none with a byte in it.
-
-        Raises:
-            StoreError: they can't be listed, or contradict each other.
-        """
+        """The log's segments as listed now; None while there is none with a byte in it."""
         self._log = None
         return self._list()
 
@@ -113,8 +100,7 @@ class LiveLog:
     def written(self, floor: int) -> CommitLog | None:
         """The log without the segments that the broker hasn't begun to write; None while there is none.
 
-        Args:
-            floor: see :meth:`look`; it lies before the log's end.
+        ``floor``, up to which all has been taken, lies before the log's end.
         """
         found = self._found
         if found is None or found[1].offset < floor:
@@ -157,11 +143,7 @@ def _load_kernel() -> None:
 
 
 def _has_bytes(settings: StoreSettings) -> bool:
-    """Whether there is more in the log's directories than a broker puts there while it starts.
-
-    Raises:
-        StoreError: there is no such directory.
-    """
+    """Whether there is more in the log's directories than a broker puts there while it starts."""
     for entry in [entry for directory in settings.commit_log_dirs for entry in listed(directory)]:
         facts = looked_at(entry)
         if facts is not None and stat.S_ISREG(facts.st_mode) and facts.st_size:

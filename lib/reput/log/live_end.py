@@ -25,13 +25,46 @@ from reput.format.commitlog import store_timestamp
 from reput.log import walk
 from reput.log.end import Records, is_written_out, written_end
 from reput.log.segments import CommitLog, Segment, map_segment
-from reput.log.timed_out import ZEROS, Passed
 from reput.log.walk import Walked
 from reput.scan.output import Status
 from reput.store.reading import open_file, reading
 
 if TYPE_CHECKING:
     from reput.scan.extent import Extents
+
+
+#: How much behind a segment's last byte is seen to stay zero, bytes.
+ZEROS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Passed:
+    """A segment whose end never came, and that was passed by time alone: what comes later is noticed."""
+
+    segment: Segment
+    end: int  # position up to which there were records
+    marks: tuple[tuple[int, bytes], ...]  # (position, bytes) that stood there when it was passed
+
+    def changed(self) -> int | None:
+        """The first physical offset where other bytes are now than were passed, None if missing.
+
+        A BLANK where the records ended is no change: it was all that was missing.
+        """
+        try:
+            descriptor = open_file(self.segment.path)
+        except FileNotFoundError:
+            return None  # expired
+        try:
+            head = os.pread(descriptor, commitlog.BLANK_LENGTH, self.end)
+            if head[4:] == commitlog.MAGIC_BLANK.to_bytes(4, "big"):
+                return None
+            for position, data in sorted(self.marks):
+                if os.pread(descriptor, len(data), position) != data:
+                    return self.segment.base + position
+        finally:
+            os.close(descriptor)
+        return None
+
 
 #: Longer than bytes that one thread writes after others take to be seen after them, seconds.
 _NAP_SECONDS = 0.0005
@@ -122,7 +155,6 @@ class _Tail:
         return bytes(self.view[self.end : self.end + _SIGN_BYTES])
 
     def looks(self) -> tuple[int, bytes, int]:
-        """See :class:`_Held`."""
         return self.end, self.sign(), os.fstat(self.descriptor).st_mtime_ns
 
     def passed(self, held: _Held) -> Passed:
@@ -149,11 +181,7 @@ class _Tail:
 class LiveEnd:
     """The settled end of a log, again and again while a broker writes it.
 
-    Args:
-        settings: the store's.
-        exact: a physical offset: if a record begins there, so does the first look.
-        clock: seconds that only go up.
-        nap: sleeps for some seconds.
+    If a record begins at ``exact``, so does the first look.
     """
 
     def __init__(
@@ -178,15 +206,9 @@ class LiveEnd:
     def find(self, log: CommitLog, floor: int | None = None) -> End:
         """The end as of now. It never moves back.
 
-        Args:
-            log: the segments that there are now.
-            floor: everything before this physical offset was found settled by an earlier reader.
-
-        Raises:
-            LogWentBackError: the log was cut before the end that was found last, or before ``floor``, or
-                what was settled is no longer there.
-            SegmentGoneError: a segment has just been deleted; look at the directory again.
-            StoreError: a segment can't be read.
+        An earlier reader found everything before ``floor`` settled. Where what was settled is no longer
+        there, this raises LogWentBackError; where a segment has just been deleted, SegmentGoneError: look at
+        the directory again.
         """
         tail = self._tail
         if tail is not None and not self._is_there(tail, log):
@@ -286,8 +308,7 @@ class LiveEnd:
     def _is_there(self, tail: _Tail, log: CommitLog) -> bool:
         """Whether the segment and its last settled record still are; False when it has expired.
 
-        Raises:
-            LogWentBackError: other bytes are in their place.
+        Raises LogWentBackError where other bytes are in their place.
         """
         base = tail.segment.base
         now = next((segment for segment in log.segments if segment.base == base), None)
@@ -634,10 +655,8 @@ class LiveEnd:
     ) -> int:
         """Where the log goes on behind the damage at ``position``, -1 if nowhere up to ``limit``.
 
-        Args:
-            limit: position after the last byte that isn't zero.
-            timestamp: storeTimestamp, ms, of the newest record before it.
-            finally_: what is written later must not change the answer.
+        ``limit`` is behind the last byte that isn't zero; ``timestamp`` is that of the newest record before
+        the damage. With ``finally_``, what is written later must not change the answer.
         """
         extents = self._extents(tail, limit, timestamp)
         found = extents.resume(position, limit)

@@ -9,8 +9,7 @@ import numpy as np
 
 from reput.config.settings import StoreSettings
 from reput.format import dledger
-from reput.log.parts import part_of
-from reput.log.segments import CommitLog, Segment, open_segment
+from reput.log.segments import CommitLog, Segment, open_segment, part_of
 from reput.scan.frames import BLOCK_ROWS, ROWS, Frames, FrameWalk, frames
 
 #: So much is walked over to count what is left: some tens of milliseconds, whatever the backlog.
@@ -30,9 +29,6 @@ class RecordWalk:
 
     A place is where a record begins, or the DLedger entry that it stands in. Each segment is walked from its
     first byte, for what stands in its middle may be a body; a later call goes on where one was.
-
-    Args:
-        settings: the store's.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -42,11 +38,9 @@ class RecordWalk:
         self._known = ("", 0, 0)
 
     def after(self, log: CommitLog, start: int, stop: int, messages: int) -> int:
-        """The place behind so many records that begin at or after ``start``; ``stop`` where there are fewer.
+        """The place behind so many records (at least one) that begin at or after ``start``.
 
-        Args:
-            start, stop: physical offsets.
-            messages: at least 1.
+        It is ``stop`` where there are fewer.
         """
         place, left = stop, messages
         for segment, walk, _, rows in self._blocks(log, start, stop, messages):

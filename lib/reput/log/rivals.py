@@ -43,10 +43,7 @@ def is_odd(path: Path, base: int) -> bool:
 def choose(one: Path, other: Path, base: int, *, topic_length_v2: bool, entries: bool = False) -> Choice:
     """Compare two files for one place; the whole of both may be read.
 
-    Args:
-        one: the file that stays where both hold the same.
-        base: physical offset of that place.
-        topic_length_v2, entries: as for :func:`reput.log.walk.walk`.
+    Where both hold the same, ``one`` stays. ``base`` is that place's physical offset.
     """
     from reput.log.segments import map_segment  # it asks for this module
     from reput.log.walk_kernel import walk

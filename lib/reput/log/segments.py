@@ -25,10 +25,12 @@ from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import dledger, names
 from reput.log import committed, rivals
 from reput.remote import remote_store
+from reput.scan.rules import Part
 from reput.store.reading import looked_at, reading, unreadable, what_is, written
 
 if TYPE_CHECKING:
     from reput.remote.segment import RemoteSegment
+
 
 _LOOK_AT = 1 << 20
 #: More than the fixed fields of what begins at a place; most records have less than the second number, and
@@ -81,10 +83,7 @@ class CommitLog:
 def discover(settings: StoreSettings) -> CommitLog:
     """The commit log of a store; of one that DLedger writes, the part that its group has committed.
 
-    Raises:
-        StoreError: it is missing, it has no segments, its segments contradict each other, or it can't be told
-            what is committed.
-        SettingsError: broker.conf gives another segment size than every segment has.
+    Raises SettingsError where broker.conf gives another segment size than every segment has.
     """
     no_files: list[Finding] = []
     files, doubled = _one_for_each_place(settings, list(_files(settings, no_files)))
@@ -188,15 +187,9 @@ def likely_end(log: CommitLog) -> int:
 
 
 class SegmentBytes:
-    """The first bytes of a segment, over its pages; of a store elsewhere, those that were asked for.
+    """The first bytes of a segment, uint8[length] and read-only, over its pages.
 
-    Args:
-        data: uint8[length], read-only.
-        elsewhere: where they are read, None for a file here.
-
-    Attributes:
-        data: as it was given. Of a store elsewhere only what was fetched is there, all else is zeros.
-        arriving: what fetches it there, None for a file here.
+    Of a store elsewhere only what ``arriving`` has fetched is there, all else is zeros.
     """
 
     def __init__(self, data: NDArray[np.uint8], elsewhere: RemoteSegment | None = None) -> None:
@@ -234,12 +227,7 @@ class SegmentBytes:
 def open_segment(path: str | Path, length: int, *, keeps: bool = True) -> SegmentBytes:
     """The first ``length`` bytes of a segment.
 
-    Args:
-        keeps: of a store elsewhere, what was read stays in memory when a scan has passed it.
-
-    Raises:
-        SegmentGoneError: the file isn't there any more.
-        StoreError: the file can't be read, or is shorter than it was.
+    With ``keeps``, what was read of a store elsewhere stays in memory when a scan has passed it.
     """
     store = remote_store(path)
     if store is None:
@@ -257,10 +245,6 @@ def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
     """The first ``length`` bytes of a segment as a read-only uint8 array over its pages.
 
     Of a store elsewhere they are all read, and kept in memory while the array is used.
-
-    Raises:
-        SegmentGoneError: the file isn't there any more.
-        StoreError: the file can't be read, or is shorter than it was.
     """
     if remote_store(path) is not None:
         return open_segment(path, length).read(0, length)
@@ -289,12 +273,7 @@ def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
 
 
 def written_ranges(segment: Segment) -> list[tuple[int, int]]:
-    """The half-open ranges of positions in a segment that are no holes of its file: all else is zeros.
-
-    Raises:
-        SegmentGoneError: the file isn't there any more.
-        StoreError: it can't be read.
-    """
+    """The half-open ranges of positions in a segment that are no holes of its file: all else is zeros."""
     if remote_store(segment.path) is not None:
         return [(0, segment.length)]
     return written("the segment", segment.path, 0, segment.length)
@@ -363,8 +342,7 @@ def _files(settings: StoreSettings, no_files: list[Finding]) -> Iterator[Segment
 def _one_for_each_place(settings: StoreSettings, files: list[Segment]) -> tuple[list[Segment], list[Finding]]:
     """The segments in log order, those of one place told apart, and what is odd about their names.
 
-    Raises:
-        StoreError: two files are for one place, and it isn't proven that the one with the right name is it.
+    Raises StoreError where it isn't proven which of two files for one place is it.
     """
     files.sort(key=lambda segment: (segment.base, rivals.is_odd(segment.path, segment.base), segment.path))
     named = [segment for segment in files if not rivals.is_odd(segment.path, segment.base)]
@@ -489,3 +467,48 @@ def _gaps(files: list[Segment], size: int) -> Iterator[Finding]:
                 found=f"{other.path.name} as the next one",
                 outcome="the gap was passed over",
             )
+
+
+def part_of(log: CommitLog, segment: Segment, start: int, end: int, *, exact: bool = False) -> Part:
+    """The range [start, end) of a segment, physical offsets; a segment's first byte is exact."""
+    return Part(
+        path=str(segment.path),
+        base=segment.base,
+        segment_length=segment.length,
+        segment_size=log.segment_size,
+        start=start,
+        end=end,
+        exact=exact or start == segment.base,
+        last=segment is log.segments[-1],
+    )
+
+
+def cut(log: CommitLog, start: int, end: int, part_bytes: int, exact_start: int | None) -> Iterator[Part]:
+    """The parts of [start, end) in log order; stretches without a segment have none.
+
+    Parts end at multiples of ``part_bytes``, counted from their segment's base. At ``exact_start`` a record
+    is known to begin.
+    """
+    for segment in log.segments:
+        at = max(start, segment.base)
+        stop = min(end, segment.base + segment.length)
+        while at < stop:
+            cut_at = min(at + part_bytes - (at - segment.base) % part_bytes, stop)
+            yield part_of(log, segment, at, cut_at, exact=at == exact_start)
+            at = cut_at
+
+
+def next_place(log: CommitLog, offset: int) -> int:
+    """``offset``, or where the log continues after a gap that it lies in; ``offset`` past the log's end."""
+    for segment in log.segments:
+        if offset < segment.base + segment.length:
+            return max(offset, segment.base)
+    return offset
+
+
+def batch_end(log: CommitLog, begin: int, end: int, max_bytes: int | None) -> int:
+    """Where a micro-batch that begins at ``begin`` ends, at most at ``end``.
+
+    Its ``max_bytes`` are counted from where there is something, so that a gap is not crossed batch by batch.
+    """
+    return end if max_bytes is None else min(end, next_place(log, begin) + max(max_bytes, 1))

@@ -184,17 +184,10 @@ def walk(
     most: int,
     entries: bool = False,
 ) -> Walked:
-    """Go over whole frames from ``start`` on.
+    """Go over whole frames from ``start`` on, past ``most`` records at most.
 
-    Args:
-        view: the segment.
-        base: physical offset of its first byte.
-        start: position of a record.
-        trusted: the clock may do what it likes before this position.
-        topic_length_v2: records of magic v2 are known.
-        top: storeTimestamp, ms, that the first record should not be below.
-        most: records to pass at most.
-        entries: records may stand in DLedger's entries; positions are those of the entries.
+    Before the position ``trusted`` the clock may do what it likes. The first record's storeTimestamp should
+    not be below ``top``, ms. In DLedger's entries, positions are those of the entries.
     """
     position, records, timestamp = start, 0, top
     last = before = drop = before_drop = -1

@@ -41,7 +41,7 @@ from reput.recovery.refusals import is_derived, refuse_problems, strays_of, with
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
 from reput.store import files
-from reput.store.ignored_features import ignored_features
+from reput.store.listing import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
@@ -136,19 +136,13 @@ def mend(
 ) -> Mended:
     """Say what mends a store, or do it, as far as the log and a replica can.
 
-    Args:
-        options: those of a rebuild in place of all queues and the index.
-        replica: a copy of the log that damaged and missing ranges are taken from first.
-        apply: do it. A swap that was interrupted is finished first.
-        start_spark: gives the session; None for processes of this host.
-        checking: gets bytes of log, messages and bytes in all while the store is diagnosed.
-        comparing: gets bytes of both logs that were compared, and how many there are.
-        listener: gets the rebuild's progress and the bytes that there are in all.
-        begins: is told what there is to do, before anything is done.
+    The options are those of a rebuild in place of all queues and the index. Damaged and missing ranges are
+    taken first from ``replica``, a copy of the log. With ``apply``, a swap that was interrupted is finished
+    first; ``begins`` is told what there is to do, before anything is done.
 
-    Raises:
-        ReputError: refused or failed. What was there before is unchanged, or a swap is pending that the same
-            command finishes.
+    ``checking`` gets bytes of log, messages and bytes in all; ``comparing`` and ``listener`` how far they
+    are, and bytes in all. After an error what was there before is unchanged, or a swap is pending that the
+    same command finishes.
     """
     started = time.perf_counter()
     wanted = _comparing(options)
@@ -175,7 +169,7 @@ def mend(
 
 
 def _comparing(options: RebuildOptions) -> VerifyOptions:
-    """Those of a check of the same store."""
+    """The options of a check of the same store."""
     return VerifyOptions(options.store, None, options.broker_conf, options.rocketmq_version)
 
 
@@ -261,11 +255,7 @@ class _Mending:
         result.applied = True
 
     def _foresee(self) -> None:
-        """See, before the first write, that all has room together, and that files can be moved.
-
-        Raises:
-            OutputError: they haven't, or can't.
-        """
+        """See, before the first write, that all has room together, and that files can be moved."""
         before, root = self._result.before, self._settings.root
         snapshot, report = before.snapshot, before.report
         if snapshot is None:
@@ -464,12 +454,9 @@ def _keep_tags(before: Diagnosis, staging: Path) -> None:
 def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot) -> Diagnosis:
     """What is left, by the model of a start on what was made.
 
-    Args:
-        found: what a scan said of the log before its damage was closed.
-        snapshot: the store before; what stands in the way in its log is moved aside.
-
-    Raises:
-        NotEnoughError: a start would still lose something, or leave wrong what was made.
+    ``found`` is what a scan said of the log before its damage was closed; what stands in the way in the log
+    of ``snapshot``, the store before, is moved aside. Raises NotEnoughError where a start would still lose
+    something, or leave wrong what was made.
     """
     settings = snapshot.settings
     closed = joined((change.offset, change.end) for change in log.changes)

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build import batch, ext
-from reput.build.batch import BatchRows
+from reput.build import ext, units
 from reput.build.placement import Breaks, giving_way, is_unproven
+from reput.build.units import BatchRows
 from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -58,15 +58,8 @@ def place_again(
 ) -> list[QueueOutcome]:
     """Clear what a batch may have placed in some queues, and place it again by the rules.
 
-    Args:
-        parts: the batch's parts in log order.
-        committed: the queues, each with its state before the batch, None if it had none.
-        breaks: where the log isn't whole.
-        altered: messages that belong to other queues than they say.
-        from_zero: the log begins at physical offset 0: nothing of it has expired.
-
-    Raises:
-        ReputError, OSError: a segment can't be read, or the output can't be written.
+    ``committed`` names the queues, each with its state before the batch. ``from_zero``: nothing of the log
+    has expired.
     """
     rows = altered.put_right(collect(target, parts, set(committed)))
     file_size = target.settings.consume_queue_file_size
@@ -199,10 +192,10 @@ def shares(queues: list[Waiting], count: int) -> list[list[Waiting]]:
     for number in range(len(found)):
         heappush(heap, (0, number))
     sized.sort(key=itemgetter(0))
-    for units, queue in reversed(sized):
+    for weight, queue in reversed(sized):
         load, number = heappop(heap)
         found[number].append(queue)
-        heappush(heap, (load + units, number))
+        heappush(heap, (load + weight, number))
     return found
 
 
@@ -211,15 +204,8 @@ def write(
 ) -> list[QueueOutcome]:
     """Append the units that wait for some queues; on return they are on disk.
 
-    Running it again from the same committed states writes the same bytes.
-
-    Args:
-        parts: the batch's, in log order.
-        breaks: where the log isn't whole.
-        from_zero: the log begins at physical offset 0: nothing of it has expired.
-
-    Raises:
-        ReputError, OSError: what waits can't be read, or the output can't be written.
+    Running it again from the same committed states writes the same bytes. ``from_zero``: nothing of the log
+    has expired.
     """
     recovery, root, owner = target.settings.recovery, target.root, target.owner
     ext_of, batch_of = names.queue_ext_directory, names.batch_queue_directory
@@ -262,7 +248,7 @@ def _append(
     before = queue.committed
     state = before
     if len(given.position):
-        data = batch.pack(given)
+        data = units.pack_batch(given)
         at = 0 if before is None else before.appended
         batch_files.put_bytes(queue.topic, queue.queue_id, at, data)
         state = QueueState(
@@ -405,8 +391,7 @@ def _put_ext(
 ) -> int:
     """Append the units of ``rows`` from the row ``begin`` on, and put their addresses in the tags' place.
 
-    Returns:
-        Where the next one goes.
+    Returns where the next one goes.
     """
     end, at = start, 0
     for block, bit_maps in blocks:

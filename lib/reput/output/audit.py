@@ -47,9 +47,6 @@ def audit(target: Target, state: State) -> None:
     """Check that every queue ends, and every index file begins, as the journal says.
 
     This reads a queue's last unit, and the record in consumequeue_ext that it points to.
-
-    Raises:
-        OutputError: a file is missing or doesn't end as the journal says.
     """
     _audit(target, state.queues, state.index, _NOT_REPLACED)
 
@@ -64,20 +61,8 @@ def audit_batch(
     """Check that what a batch is about to name in the journal is there for this process, too.
 
     This checks the size of each file that the batch has written to, and reads what :func:`audit` reads.
-
-    Args:
-        target: the output.
-        queues: those that the batch changed, as they are now.
-        ranges: for each consume queue of them the bytes of its files that the batch may have written, from a
-            file's first byte on.
-        index: the index files that the batch changed, with their headers.
-        device: where all these files should be, as in ``st_dev``; None where that doesn't matter.
-
-    Returns:
-        The files that are on another device, or may be.
-
-    Raises:
-        OutputError: a file is missing or isn't what was written.
+    ``ranges`` are bytes of a queue's files from a file's first byte on. Returns the files that aren't, or may
+    not be, on ``device`` (``st_dev``).
     """
     settings = target.settings
     file_size = settings.consume_queue_file_size
@@ -230,12 +215,7 @@ def _read(path: Path, offset: int, length: int) -> bytes:
 def check_queues(target: Target, known: Mapping[Queue, QueueState], queues: Iterable[Queue]) -> None:
     """Check that queues still have their last committed unit.
 
-    Args:
-        known: queues as of the last commit.
-        queues: those to check; any that aren't known are skipped.
-
-    Raises:
-        OutputError: one lacks it.
+    Those that aren't in ``known``, as of the last commit, are skipped.
     """
     file_size = target.settings.consume_queue_file_size
     for topic, queue_id in queues if target.queue_files else ():
@@ -274,11 +254,7 @@ def _check_appended(target: Target, topic: str, queue_id: int, state: QueueState
 
 
 def check_all(target: Target, state: State) -> None:
-    """Check that every file that a state names is there, and that every queue has its last unit.
-
-    Raises:
-        OutputError: one is missing.
-    """
+    """Check that every file that a state names is there, and that every queue has its last unit."""
     file_size = target.settings.consume_queue_file_size
     for (topic, queue_id), queue in state.queues.items() if target.queue_files else ():
         if queue.first == queue.next or queue.is_batch:
@@ -318,18 +294,8 @@ def keep_ranges(
 ) -> list[Salvaged]:
     """Keep the bytes that a scan has skipped; on return they are on disk.
 
-    They go from the segment's map to the file, whatever their length. Zeros alone are listed, not kept.
-
-    Args:
-        findings: of the scan.
-        breaks: physical offsets where something was skipped.
-
-    Returns:
-        One for each range that has bytes.
-
-    Raises:
-        OutputError: a file can't be written; or there is no room for all of them, and none is written.
-        StoreError: a segment can't be read.
+    They go from the segment's map to the file, whatever their length; where there is no room for all, none is
+    written. Zeros alone are listed, not kept. ``breaks`` are physical offsets where something was skipped.
     """
     passed = set(breaks)
     result = []

@@ -57,11 +57,7 @@ class Sent:
     crc: int = 0
 
     def taken(self) -> object:
-        """The result; to be called once.
-
-        Raises:
-            OutputError: the file isn't what was written.
-        """
+        """The result; to be called once. Raises OutputError where the file isn't what was written."""
         if not self.path:
             return pickle.loads(self.data)
         path, length, crc = Path(self.path), 0, 0
@@ -83,13 +79,10 @@ class Sent:
 
 
 def sent(result: object, scratch: Path) -> Sent:
-    """Have a task's result sent.
+    """Have a task's result sent by a file in ``scratch``.
 
-    Args:
-        scratch: a directory that the process which takes it sees as it is here; it gets the file.
-
-    Raises:
-        OutputError: there is no room for the file, or the run is over and ``scratch`` gone.
+    The process that takes it sees that directory as it is here. This fails where there is no room, or the run
+    is over.
     """
     pieces = _Pieces(scratch)
     try:
@@ -123,7 +116,6 @@ class _Pieces:
         return view.nbytes
 
     def sent(self) -> Sent:
-        """What was written."""
         if self._fd is None:
             return Sent(b"".join(self._pieces))
         return Sent(b"", str(self._path), self._length, self._crc)
@@ -150,7 +142,6 @@ class StateFloors:
         return default if state is None else state.next
 
     def __len__(self) -> int:
-        """How many queues have one."""
         return len(self._queues)
 
 
@@ -173,11 +164,7 @@ class BatchTasks:
         return isinstance(self.runner, InlineRunner)
 
     def scan(self, parts: list[Part]) -> list[PartResult]:
-        """Scan parts and place their units; see :func:`reput.output.scan_task.scan`.
-
-        Raises:
-            ReputError: a part's.
-        """
+        """Scan parts and place their units; see :func:`reput.output.scan_task.scan`."""
         items: list[object] = [witnessed(self.runner, part) for part in parts]
         return self._run(partial(scan_task.scan, floors=self.floors), items)
 
@@ -211,12 +198,7 @@ class BatchTasks:
         return [outcome for done in here._run(task, list(shares)) for outcome in done] if shares else []
 
     def write_files(self, accepted: list[PartResult], regular: Regular) -> None:
-        """Write the units that tasks have put aside; see :mod:`reput.output.whole_queues`.
-
-        Args:
-            accepted: the batch's parts in log order.
-            regular: the queues that are written.
-        """
+        """Write the units that tasks have put aside; see :mod:`reput.output.whole_queues`."""
         parts = whole_queues.file_parts(accepted, regular, self.target.settings.consume_queue_file_size)
         if not self.target.several_hosts:
             # Some tasks more than slots: one that has the disk's slower files doesn't leave the others idle.
@@ -242,11 +224,7 @@ class BatchTasks:
         return [next(results if task.is_whole else built) for task in tasks]
 
     def run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
-        """A function's results, of the target and each item, in the items' order.
-
-        Raises:
-            ReputError: it raised one.
-        """
+        """A function's results, of the target and each item, in the items' order."""
         return self._run(function, items)
 
     @property
@@ -288,25 +266,8 @@ class _Task:
 class BatchScan:
     """The work of one batch before its commit, done by the caller of :meth:`finish`, or beside it.
 
-    Args:
-        tasks: does the work.
-        parts: from the cursor on, in log order, at least one.
-        state: what is committed.
-        index: takes the keys, None where no index is wanted.
-        listener: gets each accepted part, in log order; called by the thread that works.
-        write_files: does with this scan what is to be done with queues once all parts are accepted.
-
-    Attributes:
-        tasks, parts: the arguments.
-        batches: how many batches were committed when it was begun; it builds on these.
-        accepted: the results of the parts that were accepted.
-        chain, queues, index: what they add up to.
-        last_position: physical offset of the last record so far, -1 if there was none.
-        end: physical offset that the batch reaches.
-        scanned: time.perf_counter when the last part was scanned.
-        written: time.perf_counter when units that had been put aside were in their files; 0 if none had.
-        whole: the output's file system, to flush what tasks wrote; :meth:`close` closes it.
-        audited: the files that the batch wrote have been checked.
+    ``parts`` begin at the cursor; ``listener`` gets each that is accepted, in log order, from the thread that
+    works. Once all are, ``write_files`` does what is to be done with queues.
     """
 
     def __init__(
@@ -320,16 +281,16 @@ class BatchScan:
     ) -> None:
         self.tasks = tasks
         self.parts = parts
-        self.batches = state.batches
+        self.batches = state.batches  # it builds on these
         self.accepted: list[PartResult] = []
         self.chain = Chain(parts[0].start, state.last_timestamp)
         self.queues = BatchQueues(state.queues)
         self.index = index
-        self.last_position = state.last_position
-        self.end = parts[0].start
-        self.scanned = 0.0
-        self.written = 0.0
-        self.audited = False
+        self.last_position = state.last_position  # of the last record so far, -1 if there was none
+        self.end = parts[0].start  # that the batch reaches
+        self.scanned = 0.0  # time.perf_counter when the last part was scanned
+        self.written = 0.0  # and when what tasks had put aside was in files; 0 if nothing was
+        self.audited = False  # the files that the batch wrote have been checked
         self._write_files = write_files
         self._listener = listener
         self._scanning: _PartScans | None = None
@@ -416,12 +377,7 @@ class BatchScan:
 
 
 class _PartScans:
-    """Scans parts in waves, each as large as what runs at once; starts when it is created.
-
-    Args:
-        tasks: scans.
-        parts: in log order.
-    """
+    """Scans parts in waves, each as large as what runs at once; starts when it is created."""
 
     def __init__(self, tasks: BatchTasks, parts: list[Part]) -> None:
         self.tasks = tasks
@@ -434,9 +390,7 @@ class _PartScans:
     def results(self) -> Iterator[PartResult]:
         """The results of the parts, in their order, each as soon as it is known; to be called once.
 
-        Raises:
-            ReputError: a part could not be scanned.
-            CancelledError: :meth:`close` came first.
+        Raises CancelledError where :meth:`close` came first.
         """
         while (found := self._results.get()) is not None:
             if isinstance(found, BaseException):

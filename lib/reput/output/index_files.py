@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import time
+import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build.index import KeyRows, put_keys, rebuild_slots
+from reput.build.index import KeyRows, Put, put_keys, rebuild_slots
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
 from reput.format import indexfile, names
@@ -57,11 +58,7 @@ def empty_header(settings: StoreSettings, header: IndexHeader) -> IndexHeader:
 
 
 def check_there(path: Path, header: IndexHeader) -> None:
-    """Check that a file that had entries when it was committed is still there.
-
-    Raises:
-        OutputError: it is missing.
-    """
+    """Check that a file that had entries when it was committed is still there."""
     if header.index_count > FIRST_ORDINAL and not path.is_file():
         raise OutputError(
             "an index file that the journal names is missing",
@@ -86,10 +83,6 @@ def load_slots(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.
 
     A writer that went further and then failed leaves slots that point to later entries. These can't be reset
     one by one, so all slots are computed again.
-
-    Raises:
-        OutputError: the file is shorter than it has to be.
-        OSError: it can't be read.
     """
     if index_count <= FIRST_ORDINAL:
         return np.zeros(max_hash_slot_num, np.int32)
@@ -101,12 +94,7 @@ def load_slots(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.
 
 
 def slots_of_entries(fd: int, max_hash_slot_num: int, index_count: int) -> NDArray[np.int32]:
-    """The slots, int32[slots], that follow from the entries below ``index_count``.
-
-    Raises:
-        OutputError: the file is shorter than it has to be.
-        OSError: it can't be read.
-    """
+    """The slots, int32[slots], that follow from the entries below ``index_count``."""
     slots = np.zeros(max_hash_slot_num, np.int32)
     for ordinal in range(FIRST_ORDINAL, index_count, _ENTRIES_AT_ONCE):
         count = min(_ENTRIES_AT_ONCE, index_count - ordinal)
@@ -236,10 +224,7 @@ RunTasks = Callable[[list["IndexTask"]], list[Any]]
 class IndexBuilder(BatchIndex):
     """Builds the index files of one batch by tasks, beside its scan.
 
-    Args:
-        target: where and what.
-        known: the index files so far, in order: (name, header).
-        run: runs tasks somewhere and returns their results in order; called from another thread.
+    ``run`` returns the results of tasks in order, and is called from another thread.
     """
 
     def __init__(self, target: Target, known: list[tuple[str, IndexHeader]], run: RunTasks) -> None:
@@ -358,11 +343,7 @@ def build_apart(task: IndexTask, scratch: Path) -> tuple[Path, IndexHeader] | Re
 
 
 def named(tasks: list[IndexTask], results: list[Any]) -> Iterator[IndexHeader | ReputError]:
-    """Give what :func:`build_apart` has written its name; yields what :func:`build` returns.
-
-    Raises:
-        OutputError: a file isn't there, or can't get its name.
-    """
+    """Give what :func:`build_apart` has written its name; yields what :func:`build` returns."""
     for task, result in zip(tasks, results, strict=True):
         if isinstance(result, ReputError):
             yield result
@@ -422,11 +403,7 @@ def _build(task: IndexTask) -> IndexHeader:
 
 
 def message_of_key(spills: tuple[Spill, ...], key: int) -> tuple[int, int]:
-    """(physicalOffset, storeTimestamp) of the message that has the ``key``-th key of some spills.
-
-    Raises:
-        OutputError: the spills hold fewer keys, so one was cut.
-    """
+    """(physicalOffset, storeTimestamp) of the message that has the ``key``-th key of some spills."""
     left = key
     for spill in spills:
         if left >= spill.keys:
@@ -484,3 +461,192 @@ def _cut(rows: KeyRows, keys: int) -> KeyRows:
     counts = rows.keys[: row + 1].copy()
     counts[row] = keys - (int(ends[row - 1]) if row else 0)
     return KeyRows(rows.position[: row + 1], rows.timestamp[: row + 1], counts, rows.key_hash[:keys])
+
+
+# The last index file stays open from batch to batch, with its slots in memory. A batch writes its entries at
+# once and flushes them, then shows them to readers: the header, then the slots that changed, through a map. A
+# reader may come at any moment; in this order no slot points past the entries that the header counts.
+#
+# Slots and header of the last file aren't flushed while the tail runs. They follow from the entries and the
+# journal, and :mod:`reput.output.step_back` computes them again if the scratch directory is there, as it is
+# while a tail runs. A full file is flushed whole before the journal can name another one: docs/adr/0018.
+
+
+class LiveIndex:
+    """Keeps the last index file open between the batches of a tail.
+
+    Batches may be built by tasks in between (:class:`reput.output.index_files.IndexBuilder`), if
+    :meth:`release` is called before. Not for use by several threads.
+    """
+
+    def __init__(self, target: Target) -> None:
+        self._target = target
+        self._file: LiveFile | None = None
+        self._failure: OutputError | None = None
+
+    def batch(self, known: list[tuple[str, IndexHeader]]) -> LiveBatch:
+        """Begin a batch behind the files that the journal has.
+
+        Keys that an earlier batch put and never committed are discarded.
+        """
+        return LiveBatch(self, self._target, known)
+
+    def release(self) -> None:
+        """Flush all of the file that is open, and close it: before others write it, and at a clean end.
+
+        Raises OutputError also where a write failed before, which a second try can't repair.
+        """
+        if self._failure is not None:
+            raise self._failure
+        if self._file is not None:
+            try:
+                self._file.flush_all()
+            except OutputError as error:
+                self._failure = error
+                raise
+        self.abandon()
+
+    def abandon(self) -> None:
+        """Close the file as it is; the next start rolls it back."""
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    def file_for(self, batch: LiveBatch) -> LiveFile:
+        """The file that the next key goes to, open."""
+        name, header = batch.for_next_key()
+        file = self._file
+        if file is not None and (file.name, file.header) == (name, header):
+            file.check_in_place()
+            return file
+        self.release()
+        self._file = LiveFile(self._target, name, header)
+        return self._file
+
+    def put(self, batch: LiveBatch, pieces: Iterable[KeyRows]) -> None:
+        """Put keys in log order, into a new file where one is full; flushes what has to be flushed.
+
+        Once it has raised OutputError, so does every later use.
+        """
+        if self._failure is not None:
+            raise self._failure
+        try:
+            for rows in pieces:
+                skip, left = 0, len(rows.position)
+                while left:
+                    file = self.file_for(batch)
+                    put = file.put(rows, skip)
+                    batch.moved(file.name, file.header)
+                    if batch.is_full(file.header):
+                        self.release()
+                    left -= put.rows
+                    if left:
+                        rows, skip = from_key(rows, skip + put.keys)
+            if self._file is not None:
+                self._file.flush_entries()
+        except OutputError as error:
+            self._failure = error
+            raise
+
+
+class LiveBatch(BatchIndex):
+    """Puts one batch's keys into the file that a :class:`LiveIndex` keeps open, and flushes them."""
+
+    def __init__(self, live: LiveIndex, target: Target, known: list[tuple[str, IndexHeader]]) -> None:
+        super().__init__(replace(target, flush_in_tasks=True), known)
+        self._live = live
+
+    def _put_waiting(self) -> None:
+        if self._waiting:
+            self._live.put(self, (rows for spill in self._waiting for rows in spill.chunks()))
+
+    def give_up(self) -> None:
+        """Nothing is under way."""
+
+
+class LiveFile:
+    """One index file, open for small additions, and made if it holds no entries yet.
+
+    What it holds beyond ``header``, as of the last commit, is discarded. ``name`` and ``header`` are kept up
+    to date.
+    """
+
+    def __init__(self, target: Target, name: str, header: IndexHeader) -> None:
+        settings = target.settings
+        self.name = name
+        self.header = header
+        self._path = target.root / names.INDEX / name
+        self._max_index_num = settings.max_index_num
+        self._slot_num = settings.max_hash_slot_num
+        self._counts_keys = settings.dialect.counts_keys
+        self._hashes: list[NDArray[np.int32]] = []
+        self._unflushed = entry_offset(self._slot_num, header.index_count)
+        length = full_length(settings)
+        check_there(self._path, header)
+        files.make_dirs(self._path.parent, target.owner)
+        self._fd, created = files.open_sized(self._path, length, target.owner)
+        # A batch that fails may leave the file to the garbage collector, as it does the map.
+        self._close = weakref.finalize(self, files.system.close, self._fd)
+        self._close.atexit = False
+        try:
+            # Mapped whole, since it takes a map to flush a range, of the entries; only slots are written
+            # through it, so that only their space has to be reserved.
+            slots_end = HEADER_LENGTH + self._slot_num * SLOT_LENGTH
+            self._map = files.map_for_writing(self._fd, length, reserve=slots_end)
+            self._shown = np.frombuffer(self._map, ">i4", self._slot_num, HEADER_LENGTH)
+            with files.reporting("the index can't be read back", self._path):
+                self._slots = load_slots(self._fd, self._slot_num, header.index_count)
+            if not created and not np.array_equal(self._shown, self._slots):
+                files.pwrite_all(self._fd, slot_bytes(self._slots), HEADER_LENGTH)
+            if created:
+                files.fsync_file(self._fd)
+                files.fsync_dir(self._path.parent)
+        except BaseException:
+            self.close()
+            raise
+
+    def put(self, rows: KeyRows, skip: int) -> Put:
+        """Write entries behind the others, until the file is full or the rows end.
+
+        The first ``skip`` keys of the first row are already in the file before.
+        """
+        at = entry_offset(self._slot_num, self.header.index_count)
+        put = put_keys(self.header, self._slots, rows, skip, self._max_index_num)
+        files.pwrite_all(self._fd, put.entries.data, at)
+        self._hashes.append(rows.key_hash[skip : skip + put.keys])
+        self.header = put.header
+        return put
+
+    def flush_entries(self) -> None:
+        """Make the new entries durable, and show them to readers."""
+        end = entry_offset(self._slot_num, self.header.index_count)
+        files.flush_map(self._fd, self._map, self._unflushed, end - self._unflushed)
+        self._unflushed = end
+        self._show()
+
+    def flush_all(self) -> None:
+        """Show and make durable all that the file holds."""
+        self._show()
+        files.fsync_file(self._fd, data_only=True)
+        self._unflushed = entry_offset(self._slot_num, self.header.index_count)
+
+    def close(self) -> None:
+        """Close the descriptor; the map goes with this object."""
+        self._close()
+
+    def check_in_place(self) -> None:
+        """Check that the open file is still the one of its name."""
+        ours = os.fstat(self._fd)
+        with files.reporting("the index file that is being written is gone", self._path):
+            named = self._path.stat()
+        if (named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino):
+            raise OutputError("the index file that is being written was replaced", path=self._path)
+
+    def _show(self) -> None:
+        if not self._hashes:
+            return
+        files.pwrite_all(self._fd, self.header.encode(counts_keys=self._counts_keys), 0)
+        hashes = np.concatenate(self._hashes).view(np.uint32)
+        at = (hashes % np.uint32(self._slot_num)).astype(np.intp)
+        files.store_in_map(self._shown, at, self._slots[at].astype(">i4"))
+        self._hashes.clear()

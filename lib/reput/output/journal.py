@@ -22,6 +22,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, astuple, dataclass, fields
+from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
@@ -60,11 +61,7 @@ _STATE = [each.name for each in fields(State) if each.name not in _OWN_FORM]
 
 
 def frame(payload: dict[str, Any], queues: dict[Queue, QueueState] | None = None) -> bytes:
-    """A record's bytes.
-
-    Args:
-        queues: become its "queues", the last of its fields. Of a million they are made some at a time.
-    """
+    """A record's bytes, "queues" last of its fields: of a million they are made some at a time."""
     data = _dumped(payload)
     if queues is not None:
         text = ",".join(_dumped(topics)[1:-1] for topics in _by_topic(queues))
@@ -80,12 +77,9 @@ def opening_frame(begun: Opening, snapshot: int | None) -> bytes:
 
 
 def batch_frame(done: Batch, number: int, committed: int) -> bytes:
-    """The record of a batch.
+    """The record of a batch, whose numbers count from 1.
 
-    Args:
-        done: the batch.
-        number: the batch's, from 1 on; batches without messages may begin and end at the same place.
-        committed: when, ms by the wall clock; for stepping back in time, not for anything that is derived.
+    ``committed`` is in ms by the wall clock, for stepping back in time, not for anything that is derived.
     """
     payload: dict[str, Any] = {name: getattr(done, name) for name in _ALWAYS}
     if done.index:
@@ -255,20 +249,14 @@ class _Kept:
 class Journal:
     """An open journal. Use it as a context manager.
 
-    Attributes:
-        path: the file.
-        opening: what the output was begun with.
-        state: all batches added up, those appended included.
-        first_number: of the oldest batch that is kept; if none is kept, of the next one.
-        steps_back: how often :meth:`step_back` removed batches since the journal was opened.
+    ``state`` adds up all batches, those appended included; ``first_number`` is that of the oldest batch that
+    is kept, or of the next one where none is.
     """
 
     def __init__(self, path: Path, data: bytes) -> None:
-        """Read a journal. For :meth:`create` and :meth:`open`.
+        """Read a journal; for :meth:`create` and :meth:`open`.
 
-        Args:
-            path: the file.
-            data: all of it; what was never committed at its end is ignored.
+        What was never committed at its end is ignored.
         """
         content = _Content(path, data)
         self.path = path
@@ -304,11 +292,7 @@ class Journal:
 
     @classmethod
     def open(cls, path: Path) -> Journal:
-        """Open a journal, and cut off a record at its end that was never committed.
-
-        Raises:
-            JournalError: it isn't a journal of this version.
-        """
+        """Open a journal, and cut off a record at its end that was never committed."""
         opened = cls(path, _bytes_of(path))
         if os.fstat(opened._fd).st_size > opened._length:
             os.ftruncate(opened._fd, opened._length)
@@ -321,11 +305,7 @@ class Journal:
         return [self.batch(number) for number in range(self.first_number, self.state.batches + 1)]
 
     def batch(self, number: int) -> Batch:
-        """One batch that is kept; the last one is in memory.
-
-        Raises:
-            IndexError: it isn't kept, or not there yet.
-        """
+        """One batch that is kept, else IndexError; the last one is in memory."""
         if number == self.state.batches and self._last is not None:
             return self._last
         return self._read(number)
@@ -333,8 +313,7 @@ class Journal:
     def append(self, batch: Batch) -> None:
         """Commit a batch: on return the record is on disk.
 
-        Raises:
-            OutputError: it can't be written; the journal is as it was.
+        Where it can't be written, the journal is as it was.
         """
         self._check_usable()
         now = int(time.time() * 1000)
@@ -350,8 +329,7 @@ class Journal:
     def state_after(self, number: int) -> State:
         """What the first ``number`` batches add up to, as a new state.
 
-        Raises:
-            IndexError: the batches up to it are no longer kept one by one, or aren't there yet.
+        Raises IndexError where the batches up to it are no longer kept one by one, or aren't there yet.
         """
         if number == self.state.batches:
             return self.state.copy()
@@ -366,17 +344,8 @@ class Journal:
     def step_back(self, number: int, record: Batch | None = None) -> State:
         """Remove all batches after ``number``: on return the journal ends with it, on disk.
 
-        The caller then rolls back what the others wrote.
-
-        Args:
-            record: a batch that replaces them in the same step, and says what happened.
-
-        Returns:
-            The state now, which is also :attr:`state`.
-
-        Raises:
-            IndexError: see :meth:`state_after`.
-            OutputError: it can't be written. The next run finds the journal as it was, or stepped back.
+        ``record`` replaces them in the same step, and says what happened. The caller then rolls back what the
+        others wrote. Where it can't be written, the next run finds the journal as it was, or stepped back.
         """
         self._check_usable()
         if number == self.state.batches:
@@ -506,8 +475,7 @@ class _Content:
     def batches(self) -> Iterator[tuple[Batch, _Kept]]:
         """The batches, each of which begins where the one before it ended.
 
-        Raises:
-            JournalError: one doesn't, so that others are missing or in another place.
+        Raises JournalError where one doesn't.
         """
         end, cursor, due = self.snapshot_end, self.base.cursor, self.base.batches + 1
         for at, payload in self._frames:
@@ -531,21 +499,13 @@ class _Content:
 
 
 def read(path: Path) -> tuple[Opening, list[Batch]]:
-    """A journal's opening and the batches that it keeps; nothing is changed.
-
-    Raises:
-        JournalError: it isn't a journal of this version.
-    """
+    """A journal's opening and the batches that it keeps; nothing is changed."""
     content = _Content(path, _bytes_of(path))
     return content.opening, [batch for batch, _ in content.batches()]
 
 
 def read_state(path: Path) -> tuple[Opening, State]:
-    """What a journal's batches add up to; nothing is changed, and a run may be appending to it.
-
-    Raises:
-        JournalError: it isn't a journal of this version.
-    """
+    """What a journal's batches add up to; nothing is changed, and a run may be appending to it."""
     content = _Content(path, _bytes_of(path))
     for batch, _ in content.batches():
         content.base.add(batch)
@@ -585,3 +545,22 @@ def _damaged(path: Path, offset: int, found: str) -> JournalError:
         found=found,
         next_step=_UNKNOWN,
     )
+
+
+@cache
+def ledger_is_kept() -> bool:
+    """Whether runs here keep a ledger, too: what writes it comes with ``reput[spark]``.
+
+    The journal is what counts. A run where this is installed adds to the ledger what one without left out.
+    """
+    try:
+        import pyarrow  # noqa: F401 - it starts a thread
+    except ModuleNotFoundError:
+        return False
+    return True
+
+
+def load_ledger() -> None:
+    """Load what writes one, where it is kept: a quarter of a second."""
+    if ledger_is_kept():
+        import reput.output.ledger  # noqa: F401

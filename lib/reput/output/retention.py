@@ -68,20 +68,10 @@ def follow(
 ) -> Finding | None:
     """Correct the state for the log's start, and remove files that are before it; between batches.
 
-    Messages that expired before they were read are skipped: the cursor moves to the log's start.
-
-    Args:
-        journal: gets a batch without messages when the log's start has moved.
-        log: as it is now.
-        follow_up: brings the ledger up to date with the journal.
-        at_start: of a run; as in a broker, this checks although the log's start may not have moved: an index
-            file that was the last one before may no longer be the last one.
-
-    Returns:
-        What was skipped, None if nothing was.
-
-    Raises:
-        OutputError: the output can't be read or written.
+    Messages that expired before they were read are skipped, and returned as a finding: the cursor moves to
+    the log's start. When that has moved, the journal gets a batch without messages, then ``follow_up`` brings
+    the ledger up to date. As in a broker, a run's start checks even if it hasn't: an index file that was the
+    last one may no longer be.
     """
     state = journal.state
     if log.start <= state.log_start and not at_start:
@@ -122,13 +112,7 @@ def follow(
 def still_gone(before: State, state: State, record: Batch) -> Batch:
     """Keep what retention did when the batches between two states are rolled back: its files are gone.
 
-    Args:
-        before: the state that is given up.
-        state: an earlier one, which replaces it.
-        record: a batch without messages that will follow it.
-
-    Returns:
-        That batch, with what retention had done.
+    Returns ``record``, a batch without messages that will follow ``state``, with it.
     """
     queues = {
         queue: replace(known, first=min(before.queues[queue].first, known.next), units=0, bytes=0)
@@ -203,11 +187,7 @@ def _first_live(target: Target, queue: Queue, known: QueueState, log_start: int)
 
 
 def _first_in_file(fd: int, start: int, end: int, log_start: int) -> int:
-    """The first of the places [start, end) of a file whose unit isn't before the log's start, else ``end``.
-
-    Raises:
-        OutputError: the file is too short.
-    """
+    """The first place in [start, end) of a file whose unit isn't before the log's start, else ``end``."""
     page = _read(fd, start, min(end - start, _UNITS_AT_ONCE))
     here = range(len(page) // UNIT_LENGTH)
     if _position(page, 0) >= log_start:
@@ -315,8 +295,7 @@ def first_live(target: Target, queue: Queue, known: QueueState, log_start: int) 
 def gone(target: Target, queues: Queues, changed: Queues, log_start: int) -> Iterator[Path]:
     """The files to remove when some queues change.
 
-    Args:
-        log_start: where the log begins; a batch queue's queueOffsets don't show it, for they may begin again.
+    ``log_start`` is asked for, as a batch queue's queueOffsets don't show it: they may begin again.
     """
     for queue, before in queues.items():
         now = changed.get(queue, before)

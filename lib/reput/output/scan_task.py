@@ -42,20 +42,14 @@ class Floors(Protocol):
         """A queue's, or the default."""
         ...
 
-    def __len__(self) -> int:
-        """How many queues have one."""
-        ...
+    def __len__(self) -> int: ...
 
 
 def scan(target: Target, part: Part, floors: Floors) -> PartResult:
     """Scan ``part``, place its units, spill its keys.
 
-    Args:
-        floors: next queueOffset of each queue as of the last commit. No task writes below that: those places
-            are committed, and a record that names one may be a repeat, or not a message at all.
-
-    Raises:
-        ReputError, OSError: the part can't be read, or the output can't be written.
+    ``floors`` are each queue's next queueOffset as of the last commit. No task writes below that: those
+    places are committed, and a record that names one may be a repeat, or not a message at all.
     """
     # Unique among all processes that may be writing spills of this run.
     attempt = f"{os.uname().nodename}-{os.getpid()}-{time.monotonic_ns()}"
@@ -120,11 +114,7 @@ class _SettingAside:
         self._topics: list[bool] = []  # by the table's numbers: whether a topic's queues are such
 
     def add(self, table: QueueTable, chunk: output.OutputArrays, data: NDArray[np.uint8]) -> set[int]:
-        """Take a chunk, which is used before this returns; returns the numbers of such queues.
-
-        Args:
-            data: the part's segment.
-        """
+        """Take a chunk, which is used before this returns; returns the numbers of such queues."""
         target, part = self._target, self._part
         for name in table.topic_names[len(self._topics) :]:
             self._topics.append(target.is_ordered(name.decode("utf-8", "replace")))
@@ -178,15 +168,9 @@ def _bit_maps(
 class _Placing:
     """Writes the units of one part into their places.
 
-    With more queues than files can be open, a chunk has a unit or two of each, and opening files would take
-    longer than all the rest. Then chunks are collected and put aside; and always for those who put files
-    together.
-
-    Args:
-        few: so many queues are written at once.
-
-    Attributes:
-        in_files: units were written into their files.
+    With more than ``few`` queues, more than files can be open, a chunk has a unit or two of each, and opening
+    files would take longer than all the rest. Then chunks are collected and put aside; and always for those
+    who put files together.
     """
 
     def __init__(
@@ -210,8 +194,7 @@ class _Placing:
     def add(self, table: QueueTable, chunk: output.OutputArrays, ordered: set[int]) -> None:
         """Take a chunk, which is used before this returns.
 
-        Args:
-            ordered: numbers of the queues that are written in log order, and not here.
+        The queues numbered in ``ordered`` are written in log order, and not here.
         """
         self._ordered = ordered
         count = int(table.queue_count[0])
@@ -224,7 +207,6 @@ class _Placing:
             self.finish(table)
 
     def finish(self, table: QueueTable) -> None:
-        """Put aside what is collected."""
         if self._collected:
             packed = pack_columns(joined(self._collected), int(table.queue_count[0]))
             self._aside.put(packed, self._wanted(table, packed))

@@ -37,11 +37,8 @@ from reput.store.outside import refuse_links
 def roll_back(target: Target, state: State) -> None:
     """Make the output what ``state`` says it is. Does nothing after a clean end.
 
-    A batch that is under way has a scratch directory; a committed one has none.
-
-    Raises:
-        OutputError: a file can't be changed; or a symbolic link leads out of the output, and nothing was
-            changed.
+    A batch that is under way has a scratch directory; a committed one has none. Where a symbolic link leads
+    out of the output, nothing is changed, and OutputError raised.
     """
     if not target.scratch.exists():
         return
@@ -99,17 +96,10 @@ _RECORD_MARK = 16  # hexadecimal digits of a mark that are the last record's own
 
 
 def record_mark(log: CommitLog, position: int, end: int) -> str:
-    """A mark by which to recognize the log that was read up to ``end``.
+    """A mark by which to recognize the log that was read up to ``end``; empty without a record there.
 
     The length of the last record and the CRC-32 of its bytes; and, if more was read behind it, the eight
     bytes there: those of the BLANK. Without a BLANK, a broker continues in the same segment.
-
-    Args:
-        position: physical offset of the last record before ``end``.
-        end: physical offset.
-
-    Returns:
-        Empty if there is no such record.
     """
     segment = log.segment_at(position)
     if segment is None or position < 0:
@@ -182,13 +172,8 @@ def _sound_until(segment: Segment, start: int, entries: bool) -> int:
 def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> Finding:
     """Roll back the batches after ``number``; the journal records it by a batch without messages.
 
-    The caller must hold the output alone: no task may be running.
-
-    Returns:
-        What happened, for people.
-
-    Raises:
-        OutputError: the output can't be written; the next start completes what was begun.
+    The caller must hold the output alone: no task may be running. After an error the next start completes
+    what was begun.
     """
     before, state = journal.state, journal.state_after(number)
     segment = log.segment_at(state.cursor) or log.segments[-1]
@@ -225,8 +210,7 @@ def too_far(journal: Journal, log: CommitLog) -> OutputError:
 def stands(log: CommitLog, read: Batch | State, *, grows: bool = False) -> bool:
     """Whether the log still is as it was when it was read up to the end of ``read``.
 
-    Args:
-        grows: the log goes on: a BLANK behind the last record may have come since.
+    ``grows``: a BLANK behind the last record may have come since.
     """
     position = read.last_position
     if position < log.start:

@@ -50,17 +50,9 @@ def series(directory: Path) -> list[tuple[int, Path]]:
 
 
 class SeriesFiles:
-    """Files of one size that follow one another, in a directory for each queue.
+    """Files of ``file_size`` bytes that follow one another, in a directory for each queue.
 
-    A file is created when its first byte is written.
-
-    Args:
-        root: directory of the queues' directories.
-        file_size: bytes of a file.
-        owner: of new files; None for the process's own.
-        directory: of a queue below the root: a function of :mod:`reput.format.names`.
-        max_open: limit of open descriptors.
-        whole: see :class:`~reput.store.file_system.FileCache`.
+    A file is created when its first byte is written. ``directory`` names a queue's below the root.
     """
 
     def __init__(
@@ -153,7 +145,6 @@ class FileParts:
     place: NDArray[np.int64]  # int64[pieces], the piece's byte offset in its file
 
     def __len__(self) -> int:
-        """How many files."""
         return len(self.queues)
 
     def only(self, chosen: NDArray[np.bool_]) -> FileParts:
@@ -191,13 +182,7 @@ class FileParts:
 
 
 def file_parts(accepted: Sequence[PartResult], regular: Regular, file_size: int) -> FileParts:
-    """What the tasks of a batch have put aside, by queue file.
-
-    Args:
-        accepted: results in log order.
-        regular: the queues that are written.
-        file_size: bytes of a queue file.
-    """
+    """What the tasks of a batch have put aside, by queue file."""
     paths: list[str] = []
     found = []
     for result, numbers in zip(accepted, regular.of_parts, strict=True):
@@ -291,7 +276,7 @@ def _write_unflushed(target: Target, parts: FileParts, file_size: int, spills: Q
 
 
 def _make_directory(path: str, target: Target) -> None:
-    """As ``files.make_dirs``. Mostly only this one is missing, and to look first takes as long again."""
+    """Look first, since mostly only this one is missing: ``files.make_dirs`` takes as long again."""
     try:
         files.make_directory(path, target.owner)
     except OSError:
@@ -299,10 +284,9 @@ def _make_directory(path: str, target: Target) -> None:
 
 
 def write_apart(target: Target, parts: FileParts) -> Path:
-    """Write new files into a directory of their own; what a task does.
+    """Write new files into a directory of their own, which is returned; what a task does.
 
-    Returns:
-        The directory that holds them, the n-th part's under the name n. On return they are on disk.
+    The n-th part's are under the name n. On return they are on disk.
     """
     directory = attempt_directory(target.scratch)
     file_size = target.settings.consume_queue_file_size
@@ -332,14 +316,7 @@ def write_apart(target: Target, parts: FileParts) -> Path:
 
 
 def name_all(target: Target, written: Iterable[tuple[FileParts, Path]]) -> None:
-    """Give files that tasks have written their names, durably; what the driver does.
-
-    Args:
-        written: parts, each with what :func:`write_apart` returned for them.
-
-    Raises:
-        OutputError: a file isn't there, or can't get its name.
-    """
+    """Give files that tasks have written their names, durably; what the driver does."""
     changed: dict[Path, None] = {}
     with FileSystem(target.root, target.settings.root) as whole:
         for parts, directory in written:

@@ -23,15 +23,12 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
 from reput.format.names import Queue
 from reput.log.live_end import went_back
-from reput.log.parts import batch_end, cut
-from reput.log.segments import CommitLog, without_unwritten_end
+from reput.log.segments import CommitLog, batch_end, cut, without_unwritten_end
 from reput.output import appended_queues, retention
 from reput.output.audit import audit_batch, bounded, check_all, check_queues, keep_ranges
 from reput.output.batch import BatchScan, BatchTasks, StateFloors
-from reput.output.index_files import BatchIndex, IndexBuilder
-from reput.output.journal import Journal
-from reput.output.ledger import is_kept
-from reput.output.live_index import LiveIndex
+from reput.output.index_files import BatchIndex, IndexBuilder, LiveIndex
+from reput.output.journal import Journal, ledger_is_kept
 from reput.output.rocksdb import are_made
 from reput.output.rocksdb.manifest import keep_runs, tidy_runs
 from reput.output.step_back import record_mark, roll_back, stands
@@ -50,7 +47,7 @@ from reput.store.lock import OutputLock
 from reput.store.temporary import attempt_directory
 
 if TYPE_CHECKING:
-    from reput.output.ledger.ledger import Ledger
+    from reput.output.ledger import Ledger
 
 PART_COLUMNS = (
     "path",
@@ -108,17 +105,9 @@ def part_of(row: Row) -> Part:
 class BatchWriter:
     """Commits micro-batches to one output.
 
-    Args:
-        target: where and what.
-        journal: the output's, open.
-        log: the commit log.
-        runner: runs the tasks.
-        listener: gets the progress.
-        abort_present: the store was not shut down cleanly, so that its broker will start with crash recovery.
-        look: lists the commit log's segments again, for a log that grows; None: ``log`` stays as it is. For a
-            log that grows, scratch stays from the first batch to :meth:`close`, and small batches are done in
-            this process.
-        announce: gets what an operator should know, in a few words.
+    ``abort_present``: its broker will start with crash recovery. ``look`` lists the segments of a log that
+    grows again; scratch then stays from the first batch to :meth:`close`, and small batches are done in this
+    process.
     """
 
     def __init__(
@@ -150,9 +139,9 @@ class BatchWriter:
 
     @property
     def ledger(self) -> Ledger:
-        """The output's ledger, where :func:`reput.output.ledger.is_kept`."""
+        """The output's ledger, where :func:`reput.output.journal.ledger_is_kept`."""
         if self._ledger is None:
-            from reput.output.ledger.ledger import Ledger
+            from reput.output.ledger import Ledger
 
             self._ledger = Ledger(self._target.root)
         return self._ledger
@@ -167,11 +156,7 @@ class BatchWriter:
         return self._look is not None and end - self._journal.state.cursor <= _INLINE_BYTES
 
     def write_to(self, end: int, batch_id: int) -> None:
-        """What :meth:`write` does, for the parts from the cursor to a physical offset of a log that grows.
-
-        Raises:
-            ReputError: it could not be written; the committed state is as it was.
-        """
+        """Commit the parts from the cursor to a physical offset of a log that grows."""
         if self._look is not None and (end > self._log.end or not self._knows([])):
             self._log = self._look()
         # Segments that the broker has made ahead of time don't follow the one that it writes yet.
@@ -184,10 +169,6 @@ class BatchWriter:
         """Do :meth:`begin_ahead` with the first batch of a tail, if it is certain what that will be.
 
         It is if there is a full batch in segments before the last one: these don't change any more.
-
-        Args:
-            max_bytes: what a batch takes.
-            part_bytes: bytes of log that one task takes.
         """
         log = without_unwritten_end(self._log)
         cursor = self._journal.state.cursor
@@ -225,8 +206,7 @@ class BatchWriter:
     def write(self, parts: list[Part], batch_id: int) -> None:
         """Commit the part of the batch that is past the cursor; docs/internals/protocol.md has the steps.
 
-        Raises:
-            ReputError: it could not be written; the committed state is as it was.
+        After an error the committed state is as it was.
         """
         with collector_paused():
             scan = self._gather(parts)
@@ -268,11 +248,7 @@ class BatchWriter:
         return scan
 
     def _settle(self, scan: BatchScan, batch_id: int) -> Batch:
-        """Steps 7 and 8: units without a place yet get one, and everything is flushed.
-
-        Returns:
-            What is to be committed.
-        """
+        """Steps 7 and 8: units without a place yet get one, and everything is flushed."""
         state, chain, queues = self._journal.state, scan.chain, scan.queues
         breaks = self._breaks(scan)
         outcomes: list[QueueOutcome] = []
@@ -371,19 +347,14 @@ class BatchWriter:
     def close(self) -> None:
         """End a tail cleanly: the files hold only what the journal says.
 
-        Raises:
-            OutputError: the index can't be flushed; the next start has to roll back.
+        If the index can't be flushed, the next start has to roll back.
         """
         self.undo_ahead()
         self._live.release()
         shutil.rmtree(self._target.scratch, ignore_errors=True)
 
     def abandon(self) -> None:
-        """Close what is open; scratch stays, so that the next start rolls back.
-
-        Raises:
-            OutputError: the last checkpoint's name may not be on disk.
-        """
+        """Close what is open; scratch stays, so that the next start rolls back."""
         self._live.abandon()
         self._await_checkpoint()
 
@@ -397,7 +368,7 @@ class BatchWriter:
 
     def _add_to_ledger(self) -> None:
         nothing = not self._journal.state.batches and not (self._target.root / names.LEDGER).exists()
-        if not nothing and is_kept():
+        if not nothing and ledger_is_kept():
             self.ledger.catch_up(self._journal)
 
     def _knows(self, parts: list[Part]) -> bool:
@@ -598,12 +569,9 @@ class BatchWriter:
         """Check that the log which was scanned is the one that was committed, up to the cursor.
 
         Whoever follows the log sees most cuts before a batch is begun, but may look again only after the cut
-        log has grown past the cursor. A log is written front to back: while the record before the cursor
-        is what it was, so is what was scanned behind it.
-
-        Raises:
-            LogWentBackError: it isn't. Nothing is committed.
-            StoreError: the segment can't be read.
+        log has grown past the cursor. A log is written front to back: while the record before the cursor is
+        what it was, so is what was scanned behind it. Else this raises LogWentBackError, and nothing is
+        committed.
         """
         state, log = self._journal.state, self._log
         if self._look is None or not state.last_record:
@@ -617,11 +585,7 @@ class BatchWriter:
             raise went_back(segment, state.last_position, state.cursor)
 
     def _await_checkpoint(self) -> None:
-        """Wait until the last checkpoint's name is on disk.
-
-        Raises:
-            OutputError: it may not be.
-        """
+        """Wait until the last checkpoint's name is on disk."""
         under_way, self._checkpointing = self._checkpointing, None
         if under_way is not None:
             under_way.result()

@@ -31,7 +31,6 @@ class Spent(NamedTuple):
     fetched: int = 0  # bytes of files that came
 
     def __add__(self, other: tuple[int, ...]) -> Spent:  # type: ignore[override]
-        """The sum of both."""
         return Spent(self.requests + other[0], self.fetched + other[1])
 
 
@@ -115,8 +114,7 @@ class RemoteFile(NamedTuple):
     def is_settled(self, at: float) -> bool:
         """Whether the pin will tell each change after the listing that it is from.
 
-        Args:
-            at: when that was begun, or before; seconds since 1970, by this host's clock.
+        That was begun ``at`` this time or later: seconds since 1970, by this host's clock.
         """
         return not self.pin.startswith(_BY_TIME) or self.changed_at < at - _RACY_SECONDS
 
@@ -125,37 +123,24 @@ class Client(Protocol):
     """One store elsewhere."""
 
     def list(self) -> Iterator[RemoteFile]:
-        """All files.
-
-        Raises:
-            RemoteStoreError: they can't be listed.
-        """
+        """All files."""
         ...
 
     def read(self, file: RemoteFile, start: int, stop: int) -> memoryview:
-        """Bytes [start, stop) of a file.
-
-        Raises:
-            RemoteStoreError: they can't be read, or the file isn't what it was when it was listed.
-        """
+        """Bytes [start, stop) of a file; RemoteStoreError also where it isn't what was listed."""
         ...
 
 
 def client(url: str) -> Client:
     """A client for a store's URL (:func:`reput.remote.place.url_of`).
 
-    Raises:
-        SettingsError: what reads such stores isn't installed, or the environment doesn't say enough.
+    Raises SettingsError where what reads such stores isn't installed, or the environment doesn't say enough.
     """
     return _Hdfs(url) if urlsplit(url).scheme == HDFS else _ObjectStore(url)
 
 
 def object_store(url: str) -> Any:
-    """What obstore knows an object store's URL by.
-
-    Raises:
-        SettingsError: as for :func:`client`.
-    """
+    """What obstore knows an object store's URL by."""
     try:
         from obstore.exceptions import BaseError
         from obstore.store import from_url
@@ -302,11 +287,7 @@ def _changed_at(status: FileStatus) -> str:
 def tried(place: str, attempt: Callable[[], _Found], done: str = "read") -> _Found:
     """What an attempt gives; tried again, and said, where the network or the server may have failed.
 
-    Args:
-        done: what it does, for errors.
-
-    Raises:
-        RemoteStoreError: it failed, or was refused.
+    ``done`` says what it does, for errors.
     """
     for tries, wait in enumerate((*_WAITS, None), 1):
         try:

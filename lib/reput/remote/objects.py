@@ -28,11 +28,7 @@ class Found(NamedTuple):
 
 
 class Objects:
-    """Objects below a URL.
-
-    Raises:
-        SettingsError: obstore isn't installed, or the environment doesn't say enough.
-    """
+    """Objects below a URL, by obstore and what the environment says."""
 
     def __init__(self, url: str) -> None:
         self.url = url
@@ -40,21 +36,13 @@ class Objects:
         self._minds_conditions = False
 
     def put(self, name: str, data: Any) -> None:
-        """Write an object; on return it is there.
-
-        Raises:
-            RemoteStoreError: it can't be written.
-        """
+        """Write an object; on return it is there."""
         import obstore
 
         tried(self._place(name), lambda: obstore.put(self._store, name, data), "written")
 
     def get(self, name: str) -> Found | None:
-        """An object; None if there is none.
-
-        Raises:
-            RemoteStoreError: it can't be read.
-        """
+        """An object; None if there is none."""
         import obstore
 
         def got() -> Found | None:
@@ -70,13 +58,8 @@ class Objects:
     def swap(self, name: str, data: bytes, expected: Any) -> Any:
         """Write an object if it still is the expected version; the new version, or None if it isn't.
 
-        After a failure of the network None may be the answer although the object was written.
-
-        Args:
-            expected: of :class:`Found`, or what this has returned; None for an object that isn't there yet.
-
-        Raises:
-            RemoteStoreError: it can't be written.
+        After a failure of the network None may be the answer although the object was written. ``expected`` is
+        that of :class:`Found`, or what this has returned; None for an object that isn't there yet.
         """
         import obstore
         from obstore.exceptions import AlreadyExistsError, PreconditionError
@@ -97,14 +80,8 @@ class Objects:
     def check_conditions(self, name: str, version: Any) -> None:
         """See that the server minds conditions, without which two writers undo each other's commits.
 
-        Once is enough for a process, and not more than Google takes writes of one object in a second.
-
-        Args:
-            name, version: of an object that is there, and that nobody needs.
-
-        Raises:
-            UnsupportedError: it doesn't.
-            RemoteStoreError: it can't be tried.
+        Once is enough for a process, and not more than Google takes writes of one object in a second. It is
+        tried on an object that is there, and that nobody needs. UnsupportedError where it doesn't.
         """
         if self._minds_conditions:
             return
@@ -122,11 +99,7 @@ class Objects:
         self._minds_conditions = True
 
     def names(self, prefix: str) -> list[tuple[str, int]]:
-        """The names and sizes of objects whose names begin with the directories ``prefix``.
-
-        Raises:
-            RemoteStoreError: they can't be listed.
-        """
+        """The names and sizes of objects whose names begin with the directories ``prefix``."""
         import obstore
 
         def listed() -> list[tuple[str, int]]:
@@ -139,11 +112,7 @@ class Objects:
         return tried(self._place(prefix), listed)
 
     def remove(self, names: Iterable[str]) -> None:
-        """Remove objects; those that aren't there count as removed.
-
-        Raises:
-            RemoteStoreError: they can't be removed.
-        """
+        """Remove objects; those that aren't there count as removed."""
         import obstore
 
         left = list(names)
@@ -175,11 +144,7 @@ _clients: dict[tuple[int, str], Objects] = {}
 
 
 def objects(url: str) -> Objects:
-    """This process's client for what lies below a URL.
-
-    Raises:
-        SettingsError: as for :class:`Objects`.
-    """
+    """This process's client for what lies below a URL."""
     key = os.getpid(), url
     if key not in _clients:
         _clients[key] = Objects(url)

@@ -24,12 +24,7 @@ def is_url(text: str | Path) -> bool:
 
 
 def check_here(place: str | Path) -> None:
-    """Refuse a URL where a directory is needed, since something is written there, or its files are opened.
-
-    Raises:
-        UnsupportedError: it is a URL.
-        SettingsError: it is none that can be read.
-    """
+    """Refuse a URL where a directory is needed, since something is written there, or its files are opened."""
     if is_url(place):
         raise UnsupportedError(
             "this needs a directory of this host",
@@ -39,11 +34,7 @@ def check_here(place: str | Path) -> None:
 
 
 def url_of(text: str | Path) -> str:
-    """A store's URL, without a slash at its end.
-
-    Raises:
-        SettingsError: it isn't one that can be read, or has a password in it.
-    """
+    """A store's URL, without a slash at its end; SettingsError if none can be read, or it has a password."""
     url = _URL.sub(r"\1://", str(text), count=1).rstrip("/")
     try:
         parts = urlsplit(url)

@@ -28,17 +28,10 @@ _NO_RESERVE = getattr(mmap, "MAP_NORESERVE", 0x4000)
 
 
 class RemoteSegment:
-    """The bytes of one segment. What wasn't fetched reads as zeros: fetch first.
+    """The bytes of one segment, uint8[length]. What wasn't fetched reads as zeros: fetch first.
 
-    Args:
-        store: where it is.
-        path: what stands for it.
-        length: bytes that belong to the log.
-        keeps: what was fetched stays; else :meth:`passed` gives memory back, so that going over a segment
-            takes that of some ranges.
-
-    Attributes:
-        data: uint8[length].
+    With ``keeps``, what was fetched stays; else :meth:`passed` gives memory back, so that going over a
+    segment takes that of some ranges.
     """
 
     def __init__(self, store: RemoteStore, path: str | Path, length: int, *, keeps: bool = True) -> None:
@@ -57,8 +50,7 @@ class RemoteSegment:
     def fetch(self, start: int, stop: int) -> None:
         """Have [start, stop) there, as far as the segment goes.
 
-        Raises:
-            RemoteStoreError: it can't be read, or isn't what was planned with.
+        Raises RemoteStoreError also where it isn't what was planned with.
         """
         start, stop = max(start, 0) // _LEAST * _LEAST, -(-stop // _LEAST) * _LEAST
         stop = min(stop, len(self.data))
@@ -87,11 +79,7 @@ class RemoteSegment:
     def until(self, start: int, wanted: int) -> int:
         """Have what follows ``start`` there, to the end of a range or beyond ``wanted``; read ahead of that.
 
-        Returns:
-            The position up to which all is there from ``start`` on.
-
-        Raises:
-            RemoteStoreError: as for :meth:`fetch`.
+        Returns the position up to which all is there from ``start`` on.
         """
         length = len(self.data)
         missing = self._missing(start, length)

@@ -76,11 +76,7 @@ class RemoteStore:
         return evidence if evidence.exists() else self.root
 
     def file_at(self, path: str | Path) -> RemoteFile:
-        """The segment that a path below the root stands for.
-
-        Raises:
-            RemoteStoreError: there is none.
-        """
+        """The segment that a path below the root stands for."""
         name = Path(path).relative_to(self.root).as_posix()
         found = _by_name(self.files).get(name)
         if found is None:
@@ -106,11 +102,7 @@ class RemoteStore:
         )
 
     def read(self, path: str | Path, start: int, stop: int) -> bytes:
-        """Bytes [start, stop) of a segment, as far as it goes.
-
-        Raises:
-            RemoteStoreError: they can't be read.
-        """
+        """Bytes [start, stop) of a segment, as far as it goes."""
         file = self.file_at(path)
         stop = min(stop, file.size)
         return bytes(client_of(self.url).read(file, start, stop)) if start < stop else b""
@@ -138,8 +130,7 @@ def copying_mark(directory: Path) -> Path:
 def await_copy(path: str | Path) -> None:
     """Wait until the copy of a segment is there; does nothing for a segment that isn't copied.
 
-    Raises:
-        RemoteStoreError: it won't come; the run's own error says why.
+    Raises RemoteStoreError where it won't come; the run's own error says why.
     """
     store = remote_store(path)
     copy = None if store is None else store.copy_of(path)
@@ -186,10 +177,8 @@ def has_clients() -> bool:
 def client_of(url: str) -> client.Client:
     """This process's client of a store.
 
-    Raises:
-        RemoteStoreError: the process was forked from one that has read elsewhere. The clients' threads don't
-            come along, so that it would wait forever.
-        SettingsError: as for :func:`reput.remote.client.client`.
+    Raises RemoteStoreError in a process that was forked from one that has read elsewhere. The clients'
+    threads don't come along, so that it would wait forever.
     """
     pid = os.getpid()
     if any(owner != pid for owner, _ in _clients):
@@ -246,11 +235,7 @@ def leave_out(home: Path, url: str, files: Iterable[RemoteFile], left_out: dict[
 
 
 def listed_below(home: Path) -> dict[str, RemoteFile]:
-    """All files of queues and index that were listed for a store, by name.
-
-    Args:
-        home: the directory that its own lies in.
-    """
+    """All files of queues and index that were listed for a store, by name; its directory is in ``home``."""
     derived = _derived(os.fspath(home))
     return {} if derived is None else derived.files
 
@@ -268,11 +253,7 @@ def is_left_out(path: str | os.PathLike[str]) -> bool:
 
 
 def have(path: str | os.PathLike[str], start: int = 0, stop: int | None = None) -> None:
-    """Have bytes [start, stop) of a file here, to its end without ``stop``; a file here has all.
-
-    Raises:
-        RemoteStoreError: they can't be read, or the file isn't what was listed.
-    """
+    """Have bytes [start, stop) of a file here, to its end without ``stop``; a file here has all."""
     place = _place(os.fspath(path))
     if place is None or place[2] not in place[1].left_out:
         return

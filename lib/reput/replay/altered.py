@@ -105,8 +105,7 @@ def in_rounds(
 ) -> list[QueueOutcome]:
     """Place a batch's irregular queues, and once more those with altered messages.
 
-    Args:
-        place: places some queues, given with their states before the batch.
+    ``place`` is given some queues with their states before the batch.
     """
     placed: dict[Queue, QueueOutcome] = {}
     altered, again = Altered(), queues.irregular()
@@ -140,10 +139,7 @@ def find(
 ) -> Altered:
     """Look for the messages that queues miss in a log that isn't damaged there.
 
-    Args:
-        parts: the batch's, in log order.
-        gaps: where they miss some.
-        states: the queues after the batch.
+    ``gaps`` say where, and ``states`` how the queues are after the batch.
     """
     result, settings = Altered(), target.settings
     if settings.entries or settings.remote is not None:

@@ -48,10 +48,8 @@ def estimate(
 ) -> Estimate:
     """Sample the first 256 KiB of up to eight segments.
 
-    Args:
-        index: of files.
-        batch_topics: those with batch queues.
-        databases: those are made that the settings say, with an index only where ``index`` is asked for.
+    ``index`` means files. With ``databases``, those are made that the settings say, with an index only where
+    ``index`` is asked for.
     """
     queues_in_rocksdb = databases and settings.rocksdb.queues is not None
     index_in_rocksdb = databases and index and settings.rocksdb.index

@@ -41,9 +41,7 @@ class Spill:
     def chunks(self) -> Iterable[KeyRows]:
         """The keys in log order, some rows at a time.
 
-        Raises:
-            OutputError: the file isn't what was written; nothing of a chunk that isn't comes before.
-            OSError: it can't be read.
+        Raises OutputError where the file isn't what was written, before anything of a chunk that isn't.
         """
         return self.rows if self.rows else _read(self)
 
@@ -51,9 +49,7 @@ class Spill:
 class SpillWriter:
     """Writes one part's spill; the file is only made when there is a key.
 
-    Args:
-        path: the scratch file; None keeps the keys in memory.
-        for_others: it is read on other hosts.
+    Without ``path``, keys stay in memory. ``for_others``: it is read on other hosts.
     """
 
     def __init__(self, path: Path | None, *, for_others: bool = False) -> None:
@@ -64,11 +60,7 @@ class SpillWriter:
         self._keys = 0
 
     def add(self, out: OutputArrays) -> None:
-        """Append a scan's index rows and keys.
-
-        Raises:
-            OSError: the scratch file can't be written.
-        """
+        """Append a scan's index rows and keys."""
         rows, keys = int(out.counts[output.ROWS]), int(out.counts[output.KEYS])
         if not rows:
             return

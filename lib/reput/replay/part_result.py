@@ -56,14 +56,8 @@ class Verdict:
 class Chain:
     """The log as far as its parts have been joined.
 
-    Args:
-        cursor: physical offset where the batch begins.
-        last_timestamp: storeTimestamp of the record before it, ms.
-
-    Attributes:
-        cursor: physical offset up to which parts have been joined.
-        last_timestamp: storeTimestamp of the last record that was taken, ms.
-        newest: storeTimestamp of the last whole record, ms, dispatchable or not.
+    ``cursor`` is the physical offset up to which they have, ``last_timestamp`` the storeTimestamp, ms, of the
+    last record that was taken, and ``newest`` that of the last whole one, dispatchable or not.
     """
 
     def __init__(self, cursor: int, last_timestamp: int) -> None:
@@ -206,11 +200,7 @@ def witnessed(runner: Runner, part: Part) -> Part:
 
 
 def _opened(part: Part) -> SegmentBytes:
-    """The part's segment, checked to be what the driver sees.
-
-    Raises:
-        StoreError: it can't be read, or the driver sees another one.
-    """
+    """The part's segment, checked to be what the driver sees."""
     await_copy(part.path)
     segment = open_segment(part.path, part.segment_length, keeps=False)
     if part.witness is not None:
@@ -226,16 +216,11 @@ def pass_over(
     *,
     rocksdb: bool = False,
 ) -> PartResult:
-    """Scan ``part`` and pass on what is found in it, chunk by chunk; nothing is written.
+    """Scan ``part`` and pass on what is found in it, chunk by chunk; nothing is written, also no spill.
 
-    Args:
-        take: gets the table, a chunk and the segment, uint8[segment_length], all to be used before it
-            returns. Of a segment elsewhere the chunk's records are there.
-        finish: gets the table after the last chunk.
-        rocksdb: by the rules of queues in RocksDB, without index keys, where queues are in files as well.
-
-    Returns:
-        The part's result, without a spill.
+    ``take`` gets the table, a chunk and the segment, uint8[segment_length], all to be used before it returns.
+    Of a segment elsewhere the chunk's records are there. ``rocksdb``: by the rules of queues in RocksDB,
+    without index keys, where queues are in files as well.
     """
     started = time.perf_counter()
     segment = _opened(part)

@@ -59,9 +59,7 @@ WITHOUT_PLACE = frozenset({"repeated-queue-offset", "queue-restarted", "unproven
 def save_steps(kinds: Iterable[str], command: Callable[..., str]) -> list[str]:
     """Next steps that save the messages of findings which no mending brings back.
 
-    Args:
-        kinds: of all findings; all others are passed over.
-        command: makes a command about the store of its name and its words.
+    ``command`` makes a command about the store of its name and its words.
     """
     found = {*kinds} & WITHOUT_PLACE
     # Whatever has another's unit in its place is among those that no unit leads to.
@@ -114,13 +112,10 @@ class Placed(NamedTuple):
 
 
 def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *, from_zero: bool) -> Placed:
-    """Where a queue's units go by the rules; nothing is written.
+    """Where a queue's units, given in log order, go by the rules; nothing is written.
 
-    Args:
-        rows: the queue's units in log order.
-        committed: its state before them, None for a new queue.
-        breaks: where the log isn't whole.
-        from_zero: the log begins at physical offset 0: nothing of it has expired.
+    ``committed`` is its state before them, None for a new queue. ``from_zero``: nothing of the log has
+    expired.
     """
     rows, hidden, committed = proven_first(rows, committed, breaks)
     if committed is not None and committed.lone_zero is not None:
@@ -165,16 +160,10 @@ def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *
 def proven_first(
     rows: QueueRows, committed: QueueState | None, breaks: Breaks
 ) -> tuple[QueueRows, QueueRows, QueueState | None]:
-    """Drop unproven messages of a queue in favour of proven ones.
+    """Drop unproven messages of a queue, given in log order, in favour of proven ones.
 
-    Args:
-        rows: units in log order.
-        committed: the queue before them.
-        breaks: where the log isn't whole.
-
-    Returns:
-        The rows to place; those that are dropped; the queue without the unproven units at its end that a row
-        contradicts.
+    Returns the rows to place; those that are dropped; the queue without the unproven units at its end that a
+    row contradicts.
     """
     unproven = is_unproven(rows.position, breaks)
     hidden = giving_way(rows.offset, unproven, 0 if committed is None else committed.proven_next)
@@ -337,8 +326,7 @@ class Regular(NamedTuple):
 class BatchQueues:
     """The queues of a batch, updated part by part; all parts are added before anything is asked.
 
-    Args:
-        committed: the queues before the batch; not changed.
+    The queues in ``committed``, before the batch, are not changed.
     """
 
     def __init__(self, committed: Mapping[Queue, QueueState]) -> None:
@@ -415,9 +403,7 @@ class BatchQueues:
     def doubt(self, breaks: Breaks, largest_record: int) -> None:
         """Place queues again if their last messages are unproven: later ones may contradict them.
 
-        Args:
-            breaks: with the byte ranges in which an unproven record begins.
-            largest_record: bytes that no record exceeds.
+        ``breaks`` have the byte ranges in which an unproven record begins.
         """
         for start, end in breaks.unproven:
             for queue, state in self._now.items():

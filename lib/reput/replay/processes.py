@@ -34,9 +34,7 @@ _SMALL = 16 << 20
 def on_this_host(log_bytes: int, *, elsewhere: bool = False) -> Iterator[Runner]:
     """What runs a command's work without Spark: processes, or this one alone for a log of a few bytes.
 
-    Args:
-        log_bytes: how many are read.
-        elsewhere: what is read lies in an object store, whose client's threads a fork doesn't copy.
+    ``elsewhere``: what is read lies in an object store, whose client's threads a fork doesn't copy.
     """
     if elsewhere or log_bytes <= _SMALL:
         yield InlineRunner()
@@ -56,13 +54,8 @@ class Processes:
     """Runs functions on processes of this host, for as long as its block runs; several threads may ask.
 
     To be begun while no other thread holds a lock that functions need, and before anything is opened that
-    works by threads of its own, such as a client of stores elsewhere.
-
-    Args:
-        slots: how many; None for as many as this process may have cores.
-
-    Attributes:
-        slots: how many functions run at once.
+    works by threads of its own, such as a client of stores elsewhere. ``slots`` None: as many as this process
+    may have cores.
     """
 
     is_local = True
@@ -90,11 +83,7 @@ class Processes:
         self._end()
 
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """The function's results in the items' order.
-
-        Raises:
-            ReputError: the function failed, or a process has ended.
-        """
+        """The function's results in the items' order; ReputError also where a process has ended."""
         under_way: list[Future[object]] = []
         try:
             under_way += [self._callers.submit(self._do, function, item) for item in items]
@@ -124,8 +113,7 @@ class Processes:
 class _Worker:
     """A process that does one thing after the other.
 
-    Args:
-        others: those that are there; it lets go of this process's ends of their pipes.
+    It lets go of this process's ends of the pipes to ``others``.
     """
 
     def __init__(self, others: list[_Worker]) -> None:
@@ -151,11 +139,7 @@ class _Worker:
             ours.close()
 
     def do(self, function: Callable[..., object], item: object) -> object:
-        """The function's result; to be called by one thread at a time.
-
-        Raises:
-            ReputError: the process has ended.
-        """
+        """The function's result; to be called by one thread at a time."""
         try:
             self._tasks.write(pickle.dumps((function, item), pickle.HIGHEST_PROTOCOL))
             self._tasks.flush()

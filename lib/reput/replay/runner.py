@@ -48,14 +48,9 @@ def in_waves(
 ) -> Generator[Result]:
     """The results of many items in order, done in waves of as many as run at once.
 
-    When the generator is closed no further wave begins, and those under way have come to their end.
-
-    Args:
-        do: does one wave's items, with ``runner``; called by threads.
-        give_up: ends the waves under way, when the generator is closed before its end or one has failed.
-
-    Raises:
-        Exception: what ``do`` raises.
+    When the generator is closed no further wave begins, and those under way have come to their end. ``do`` is
+    called by threads, with one wave's items, and what it raises is raised here. ``give_up`` ends the waves
+    under way, when the generator is closed before its end or one has failed.
     """
     under_way: deque[Future[Sequence[Result]]] = deque()
     is_done = False

@@ -26,7 +26,7 @@ from typing import Any, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build.rocksdb_index import IndexKeys, pack
+from reput.build.rocksdb import IndexKeys, pack_keys
 from reput.errors import OutputError
 from reput.format.rocksdbindex import VALUE_LENGTH
 from reput.format.rocksdbqueue import prefix
@@ -40,10 +40,7 @@ from reput.store import files
 class Keys(Sequence[bytes]):
     """Keys, ascending, of which each is made when it is asked for: of a million, a task needs its share.
 
-    Args:
-        text: has the keys one after the other.
-        begin: where the first begins in ``text``.
-        ends: int64[keys], where each ends, counted from there.
+    ``text`` has them one after the other, from ``begin`` on, and ``ends``, int64[keys], count from there.
     """
 
     def __init__(self, text: bytes | mmap.mmap, begin: int, ends: NDArray[np.int64]) -> None:
@@ -99,15 +96,9 @@ SAMPLED = 512
 
 
 class KeyRunWriter:
-    """Collects the index keys of one part and writes its runs.
+    """Collects the index keys of one part and writes its runs, whose ``paths`` are on disk.
 
-    Args:
-        directory: where; it is there.
-        name: what the files' names begin with, unique among all that ever wrote there.
-        base: physical offset of the segment's first byte.
-
-    Attributes:
-        paths: the runs that were written; on disk.
+    ``name``, which the files' names begin with, is unique among all that ever wrote to the directory.
     """
 
     def __init__(self, directory: Path, name: str, base: int) -> None:
@@ -121,7 +112,7 @@ class KeyRunWriter:
     def add(self, chunk: output.OutputArrays, data: NDArray[np.uint8]) -> None:
         """Take a chunk, which is used before this returns; ``data`` is the segment."""
         rows = int(chunk.counts[output.ROWS])
-        found = pack(data, chunk.row_position[:rows] - self._base, self._base)
+        found = pack_keys(data, chunk.row_position[:rows] - self._base, self._base)
         if len(found.ends):
             self._found.append(found)
             self._bytes += len(found.text)
@@ -146,13 +137,9 @@ class KeyRunWriter:
 
 
 class KeyRun:
-    """Reads one run. A context manager.
+    """Reads one run. A context manager; OutputError where it isn't what was written.
 
-    Raises:
-        OutputError: it isn't what was written.
-
-    Attributes:
-        last_timestamp, last_position: the greatest of its messages.
+    ``last_timestamp`` and ``last_position`` are the greatest of its messages.
     """
 
     def __init__(self, path: str) -> None:
@@ -240,15 +227,9 @@ class RunQueues:
 
 
 class RunWriter:
-    """Collects the units of one part and writes its runs.
+    """Collects the units of one part and writes its runs, whose ``paths`` are on disk, in log order.
 
-    Args:
-        directory: where; it is there.
-        name: what the files' names begin with, unique among all that ever wrote there.
-        base: physical offset of the segment's first byte.
-
-    Attributes:
-        paths: the runs that were written, in log order; on disk.
+    ``name``, which the files' names begin with, is unique among all that ever wrote to the directory.
     """
 
     def __init__(self, directory: Path, name: str, base: int) -> None:
@@ -313,11 +294,7 @@ class RunWriter:
 
 
 class RunReader:
-    """Reads one run. A context manager.
-
-    Raises:
-        OutputError: it isn't what was written.
-    """
+    """Reads one run. A context manager; OutputError where it isn't what was written."""
 
     def __init__(self, path: str) -> None:
         self._path = Path(path)
@@ -332,11 +309,7 @@ class RunReader:
         os.close(self._fd)
 
     def queues(self) -> RunQueues:
-        """The run's queues.
-
-        Raises:
-            OutputError: the file isn't what was written.
-        """
+        """The run's queues."""
         mark, queues, text_length, crc = self._array(0, 4)
         if mark != _UNIT_MARK:
             raise self._torn(0, f"a run, which begins with {_UNIT_MARK:x}", f"{mark:x}")
@@ -351,11 +324,7 @@ class RunReader:
         return RunQueues(keys, first, stop, first_offset, last_offset, facts[:, 4] == 0)
 
     def rows(self, first: int, stop: int) -> Rows:
-        """Units [first, stop) of the run, of :data:`ROW`; after :meth:`queues`.
-
-        Raises:
-            OutputError: the file isn't what was written.
-        """
+        """Units [first, stop) of the run, of :data:`ROW`; after :meth:`queues`."""
         length = (stop - first) * ROW.itemsize
         return np.frombuffer(self._read(self._rows_at + first * ROW.itemsize, length), ROW)
 

@@ -32,11 +32,7 @@ _SYSTEM_TOPICS = frozenset(
 
 
 def check_batch_file_size(file_size: int, broker_conf: Path | None) -> None:
-    """Refuse sizes of batch queues' files that a broker's units don't fill.
-
-    Raises:
-        SettingsError: they don't.
-    """
+    """Refuse sizes of batch queues' files that a broker's units don't fill."""
     if file_size % UNIT_LENGTH:  # ``appendMessage``
         raise SettingsError(
             "files of batch queues that aren't filled by whole units of 46 bytes: a broker can't go past one",
@@ -94,11 +90,7 @@ class Selection:
 
     @classmethod
     def parse(cls, texts: Sequence[str]) -> Selection:
-        """From ``TOPIC`` and ``TOPIC:ID`` arguments.
-
-        Raises:
-            SettingsError: one is neither.
-        """
+        """From ``TOPIC`` and ``TOPIC:ID`` arguments."""
         return cls(frozenset(map(parse_queue, texts)))
 
 
@@ -117,11 +109,7 @@ class LiveSelection(Selection):
     _written: set[bytes] = field(default_factory=set, compare=False, repr=False)
 
     def wants_topic(self, topic: bytes) -> bool:
-        """Whether any queue of a topic is written.
-
-        Raises:
-            SettingsError: config/topics.json can't be read.
-        """
+        """Whether any queue of a topic is written."""
         if topic in self._written:
             return True
         known = self.topics.known
@@ -138,9 +126,7 @@ class LiveSelection(Selection):
     def is_batch(self, topic: str) -> bool:
         """Whether a topic's queues are batch queues.
 
-        Raises:
-            SettingsError: config/topics.json can't be read, or no broker can write such queues with the size
-                that their files have.
+        Raises SettingsError also where no broker can write such queues with the size that their files have.
         """
         found = self._batch.get(topic)
         if found is None:

@@ -28,13 +28,9 @@ class FiltersNow:
     """Filters by topic, ready for blocks of messages: read again when the file has changed.
 
     A broker writes the file every ten seconds, and uses what it has in memory, so that a tail may learn of a
-    new consumer some messages later than its broker. This is small enough to be pickled with a task.
-
-    Args:
-        settings: of a store with ``enableConsumeQueueExt`` and ``enableCalcFilterBitMap``.
-
-    Raises:
-        SettingsError: settings of the Bloom filter with which no broker starts.
+    new consumer some messages later than its broker. This is small enough to be pickled with a task. The
+    settings have ``enableConsumeQueueExt`` and ``enableCalcFilterBitMap``; those of a Bloom filter with which
+    no broker starts raise SettingsError.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
@@ -44,11 +40,7 @@ class FiltersNow:
 
     @classmethod
     def of(cls, settings: StoreSettings) -> FiltersNow | None:
-        """Those of a store; None where units have no bit maps.
-
-        Raises:
-            SettingsError: as the class; or the file can't be read.
-        """
+        """Those of a store; None where units have no bit maps."""
         if not settings.has_bit_maps:
             return None
         filters = cls(settings)
@@ -59,11 +51,7 @@ class FiltersNow:
         return FiltersNow, (self._settings,)
 
     def by_topic(self) -> Mapping[str, TopicFilters]:
-        """The filters of each topic that has any.
-
-        Raises:
-            SettingsError: the file can't be read, nor the one beside it that stands in for it.
-        """
+        """The filters of each topic that has any."""
         return self._file.now()
 
     def _read(self) -> Mapping[str, TopicFilters]:
@@ -144,7 +132,7 @@ class Target:
 
     def _file_rules(self) -> Rules:
         found = rules(self.settings, index=self.index)
-        # Whether a message has keys there is asked anew; see reput.build.rocksdb_index.
+        # Whether a message has keys there is asked anew; see reput.build.rocksdb.
         return found._replace(index_keys=True, index_tags=True) if self.index_in_rocksdb else found
 
     def table(self) -> QueueTable:

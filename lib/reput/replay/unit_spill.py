@@ -50,11 +50,7 @@ class QueueRuns:
 
 
 class QueueSpillWriter:
-    """Writes the units of one part. A context manager.
-
-    Args:
-        path: the file, below a directory that is there; made when there is a unit.
-    """
+    """Writes the units of one part to a file that is made when there is a unit. A context manager."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -71,14 +67,10 @@ class QueueSpillWriter:
             self._fd = None
 
     def put(self, packed: PackedUnits, queues: NDArray[np.int64]) -> None:
-        """Append the units of some queues.
+        """Append the units of some queues, given by their numbers, of ``packed``, which holds those of all.
 
-        Args:
-            packed: those of all; the queueOffsets of these are consecutive.
-            queues: int64[runs], their numbers.
-
-        Raises:
-            OutputError: no space, no permission, or the run is over and its directory gone.
+        The queueOffsets of these are consecutive. Raises OutputError also where the run is over and its
+        directory gone.
         """
         if not len(queues):
             return
@@ -102,11 +94,7 @@ class QueueSpillWriter:
         return QueueRuns(str(self._path), *map(np.concatenate, zip(*self._runs, strict=True)))
 
     def flush(self) -> None:
-        """Return when all of it is on disk, where other hosts find it.
-
-        Raises:
-            OutputError: some of it may be lost.
-        """
+        """Return when all of it is on disk, where other hosts find it."""
         if self._fd is not None:
             files.fsync_file(self._fd)
 
@@ -159,11 +147,7 @@ class QueueSpillReader(OpenedOnce):
     """Reads runs."""
 
     def read(self, path: str, at: int, length: int, crc: int) -> bytes:
-        """The bytes of a run.
-
-        Raises:
-            OutputError: they aren't what was written.
-        """
+        """The bytes of a run."""
         data = self.pread(path, at, length)
         if zlib.crc32(data) != crc:
             raise OutputError(
@@ -219,11 +203,7 @@ class SpillFiles(OpenedOnce):
     """Reads what waits."""
 
     def blocks(self, stretches: Sequence[Stretch]) -> list[tuple[Rows, BitMaps]]:
-        """The rows of one queue, and their bit maps as uint8[rows, width]: a block for each width in turn.
-
-        Raises:
-            OutputError: a scratch file isn't what was written.
-        """
+        """The rows of one queue, and their bit maps as uint8[rows, width]: a block for each width in turn."""
         found = []
         for width, group in groupby(stretches, lambda each: each.width):
             read = [self._checked(each) for each in group]
@@ -265,11 +245,8 @@ class RowSpillWriter:
     """Writes the units of one part that wait; the file is only made when there is one.
 
     With many queues a chunk has a unit or two of each. Then chunks are collected, so that a queue's units are
-    together: describing each chunk's units takes longer, and more memory, than the units themselves.
-
-    Args:
-        path: the scratch file; None keeps the units in memory.
-        for_others: it is read on other hosts, and flushed before.
+    together: describing each chunk's units takes longer, and more memory, than the units themselves. Without
+    ``path``, units stay in memory. ``for_others``: the file is read on other hosts, and flushed before.
     """
 
     def __init__(self, path: Path | None, *, for_others: bool = False) -> None:
@@ -284,13 +261,8 @@ class RowSpillWriter:
     def add(self, rows: Rows, queues: list[tuple[Queue, int, int]], bit_maps: dict[Queue, BitMaps]) -> None:
         """Append a chunk, whose arrays are this writer's from now on.
 
-        Args:
-            rows: of :data:`ROW`.
-            queues: (queue, first, stop): rows [first, stop) are this queue's, in log order.
-            bit_maps: uint8[the queue's rows, bytes] of those that have any.
-
-        Raises:
-            OSError: the scratch file can't be written.
+        Rows [first, stop) of :data:`ROW` are their queue's, in log order. Bit maps are uint8[the queue's
+        rows, bytes], of queues that have any.
         """
         chunk = _Chunk(rows, queues, bit_maps)
         if len(queues) <= _FEW_QUEUES and not self._collected:
@@ -302,11 +274,7 @@ class RowSpillWriter:
             self._flush()
 
     def close(self) -> RowSpill:
-        """End it; what waits, by queue.
-
-        Raises:
-            OSError: the scratch file can't be written.
-        """
+        """End it; what waits, by queue."""
         self._flush()
         if self._file is not None:
             if self._for_others:
@@ -316,7 +284,6 @@ class RowSpillWriter:
         return self._spill
 
     def _flush(self) -> None:
-        """Write what is collected."""
         if self._collected:
             self._write(*joined(self._collected))
         self._collected, self._count = [], 0

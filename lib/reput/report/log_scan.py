@@ -27,8 +27,7 @@ from reput.caches import CACHED
 from reput.config.settings import StoreSettings
 from reput.errors import Finding
 from reput.format.names import Queue
-from reput.log.parts import part_of
-from reput.log.segments import CommitLog, map_segment
+from reput.log.segments import CommitLog, map_segment, part_of
 from reput.replay.part_result import Chain, ScannedPart
 from reput.report.facts import SegmentFacts, Series, Sizes, TopicFacts, Traffic
 from reput.scan import output

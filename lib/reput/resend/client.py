@@ -31,15 +31,9 @@ def known() -> dict[str, dict[str, str]]:
 
 
 def client_jars(directory: Path | None, release: str | None) -> list[Path]:
-    """The jars for a class path.
+    """The jars for a class path: of a directory, or fetched for a broker's release.
 
-    Args:
-        directory: where they are, such as a broker's ``lib/``; None to fetch them.
-        release: the broker's, where they are fetched.
-
-    Raises:
-        SettingsError: there are none in the directory, or it isn't known which to fetch.
-        SparkError: they can't be fetched, or aren't what they should be.
+    The directory is such as a broker's ``lib/``.
     """
     if directory is not None:
         try:
@@ -89,15 +83,10 @@ class AccessKeys:
 
 
 def access_keys(file: Path | None) -> AccessKeys | None:
-    """The keys in a file, else those of the environment; None without any.
+    """The keys in a file, else those of the environment; None without any. One without the other is refused.
 
-    Args:
-        file: has ``accessKey: …`` and ``secretKey: …`` in lines of their own, as RocketMQ's
-            conf/tools.yml, or with ``=``.
-
-    Raises:
-        SettingsError: one of the two is missing.
-        StoreError: the file can't be read.
+    The file has ``accessKey: …`` and ``secretKey: …`` in lines of their own, as RocketMQ's conf/tools.yml, or
+    with ``=``.
     """
     if file is None:
         where = f"{ACCESS_VARIABLE} and {SECRET_VARIABLE}"
@@ -146,14 +135,8 @@ _MOST_BODY = 1 << 30
 class Client:
     """A producer; a context manager that starts the JVM, and ends it.
 
-    Args:
-        jars: the client's class path.
-        name_server: HOST:PORT, several with semicolons between them.
-        keys: for a broker with access control.
-
-    Raises:
-        BrokerError: no JVM starts with these jars, or the client doesn't start.
-        SparkError: there is no Java.
+    ``name_server`` is HOST:PORT, several with semicolons between them. Raises BrokerError where no JVM starts
+    with these jars, or the client doesn't start.
     """
 
     def __init__(self, jars: Sequence[Path], name_server: str, keys: AccessKeys | None = None) -> None:
@@ -187,9 +170,6 @@ class Client:
 
         A topic with as many queues as before, on one broker, keeps the queueIds. The messages of one queue
         stay in one.
-
-        Raises:
-            BrokerError: no broker has the topic, or the name server doesn't answer.
         """
         queue = self._java_queue(topic, queue_id)
         return str(queue.getBrokerName()), int(queue.getQueueId())
@@ -200,12 +180,9 @@ class Client:
         Not as a batch: a broker of 5.3 gives all messages of one the UNIQ_KEY of the batch. Threads may send
         to several queues at once.
 
-        Returns:
-            How many of them aren't as safe as the broker was told to make them: they are stored, and not yet
-            on disk, or on a slave.
-
-        Raises:
-            BrokerError: one wasn't stored, as far as is known: the answer to a try may have been lost.
+        Returns how many of them aren't as safe as the broker was told to make them: they are stored, and not
+        yet on disk, or on a slave. BrokerError: one wasn't stored, as far as is known; the answer to a try
+        may have been lost.
         """
         topic = messages[0].topic
         queue = self._java_queue(topic, messages[0].queue_id)

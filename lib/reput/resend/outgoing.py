@@ -19,8 +19,7 @@ from reput.dump.damage import Damage
 from reput.dump.places import log_place
 from reput.dump.wanted import Wanted
 from reput.errors import StoreError
-from reput.export.apart import REASONS, Apart, apart, is_delayed, is_half
-from reput.export.records import deliver_time, message_of
+from reput.export.records import REASONS, Apart, apart, deliver_time, is_delayed, is_half, message_of
 from reput.format import commitlog, innerbatch, properties
 from reput.format.innerbatch import InnerMessage
 from reput.query.message import Message
@@ -55,11 +54,7 @@ class LinesSource:
         self.damage: list[Damage] = []
 
     def items(self, start: int) -> Iterator[Item]:
-        """The messages from a byte on, where a line begins.
-
-        Raises:
-            StoreError: a line is none; names it.
-        """
+        """The messages from a byte on, where a line begins; StoreError names a line that is none."""
         try:
             with open(self._path, "rb") as file:
                 file.seek(start)
@@ -116,11 +111,7 @@ Source = LinesSource | StoreSource
 
 
 def check_resumed(path: Path, source: Source, last: int, fingerprint: str) -> None:
-    """See that the message that was sent last is still there, so that the position is of these messages.
-
-    Raises:
-        StoreError: it isn't.
-    """
+    """See that the message that was sent last is still there, so that the position is of these messages."""
     item = next(source.items(last), None)
     if item is None or item.start != last or item.fingerprint != fingerprint:
         raise StoreError(
@@ -188,13 +179,7 @@ class Outgoing:
 
 
 class NotSentError(Exception):
-    """A message isn't sent.
-
-    Attributes:
-        kind: a stable name.
-        reason: in words.
-        option: what sends it all the same; None where nothing does.
-    """
+    """A message isn't sent: a stable ``kind``, the ``reason`` in words, and the ``option`` that sends it."""
 
     def __init__(self, kind: str, reason: str, option: str | None = None) -> None:
         super().__init__(reason)
@@ -211,17 +196,10 @@ def outgoing(
     to_topic: str | None = None,
     included: Collection[Apart] = (),
 ) -> list[Outgoing]:
-    """What is sent of a message: one, or those that a batch holds.
+    """What is sent of a message: one, or those that a batch holds; NotSentError says why nothing is.
 
-    Args:
-        message: the message.
-        due: when a delayed one is to be delivered, ms; None where that isn't known.
-        now: ms.
-        to_topic: the topic to send to, in place of the message's own.
-        included: what is sent although it is left out otherwise.
-
-    Raises:
-        NotSentError: nothing; says why.
+    ``due``, ms, says when a delayed one is to be delivered, None where that isn't known. What is ``included``
+    is sent although it is left out otherwise.
     """
     kind = apart(message, included)
     if kind is not None:

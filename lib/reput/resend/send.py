@@ -16,7 +16,7 @@ from types import TracebackType
 
 from reput.dump.damage import Damage
 from reput.errors import Finding, OutputError, SettingsError, StoreInUseError
-from reput.export.apart import Apart, Counted, LeftOut
+from reput.export.records import Apart, Counted, LeftOut
 from reput.newer_python import Self
 from reput.remote.place import check_here
 from reput.resend.client import Client, access_keys, client_jars
@@ -50,15 +50,9 @@ class Reached:
 
 
 class Position:
-    """The file; a context manager.
+    """The file; a context manager, which makes it when something is written.
 
-    Args:
-        path: the file; made when something is written.
-        run: what is sent, and where to: it has to be the same when a run goes on.
-
-    Raises:
-        OutputError: it is none, or another run's, or can't be read or written.
-        StoreInUseError: another run uses it now.
+    ``run`` says what is sent, and where to: it has to be the same when a run goes on.
     """
 
     def __init__(self, path: Path, run: Mapping[str, object]) -> None:
@@ -237,13 +231,8 @@ class _Window:
 def resend(options: ResendOptions, show: Callable[[int], None] = lambda _: None) -> Resent:
     """Send what is left to send. The source is only read.
 
-    Args:
-        options: what is asked for.
-        show: called with how many messages were sent.
-
-    Raises:
-        ReputError: nothing can be sent, or a broker doesn't take what is sent; what it has taken is in the
-            position.
+    What a broker has taken is in the position, also after an error. ``show`` gets how many messages were
+    sent.
     """
     check_here(options.source)
     _check(options)

@@ -57,18 +57,12 @@ NOWHERE = Resumed(-1)
 
 
 class Extents:
-    """Finds the ends of damaged records in one segment.
+    """Finds the ends of damaged records in one segment, uint8[segment_length].
 
-    Args:
-        data: the segment, uint8[segment_length].
-        base: physical offset of its first byte.
-        segment_size: bytes that it spans in the log; behind the end of ``data`` nothing was written.
-        topic_length_v2: records of magic v2 are known.
-        largest_record: bytes that no record exceeds.
-        entries: records may stand in DLedger's entries.
-        not_before: in the log's last segment the storeTimestamp, ms, of the newest record before the damage:
-            older ones behind it were left by a truncation. None in other segments.
-        growing: the segment is being written, so that its end shows nothing.
+    ``base`` is the physical offset of its first byte, ``segment_size`` what it spans in the log; behind the
+    end of ``data`` nothing was written. ``not_before`` is, in the log's last segment, the storeTimestamp, ms,
+    of the newest record before the damage: older ones behind it were left by a truncation. A ``growing``
+    segment's end shows nothing.
     """
 
     def __init__(
@@ -96,9 +90,7 @@ class Extents:
     def resume(self, position: int, stop: int) -> Resumed:
         """Where the log continues behind the damaged record at ``position``.
 
-        Args:
-            position: where the chain of records led, but no whole record is.
-            stop: without a witness, the next record is searched for up to here, the end excluded.
+        Without a witness, the next record is searched for up to ``stop``, which is excluded.
         """
         contested: tuple[int, int] | None = None
         while True:
@@ -122,11 +114,9 @@ class Extents:
         return self._end(position)[0]
 
     def claims(self, position: int, otherwise: int = commitlog.MAGIC_V1) -> dict[int, int]:
-        """Where the record at ``position`` would end by its fields: position, and by how many fields.
+        """Where the damaged record at ``position`` would end by its fields: position, and by how many fields.
 
-        Args:
-            position: of a damaged record.
-            otherwise: the magic to assume if it has none.
+        ``otherwise`` is the magic to assume if it has none.
         """
         found: dict[int, int] = {}
         # A broker leaves room for a closing record behind each message.
@@ -399,8 +389,7 @@ class Extents:
     def _joins(self, position: int, lost: set[int]) -> int:
         """Where the chain of records from ``position`` on is part of the log, -1 if it breaks off before.
 
-        Args:
-            lost: takes the records of a chain that breaks off.
+        ``lost`` takes the records of a chain that breaks off.
         """
         data, far = self._data, min(position + self._largest, len(self._data))
         at, last = position, position

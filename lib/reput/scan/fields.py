@@ -54,12 +54,8 @@ def record_fields(
 ) -> RecordFields:
     """The fields of the messages of some units; those of one queue are consecutive, in log order.
 
-    Args:
-        data: uint8[bytes], the segment.
-        positions: int64[units], where whole records begin in it.
-        queue_offsets: int64[units], the units'.
-        unit_queues: int32[units], numbers of their queues.
-        table: knows the queues.
+    ``positions``, ``queue_offsets`` and ``unit_queues`` have one item a unit; positions are of whole records
+    in the segment ``data``.
     """
     queues, topics = table.queues, table.topics
     fields = _fields(

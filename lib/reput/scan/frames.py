@@ -59,9 +59,8 @@ from reput.scan.kernel import (
 )
 from reput.scan.load import copy_u64, i32, i64, u8, u32, u64
 from reput.scan.output import Status
-from reput.scan.part import is_blank_but_for_its_magic
+from reput.scan.part import Arriving, Visible, is_blank_but_for_its_magic
 from reput.scan.rules import Part
-from reput.scan.visible import Arriving, Visible
 
 #: A property takes at least four bytes of at most 32767.
 _MOST_ENTRIES = 8_192
@@ -270,16 +269,8 @@ def blocks_at(
 ) -> Iterator[int]:
     """The records whose frames begin at some positions of a segment, in ``out``, block by block.
 
-    Args:
-        data: the segment, uint8[segment_length].
-        part: of this segment.
-        places: int64[records], ascending.
-
-    Yields:
-        How many rows ``out`` has; they are filled again for the next block.
-
-    Raises:
-        StoreError: no whole record stands at one of them.
+    ``places`` ascend. Yields how many rows ``out`` has; they are filled again for the next block. Raises
+    StoreError where no whole record stands at one.
     """
     at = 0
     while at < len(places):
@@ -367,8 +358,7 @@ def gather(
 ) -> tuple[NDArray[np.int32], NDArray[np.uint8]]:
     """The pieces of ``data`` one after another, as Arrow keeps them.
 
-    Returns:
-        int32[pieces + 1], where each begins and the last ends; uint8[bytes].
+    Returns int32[pieces + 1], where each begins and the last ends; uint8[bytes].
     """
     offsets = np.zeros(len(starts) + 1, np.int32)
     np.cumsum(lengths, out=offsets[1:])
@@ -383,10 +373,8 @@ def gather_in_order(
     """The pieces of several columns as :func:`gather` has them, in another order.
 
     They are copied in that of ``data``, each to its place, and all columns' pieces of a stretch before those
-    of the next one, so that ``data`` comes from memory once.
-
-    Args:
-        columns: starts and lengths of pieces, and which in which order; with as many runs each.
+    of the next one, so that ``data`` comes from memory once. Each column has starts, lengths and as many
+    runs.
     """
     made = []
     for _, lengths, runs in columns:
@@ -403,10 +391,7 @@ def gather_in_order(
 def has_stored_crc(view: memoryview, position: int, *, property_crc_only: bool = False) -> bool:
     """Whether a record with a whole frame has the CRC of its body, and of ``__CRC32#`` where it stands last.
 
-    Args:
-        view: the segment.
-        position: the record's first byte.
-        property_crc_only: the body's CRC isn't looked at (``forceVerifyPropCRC``).
+    With ``property_crc_only``, the body's CRC isn't looked at (``forceVerifyPropCRC``).
     """
     record = commitlog.decode(view, position)
     if (
@@ -444,12 +429,6 @@ class FrameWalk:
         largest_record: bytes that no record exceeds.
         growing: whether a broker is writing the segment; called where there is damage.
         arriving: fills ``data`` while it is walked over; None where all of it is there.
-
-    Attributes:
-        position: where it continues.
-        end: position after the last whole frame; ``segment_size`` after a BLANK.
-        last_record: position of the last whole record, -1 if there was none.
-        timestamp: its storeTimestamp, ms.
     """
 
     def __init__(
@@ -484,10 +463,10 @@ class FrameWalk:
         self._is_whole = is_whole
         self._search_bytes = search_bytes
         self._search_unwritten = search_unwritten
-        self.position = position
-        self.end = position
-        self.timestamp = timestamp
-        self.last_record = -1
+        self.position = position  # where it continues
+        self.end = position  # after the last whole frame; ``segment_size`` after a BLANK
+        self.timestamp = timestamp  # storeTimestamp of the last whole record, ms
+        self.last_record = -1  # its position
 
     @classmethod
     def over(
@@ -503,14 +482,8 @@ class FrameWalk:
     ) -> Self:
         """A walk from a part's segment's first byte up to the part's end, by the store's settings.
 
-        Args:
-            part: where the walk ends.
-            data: the segment, uint8[segment_length].
-            settings: the store's.
-            timestamp: storeTimestamp of the record before the segment, ms.
-            position: where a frame begins, to begin with it instead.
-            entries: records may be in DLedger's entries; None for what the settings say.
-            arriving: fills ``data`` while it is walked over; None where all of it is there.
+        ``timestamp`` is the storeTimestamp, ms, of the record before the segment. ``entries`` None: as the
+        settings say.
         """
         view = data.data
 
@@ -535,8 +508,7 @@ class FrameWalk:
     def advance(self, stop: int, out: Frames | None = None, most_bytes: int = 0) -> bool:
         """Walk to the first record at or after ``stop``; those before it are added to ``out``.
 
-        Returns:
-            Whether ``out`` is full, by its rows or by ``most_bytes``, before ``stop`` was reached.
+        Returns whether ``out`` is full, by its rows or by ``most_bytes``, before ``stop`` was reached.
         """
         stop = min(stop, self._limit)
         while self.position < stop:
@@ -581,8 +553,7 @@ class FrameWalk:
     def _look_ahead(self, status: int, *, is_end: bool) -> tuple[int, int]:
         """What stands at the position, and whether it is whole, once all is there that can tell.
 
-        Args:
-            is_end: the walk stops here, whatever that is.
+        ``is_end``: the walk stops here, whatever that is.
         """
         followed, seen = 0, status
         while not followed and self._visible.more(self.position, Status(seen)):
@@ -594,8 +565,8 @@ class FrameWalk:
     def blocks(self, stop: int, out: Frames, most_bytes: int = BLOCK_BYTES) -> Iterator[int]:
         """Go to the first record at or after ``stop``, with those before it in ``out``, block by block.
 
-        Yields:
-            How many rows ``out`` has; they are filled again for the next block. The last block may have none.
+        Yields how many rows ``out`` has; they are filled again for the next block. The last block may have
+        none.
         """
         more = True
         while more:

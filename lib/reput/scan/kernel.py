@@ -840,8 +840,8 @@ def chain(
 ) -> tuple[Stop, int, int]:
     """Go over the frames of the records that begin in ``data[start:end)``, reading only their headers.
 
-    Returns:
-        Why and where it stopped; the position of the last whole frame, -1 without one; how many there were.
+    Returns why and where it stopped; the position of the last whole frame, -1 without one; how many there
+    were.
     """
     status, position, last, count = _chain(data, base, start, end, topic_length_v2, entries or None)
     return Stop(Status(status), int(position)), int(last), int(count)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Container, Iterator
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,96 @@ from reput.scan.extent import NOWHERE, Extents
 from reput.scan.output import OutputArrays, Remark, Status
 from reput.scan.rules import Part, Rules
 from reput.scan.table import QueueTable
-from reput.scan.visible import Arriving, Visible
+
+#: More than the fixed fields of an entry and its record.
+_HEAD = 1 << 10
+#: Bytes that are searched for a first record before more is asked for.
+_SEARCHED = 8 << 20
+
+
+class Arriving(Protocol):
+    """A segment whose bytes come while it is scanned; what isn't there yet reads as anything."""
+
+    def fetch(self, start: int, stop: int) -> None:
+        """Have positions [start, stop) there, as far as the segment goes."""
+        ...
+
+    def until(self, start: int, wanted: int) -> int:
+        """Have some of what follows ``start`` there, as far as ``wanted``; up to which position all is."""
+        ...
+
+    def passed(self, position: int) -> None:
+        """What lies before ``position`` isn't looked at any more, unless it is fetched again."""
+        ...
+
+
+class Visible:
+    """What a kernel is shown of a segment: never a byte that isn't there.
+
+    ``stop_at`` is the position before which the records begin that are looked for.
+    """
+
+    def __init__(
+        self, data: NDArray[np.uint8], arriving: Arriving | None, stop_at: int, largest: int
+    ) -> None:
+        self._data = data
+        self._arriving = arriving
+        self._stop_at = stop_at
+        self._largest = largest
+        self._enough = min(stop_at + largest, len(data))
+        self._shown = 0
+
+    def at(self, position: int) -> tuple[NDArray[np.uint8], int]:
+        """The bytes that are there, and up to where records in them may begin: behind ``position``."""
+        if self._arriving is None:
+            return self._data, self._stop_at
+        # What the last record has behind the end is fetched when it is asked for.
+        there = self._arriving.until(position, self._stop_at)
+        while there < self._stop_at and there - _HEAD <= position:
+            self._arriving.fetch(position, min(there + _SEARCHED, self._stop_at))
+            there = self._arriving.until(position, self._stop_at)
+        self._shown = there
+        return self._data[:there], self._stop_at if there >= self._stop_at else there - _HEAD
+
+    def passed(self, position: int) -> None:
+        """What lies before ``position`` isn't looked at any more."""
+        if self._arriving is not None:
+            self._arriving.passed(position)
+
+    def more(self, position: int, status: Status) -> bool:
+        """Have more there, since a scan stopped at ``position``; False if all is that can change its result.
+
+        Whether zeros lead to the end is told by what is there; all else may depend on the whole rest of the
+        segment.
+        """
+        if self._arriving is None:
+            return False
+        there = self._arriving.until(position, self._enough)
+        if there > self._shown:
+            return True
+        if there < self._enough:
+            self._arriving.fetch(position, min(there + _SEARCHED, self._enough))
+            return True
+        to_the_end = kernel.first_written(self._data, position, self._stop_at) == self._stop_at
+        if status is Status.UNWRITTEN and to_the_end:
+            return False
+        self._arriving.fetch(position - _HEAD, len(self._data))
+        self._arriving = None
+        return True
+
+    def find(self, base: int, position: int, v2: bool, entries: bool) -> int:
+        """Find the next record up to the end, as :func:`reput.scan.kernel.find_record` does."""
+        if self._arriving is not None:
+            self._arriving.fetch(position - _HEAD, position)  # an entry's header may begin there
+        while True:
+            data, end = self.at(position)
+            is_all = self._arriving is None or len(data) >= self._enough
+            # What begins in the last bytes may go on in those that aren't there.
+            last = self._stop_at if is_all else max(position, end - self._largest)
+            found = kernel.find_record(data, base, position, last, v2, entries)
+            if found >= 0 or self._arriving is None or is_all:
+                return found
+            self._arriving.fetch(position, min(len(data) + _SEARCHED, self._enough))
 
 
 @dataclass(slots=True)
@@ -109,11 +199,8 @@ def scan_part(
 ) -> Iterator[OutputArrays]:
     """Scan a part; yields ``out`` whenever there is something in it, to be used before the next one.
 
-    ``data`` is the segment, uint8[segment_length]. ``outcome`` is complete when the iterator ends.
-
-    Args:
-        arriving: fills ``data`` while it is scanned; None where all of it is there.
-        passed_over: physical offsets of records with a wrong CRC that aren't taken, whatever follows.
+    ``data`` is the segment, uint8[segment_length]. ``outcome`` is complete when the iterator ends. Records at
+    the physical offsets ``passed_over`` have a wrong CRC and aren't taken, whatever follows.
     """
     v2, entries = rules.topic_length_v2, bool(rules.entries)
     outcome.entries = entries
@@ -286,16 +373,8 @@ def wrong_end(
 ) -> Finding | None:
     """What is wrong where a segment's last record ends: the rest is missing, or the log has a torn tail.
 
-    Args:
-        part: one that goes up to the segment's end.
-        data: the segment, uint8[segment_length].
-        position: physical offset after its last record, or closing record.
-        status: why the scan ended there.
-        rest_is_zero: nothing but zeros follows.
-        entries: records may stand in DLedger's entries.
-
-    Returns:
-        None where the segment is closed, or the log's unwritten part begins.
+    ``position`` is behind that record, or the closing one; the part goes up to the segment's end. None where
+    the segment is closed, or the log's unwritten part begins.
     """
     end = part.base + part.segment_size
     if status is Status.BLANK or position >= end:
@@ -347,9 +426,8 @@ def _torn(
 def torn_properties(written: bytes, *, zeros_follow: bool = False, terminated: bool = False) -> str | None:
     """What of a message's properties can't be as it was written, in words; None where nothing is odd.
 
-    Args:
-        zeros_follow: only zeros are told: a client may have written what it liked.
-        terminated: those of another message of this log end with 0x02.
+    With ``zeros_follow`` only zeros are told: a client may have written what it liked. ``terminated``: those
+    of another message of this log end with 0x02.
     """
     zeros = len(written) - len(written.rstrip(b"\0"))
     if zeros:

@@ -36,12 +36,9 @@ def compare(
 ) -> Compared:
     """Compare two chains of whole records, each of which a scan found; a BLANK may end them.
 
-    Records that overlap without beginning at the same place are different if a byte in both of them is.
-    Of two BLANKs only the headers are compared.
-
-    Args:
-        one, other: uint8[bytes], the same segment of two logs.
-        ones, others: half-open ranges of positions: from a record's first byte to behind the last.
+    Records that overlap without beginning at the same place are different if a byte in both of them is. Of
+    two BLANKs only the headers are compared. ``ones`` and ``others`` are half-open ranges of positions: from
+    a record's first byte to behind the last.
     """
     found = _compare(one, other, ones[0], ones[1], others[0], others[1])
     return Compared(*(int(value) for value in found))

@@ -67,14 +67,8 @@ class QueueArrays(NamedTuple):
 class QueueTable:
     """Interns topics and queues for one scanning process.
 
-    Args:
-        excludes_lmq: whether a topic (bytes) is excluded from multi-dispatch in this dialect.
-        wants_units: whether units of a topic (bytes) are wanted.
-        texts: names are texts, and those that Java reads alike are one; else each is what its bytes are.
-        problem: why a topic (bytes) can't have units; None where it can.
-
-    Attributes:
-        topic_names: the topics by their numbers; texts are in UTF-8.
+    With ``texts``, names that Java reads alike are one; else each is what its bytes are. ``problem`` says why
+    a topic can't have units, None where it can.
     """
 
     def __init__(

@@ -21,8 +21,7 @@ from reput.errors import LogWentBackError, SegmentGoneError, SettingsError, Stor
 from reput.format import dledger
 from reput.format.commitlog import store_timestamp
 from reput.log import walk
-from reput.log.parts import batch_end, cut, next_place
-from reput.log.segments import CommitLog, Segment, discover, map_segment
+from reput.log.segments import CommitLog, Segment, batch_end, cut, discover, map_segment, next_place
 from reput.remote import is_elsewhere
 from reput.scan.output import Status
 from reput.scan.rules import Part

@@ -22,8 +22,7 @@ from numpy.typing import NDArray
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import javastring
-from reput.log.parts import part_of
-from reput.log.segments import CommitLog, Segment, discover, open_segment
+from reput.log.segments import CommitLog, Segment, discover, open_segment, part_of
 from reput.scan.frames import Frames, FrameWalk, frames
 from reput.statistics import tally as sums
 from reput.statistics.tally import By, Ends, Gap, Group, Statistics, Tally, bin_range
@@ -76,18 +75,9 @@ def count(
 ) -> Statistics:
     """Count the messages of a store's commit log. What is damaged in it is skipped.
 
-    Of a live log, what is there at the beginning is read.
-
-    Args:
-        topic: only messages of this topic.
-        span: only messages of a range or a time.
-        threads: as many as there are processors, up to 8, when None.
-        most_groups: as many get a row, those that come later share one.
-        listener: gets, a few times a second, how far it is.
-
-    Raises:
-        StoreError: there is no log, or a segment can't be read.
-        SettingsError: the range or the time is empty; broker.conf gives another segment size.
+    Of a live log, what is there at the beginning is read. ``threads`` are as many as there are processors, up
+    to 8, when None. Beyond ``most_groups``, groups that come later share one row. ``listener`` gets, a few
+    times a second, how far it is.
     """
     began = time.monotonic()
     span = span or Span()

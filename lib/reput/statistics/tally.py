@@ -230,13 +230,7 @@ class Ends:
 
 @dataclass(slots=True)
 class Tally:
-    """Counts messages; for one thread.
-
-    Args:
-        topic: only those of this topic.
-        since, until: only those stored in this half-open range, ms.
-        most: rows at most.
-    """
+    """Counts messages of a topic, or stored in a half-open range of ms, in ``most`` rows; for one thread."""
 
     by: By
     topic: bytes | None = None
@@ -272,14 +266,7 @@ class Tally:
     def add(
         self, data: NDArray[np.uint8], base: int, block: Frames, rows: NDArray[np.int64] | None = None
     ) -> None:
-        """Count the records of a block.
-
-        Args:
-            data: the segment, uint8[segment_length].
-            base: physical offset of its first byte.
-            block: its columns.
-            rows: int64[n], which of its rows; None for all.
-        """
+        """Count the records of a block of the segment ``data``, or of it the ``rows``, int64[n]."""
         rows = np.arange(block.counts[ROWS]) if rows is None else rows
         done, by = 0, list(By).index(self.by)
         while done < len(rows):

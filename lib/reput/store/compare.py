@@ -39,16 +39,7 @@ class Comparison:
 
 
 def compare(expected: Path, actual: Path) -> Comparison:
-    """Compare what two stores hold beside their commit logs.
-
-    Args:
-        expected: the directory of the store that is right.
-        actual: the directory of the store to look at.
-
-    Raises:
-        StoreError: one of them is no directory.
-        OSError: a file can't be read.
-    """
+    """Compare what two stores hold beside their commit logs."""
     for root in (expected, actual):
         if not root.is_dir():
             raise StoreError("there is no store", path=root, expected="a directory")

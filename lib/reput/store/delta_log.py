@@ -26,12 +26,8 @@ def flush_log(table: Path, since: int | None = None) -> int | None:
     A commit, a merge or another process's run between two looks makes more than one entry, and a checkpoint
     may be of an older version than the newest.
 
-    Args:
-        since: what this has returned in this process before; None for the first time: then what lies behind
-            the last checkpoint is flushed, for a process that was killed may have left it.
-
-    Returns:
-        The newest version that was flushed; ``since`` if nothing is newer.
+    ``since`` is what this has returned in this process before: the newest version that was flushed. Without
+    it, what lies behind the last checkpoint is flushed, for a process that was killed may have left it.
     """
     log = table / _LOG
     with files.reporting("the table's log can't be read", log):

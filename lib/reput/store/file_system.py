@@ -60,14 +60,8 @@ class Mount(NamedTuple):
 class FileSystem:
     """The file system of a directory, to be opened before the first byte that :meth:`flush` is to flush.
 
-    A context manager that closes the descriptor.
-
-    Args:
-        root: the directory.
-        store: a store whose broker may run.
-
-    Attributes:
-        device: the file system, as in ``st_dev``.
+    A context manager that closes the descriptor. ``store`` is one whose broker may run; ``device`` is as in
+    ``st_dev``.
     """
 
     def __init__(self, root: Path, store: Path | None = None) -> None:
@@ -118,15 +112,8 @@ class FileSystem:
     def flush(self, written: Iterable[Path]) -> list[Path]:
         """Make durable all that was written on this file system before.
 
-        Args:
-            written: files that have to be on it.
-
-        Returns:
-            Those of them that aren't, and aren't flushed.
-
-        Raises:
-            OutputError: something couldn't be written, maybe of another process; see the text of
-                :mod:`reput.store.files`.
+        Returns those of the files that aren't on it, and aren't flushed. OutputError where something couldn't
+        be written, maybe of another process; see the text of :mod:`reput.store.files`.
         """
         elsewhere = [path for path in written if not self._is_here(path)]
         files.sync_file_system(self._fd)
@@ -134,11 +121,7 @@ class FileSystem:
 
     @contextmanager
     def flushing(self) -> Iterator[None]:
-        """Do :meth:`flush` beside the block, which writes nothing; at its end what came before is durable.
-
-        Raises:
-            OutputError: see there.
-        """
+        """Do :meth:`flush` beside the block, which writes nothing; at its end what came before is durable."""
         with ThreadPoolExecutor(1, "reput-flush") as pool:
             flushing = pool.submit(files.sync_file_system, self._fd)
             try:
@@ -199,13 +182,8 @@ class FileCache:
     file that was closed unflushed is opened again by :meth:`flush_all`: Linux keeps a write error until
     somebody was told. Not for use by several threads.
 
-    Args:
-        whole: the file system that the files are on, to be flushed as a whole where they are many; opened
-            before anything is written, and closed here.
-
-    Attributes:
-        owner: for new files and directories.
-        max_open: bound of open descriptors.
+    ``whole`` is the file system that the files are on, to be flushed as a whole where they are many; opened
+    before anything is written, and closed here.
     """
 
     def __init__(
@@ -222,15 +200,7 @@ class FileCache:
     def write(self, path: Path, data: Buffer, offset: int, size: int) -> None:
         """Write into the file ``path`` of ``size`` bytes, which is created, with its directories, if missing.
 
-        Args:
-            path: the file.
-            data: see :func:`~reput.store.files.pwrite_all`.
-            offset: byte offset; ``data`` ends within the file.
-            size: bytes that the file has.
-
-        Raises:
-            OutputError: see :func:`~reput.store.files.create_file` and :func:`~reput.store.files.pwrite_all`.
-            ValueError: the data would make the file longer.
+        ``data`` is as for :func:`~reput.store.files.pwrite_all`, and ends within the file, else ValueError.
         """
         length = memoryview(data).nbytes
         if offset < 0 or offset + length > size:
@@ -269,7 +239,7 @@ class FileCache:
         return fd
 
     def _make_directory(self, path: Path) -> list[Path]:
-        """As ``files.make_dirs``. Mostly only this one is missing, and to look first takes as long again."""
+        """Look first, since mostly only this one is missing: ``files.make_dirs`` takes as long again."""
         try:
             files.make_directory(path, self.owner)
         except OSError:
@@ -279,11 +249,8 @@ class FileCache:
     def flush_all(self) -> int:
         """Make everything written since the last flush durable: bytes, new files, new directories.
 
-        Returns:
-            How many files were flushed.
-
-        Raises:
-            OutputError: and again at every later use: a second try can't make it good.
+        Returns how many files were flushed. OutputError comes again at every later use: a second try can't
+        make it good.
         """
         if self._failure is not None:
             raise self._failure

@@ -53,21 +53,13 @@ system = System()
 
 
 def create_file(path: Path, size: int | None, owner: Owner | None = None) -> int:
-    """Open a file for reading and writing, a new one where there is none.
+    """Open a file for reading and writing, a new one where there is none; the caller closes the descriptor.
 
     A new file is sparse: it has its size and takes no space. An empty one counts as new: a crash between
-    creating and sizing leaves it, and another task may be between the two.
+    creating and sizing leaves it, and another task may be between the two. ``size`` None takes a file as it
+    is, and empty when new; one of another size is an error.
 
-    Args:
-        path: the file; its directory exists.
-        size: bytes that the file has to have; None takes it as it is, and empty when new.
-        owner: user, group and mode for a new file.
-
-    Returns:
-        A descriptor, which the caller closes. The new name is durable after ``fsync_dir(path.parent)``.
-
-    Raises:
-        OutputError: also when a file of another size, or no file, is there.
+    The directory exists. The new name is durable after ``fsync_dir(path.parent)``.
     """
     return open_sized(path, size, owner)[0]
 
@@ -79,11 +71,9 @@ def open_sized(path: Path, size: int | None, owner: Owner | None) -> tuple[int, 
 
 
 def open_or_create(path: StrPath, size: int | None, owner: Owner | None) -> tuple[int, bool]:
-    """As :func:`open_sized`, with the system's errors: that a directory is missing may be no failure yet.
+    """:func:`open_sized` with the system's errors: that a directory is missing may be no failure yet.
 
-    Raises:
-        OSError: it can't be opened.
-        OutputError: a file of another size is in the way.
+    A file of another size in the way is an OutputError all the same.
     """
     try:
         fd, created = system.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL), True
@@ -115,13 +105,8 @@ def open_or_create(path: StrPath, size: int | None, owner: Owner | None) -> tupl
 def pwrite_all(fd: int, data: Buffer, offset: int) -> None:
     """Write all of ``data`` at byte ``offset``, however many calls it takes.
 
-    Args:
-        fd: open for writing.
-        data: contiguous bytes; a numpy array of another type than uint8 is to be viewed as uint8 before.
-        offset: where in the file, in bytes.
-
-    Raises:
-        OutputError: with the offset of the first byte that wasn't written.
+    ``data`` is contiguous; a numpy array of another type than uint8 is to be viewed as uint8 before. An error
+    has the offset of the first byte that wasn't written.
     """
     view = memoryview(data)
     if not view.nbytes:
@@ -139,13 +124,7 @@ def pwrite_all(fd: int, data: Buffer, offset: int) -> None:
 
 
 def zero(fd: int, offset: int, length: int) -> None:
-    """Make a range read as zeros; its space is given back where the file system can do that.
-
-    Args:
-        fd: open for writing.
-        offset: first byte.
-        length: bytes.
-    """
+    """Make a range read as zeros; its space is given back where the file system can do that."""
     if length <= 0:
         return
     try:
@@ -160,11 +139,7 @@ def zero(fd: int, offset: int, length: int) -> None:
 
 
 def fallocate(fd: int, offset: int, length: int) -> None:
-    """Reserve the space of a range, so that writing to it through a map can't meet a full disk (a SIGBUS).
-
-    Raises:
-        OutputError: there isn't enough.
-    """
+    """Reserve the space of a range, so that writing to it through a map can't meet a full disk (a SIGBUS)."""
     with reporting(f"can't reserve {human(length)}", fd, offset):
         system.allocate(fd, offset, length)
 
@@ -172,11 +147,7 @@ def fallocate(fd: int, offset: int, length: int) -> None:
 def map_for_writing(fd: int, length: int, *, reserve: int | None = None) -> mmap.mmap:
     """Map the first ``length`` bytes of a file for reading and writing, their space reserved.
 
-    Args:
-        reserve: only so many bytes of space; nothing may be written through the map behind them.
-
-    Raises:
-        OutputError: no space on the disk, or no room in the process.
+    With ``reserve``, only so many bytes of space; nothing may be written through the map behind them.
     """
     fallocate(fd, 0, length if reserve is None else reserve)
     with reporting(f"can't map {human(length)}", fd):
@@ -186,23 +157,14 @@ def map_for_writing(fd: int, length: int, *, reserve: int | None = None) -> mmap
 def store_in_map(mapped: NDArray[Any], at: NDArray[np.intp], values: NDArray[Any]) -> None:
     """Write single values of a mapped file, ``mapped[at] = values``. A reader sees each one old or new.
 
-    Args:
-        mapped: a view of a map for writing, over reserved space.
-        at: indices; those that repeat have the same value.
-        values: of ``mapped``'s type.
+    The map is for writing, over reserved space. Indices that repeat have the same value; ``values`` are of
+    ``mapped``'s type.
     """
     system.store_in_map(mapped, at, values)
 
 
 def flush_map(fd: int, mapping: mmap.mmap, offset: int, length: int) -> None:
-    """Flush a range of a mapped file, widened to whole pages, however it was written; the size, too.
-
-    Args:
-        fd: the file that is mapped.
-
-    Raises:
-        OutputError: the disk didn't take it.
-    """
+    """Flush a range of a mapped file, widened to whole pages, however it was written; the size, too."""
     if length <= 0:
         return
     start = offset - offset % mmap.PAGESIZE
@@ -219,19 +181,14 @@ def start_writeback(fd: int, offset: int, length: int) -> None:
 def fsync_file(fd: int, *, data_only: bool = False) -> None:
     """Make a file's bytes and size durable; ``data_only`` (fdatasync) leaves out its times and owner.
 
-    Raises:
-        OutputError: what was written since the last flush may be lost; see the module's text.
+    After an error what was written since the last flush may be lost; see the module's text.
     """
     with reporting("can't flush the file", fd):
         system.sync(fd, data_only)
 
 
 def fsync_path(path: Path) -> None:
-    """:func:`fsync_file` of a file that a library has written and closed.
-
-    Raises:
-        OutputError: it isn't there, or as for that.
-    """
+    """:func:`fsync_file` of a file that a library has written and closed."""
     with reporting("can't open the file to flush it", path):
         fd = os.open(path, os.O_RDONLY)
     try:
@@ -247,24 +204,16 @@ def fsync_dir(path: Path) -> None:
 
 
 def fsync_dirs(root: Path) -> None:
-    """Make every name under ``root`` durable: after a process died between creating files and flushing.
-
-    Raises:
-        OutputError: a directory can't be read or flushed.
-    """
+    """Make every name under ``root`` durable: after a process died between creating files and flushing."""
     with reporting("can't read the directory", root):
         tree = [Path(place) for place, _, _ in os.walk(root, onerror=_raise)]
     in_threads(fsync_dir, tree, 16)
 
 
 def sync_file_system(fd: int) -> None:
-    """Make everything durable that was written on a file system; see :mod:`reput.store.file_system`.
+    """Make everything durable that was written on a file system since ``fd`` was opened.
 
-    Args:
-        fd: opened before that was written.
-
-    Raises:
-        OutputError: something couldn't be written, whoever wrote it.
+    It fails for whoever's bytes couldn't be written; see :mod:`reput.store.file_system`.
     """
     with reporting("can't flush the file system", fd):
         system.sync_file_system(fd)
@@ -273,26 +222,17 @@ def sync_file_system(fd: int) -> None:
 def make_directory(path: StrPath, owner: Owner | None) -> None:
     """Make one directory; its name is durable after ``fsync_dir(path.parent)``.
 
-    Raises:
-        OSError: the system's own: it is there, or the one above it isn't.
+    Errors are the system's own: it is there, or the one above it isn't.
     """
     system.make_directory(path)
     _give(path, owner, directory=True)
 
 
 def make_dirs(path: Path, owner: Owner | None = None, *, flush: bool = True) -> list[Path]:
-    """Make a directory and the missing ones above it.
+    """Make a directory and the missing ones above it; returns those that got a new name.
 
-    Args:
-        path: the directory; it may exist, or be made by another process meanwhile.
-        owner: user, group and mode for new directories; those that were there are left alone.
-        flush: False leaves the flushing of the returned directories to the caller.
-
-    Returns:
-        The directories that got a new name.
-
-    Raises:
-        OutputError: also when something else than a directory is in the way.
+    They may exist, or be made by another process meanwhile; those that were there keep their owner. ``flush``
+    False leaves the flushing of the returned directories to the caller.
     """
     with reporting("can't make the directory", path):
         missing = []
@@ -317,8 +257,7 @@ def make_dirs(path: Path, owner: Owner | None = None, *, flush: bool = True) -> 
 def rename(source: Path, target: Path) -> None:
     """Rename, durably; a file of the target's name is replaced.
 
-    Raises:
-        OutputError: nothing was renamed, or it was and isn't durable yet.
+    After an error nothing was renamed, or it was and isn't durable yet.
     """
     with reporting(f"can't rename to {target}", source):
         system.rename(source, target)
@@ -328,9 +267,7 @@ def rename(source: Path, target: Path) -> None:
 def exchange(left: Path, right: Path) -> None:
     """Let two existing names change places at once, durably.
 
-    Raises:
-        OSError: with errno ENOTSUP, when this system or file system can't: rename one by one instead.
-        OutputError: any other failure.
+    Raises OSError with errno ENOTSUP when this system or file system can't: rename one by one instead.
     """
     try:
         system.exchange(left, right)
@@ -342,14 +279,9 @@ def exchange(left: Path, right: Path) -> None:
 
 
 def new_file(path: Path, root: Path | None = None, *, force: bool = False) -> Path:
-    """The absolute path of a file that a command is to make.
+    """The absolute path of a file that a command is to make, outside of the store ``root``.
 
-    Args:
-        root: a store, into which nothing is written.
-        force: the file may be there.
-
-    Raises:
-        OutputError: it lies in the store, or is there.
+    Unless ``force``, no file may be there.
     """
     check_here(path)
     path = Path(os.path.abspath(path))
@@ -365,10 +297,7 @@ def write_atomically(path: Path, data: Buffer, owner: Owner | None = None) -> No
     """Replace a whole file: after a crash it holds either what it held before or ``data``.
 
     The temporary file is ``.NAME.tmp`` beside it, so no directory whose file names a broker reads as numbers
-    (commitlog, a consume queue, index) may be given.
-
-    Raises:
-        OutputError: the file is as it was before.
+    (commitlog, a consume queue, index) may be given. After an error the file is as it was before.
     """
     Replacement(path, data, owner).flushed().put_in_place()
 
@@ -376,11 +305,7 @@ def write_atomically(path: Path, data: Buffer, owner: Owner | None = None) -> No
 class Replacement:
     """:func:`write_atomically` step by step, so that what must come first can be flushed beside it.
 
-    Args:
-        path, data, owner: see there.
-
-    Raises:
-        OutputError: of every method, too; the file is as it was before.
+    Every method may raise OutputError; the file is then as it was before.
     """
 
     def __init__(self, path: Path, data: Buffer, owner: Owner | None = None) -> None:
@@ -435,11 +360,7 @@ class Replacement:
 
 
 def remove_tree(path: Path) -> None:
-    """Remove a file, a symbolic link (not what it leads to) or a whole directory, durably; or nothing.
-
-    Raises:
-        OutputError: some of it couldn't be removed.
-    """
+    """Remove a file, a symbolic link (not what it leads to) or a whole directory, durably; or nothing."""
     if not os.path.lexists(path):
         return
     with reporting("can't remove it", path):
@@ -460,11 +381,7 @@ def remove_tree(path: Path) -> None:
 
 
 def remove_files(paths: Iterable[Path]) -> None:
-    """Remove those of the files that are there; on return that is durable.
-
-    Raises:
-        OutputError: some of them couldn't be removed.
-    """
+    """Remove those of the files that are there; on return that is durable."""
     directories: dict[Path, None] = {}
     for path in paths:
         with reporting("can't remove it", path), suppress(FileNotFoundError):
@@ -474,11 +391,7 @@ def remove_files(paths: Iterable[Path]) -> None:
 
 
 def give_tree(root: Path, owner: Owner) -> None:
-    """Give a directory and all that is in it to an owner.
-
-    Raises:
-        OutputError: owner or mode of something can't be changed.
-    """
+    """Give a directory and all that is in it to an owner."""
     with reporting("can't change owner or mode", root):
         for place, _, found in os.walk(root, onerror=_raise):
             _give(Path(place), owner, directory=True)
@@ -504,9 +417,7 @@ def flush_together(flush: Callable[[_T], object], items: Sequence[_T]) -> None:
     """Flush every item, up to 16 at a time, all before this returns; the first error is raised.
 
     The threads stay: to start and end them took six times as long as the flushes of a tail's small batch.
-
-    Args:
-        flush: makes an item durable, and calls nothing that calls this.
+    ``flush`` calls nothing that calls this.
     """
     if len(items) < 2:
         for item in items:
@@ -535,10 +446,8 @@ def flush_beside(flush: Callable[[], _T]) -> Future[_T]:
 def reporting(problem: str, where: StrPath | int, offset: int | None = None) -> Iterator[None]:
     """Turn an OSError of the block into an OutputError.
 
-    Args:
-        problem: what couldn't be done, e.g. ``"can't flush the file"``.
-        where: the path, or a descriptor of it.
-        offset: byte offset concerned.
+    ``problem`` is what couldn't be done, e.g. ``"can't flush the file"``; ``where`` a path, or a descriptor
+    of it.
     """
     try:
         yield
@@ -581,11 +490,7 @@ def _raise(error: OSError) -> None:
 
 @contextmanager
 def opened(path: Path, size: int, owner: Owner | None) -> Iterator[int]:
-    """A descriptor of the file ``path`` of ``size`` bytes; file and directories are made if missing.
-
-    Raises:
-        OutputError: it can't be made, or has another size.
-    """
+    """A descriptor of the file ``path`` of ``size`` bytes; file and directories are made if missing."""
     make_dirs(path.parent, owner)
     fd = create_file(path, size, owner)
     try:

@@ -36,10 +36,8 @@ def nearest_queue(
 ) -> str | None:
     """``TOPIC`` or ``TOPIC:ID`` of a store's queues, for one that has no directory there.
 
-    Args:
-        root: the store.
-        topic, queue_id: what was asked for; None for any queue of the topic.
-        also: more topics and queues that are known, from the log for instance.
+    ``queue_id`` None stands for any queue of the topic. ``also`` are queues that are known, from the log for
+    instance.
     """
     also = [*also]
     places = [root / kind for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)]
@@ -59,11 +57,7 @@ def nearest_queue(
 def entries_in(directory: str | os.PathLike[str], most: int | None = None) -> list[os.DirEntry[str]]:
     """What a directory holds, sorted by name; nothing where there is no directory, or a link to itself.
 
-    Args:
-        most: so many are read, as the file system gives them; None for all.
-
-    Raises:
-        OSError: it can't be read; names the path.
+    With ``most``, so many are read, as the file system gives them. An OSError names the path.
     """
     try:
         with os.scandir(os.fspath(directory)) as found:
@@ -78,16 +72,12 @@ def entries_in(directory: str | os.PathLike[str], most: int | None = None) -> li
 
 
 def names_in(directory: str | os.PathLike[str], most: int | None = None) -> list[str]:
-    """The names of :func:`entries_in`.
-
-    Raises:
-        OSError: it can't be read; names the path.
-    """
+    """The names of :func:`entries_in`."""
     return [entry.name for entry in entries_in(directory, most)]
 
 
 def names_seen(directory: str | os.PathLike[str], most: int | None = None) -> list[str]:
-    """The same for who only has a look: none where the directory can't be read, either."""
+    """The names in a directory for who only has a look: none where it can't be read, either."""
     with suppress(OSError):
         return names_in(directory, most)
     return []
@@ -108,11 +98,36 @@ def queues_in(directory: str | os.PathLike[str]) -> Iterator[tuple[str, int, str
     """Topic, queueId and path of the queues that have a directory, such as ``consumequeue/TOPIC/3``, by name.
 
     Other names aren't a broker's, and are left out.
-
-    Raises:
-        OSError: a directory can't be read; names the path.
     """
     for topic in entries_in(directory):
         for queue in entries_in(topic.path):
             if names.is_queue_id(queue.name) and queue.is_dir():
                 yield topic.name, int(queue.name), queue.path
+
+
+# What a store holds that the commit log alone doesn't tell. reput leaves it as it is, and says so. The timer
+# wheel (``timerWheelEnable``) and compacted topics (``cleanup.policy=COMPACTION``) follow from queues and
+# from how far the broker has come with them. Source: ``TimerMessageStore.getTimerWheelPath``,
+# ``getTimerLogPath``, ``CompactionStore`` (rocketmq-all-5.3.3).
+TIMER_WHEEL = "timerwheel"
+TIMER_LOG = "timerlog"
+COMPACTION = "compaction"
+#: A 5.x store makes ``compaction`` and what lies in it anyway; messages are here.
+_COMPACTION_LOG = "compactionLog"
+#: What a broker with tiered storage has moved elsewhere (``DefaultMetadataStore``, rocketmq-all-5.3.3).
+TIERED = "config/tieredStoreMetadata.json"
+
+
+def ignored_features(root: Path) -> list[str]:
+    """What a store holds of this, by names below ``root``, sorted."""
+    found = [name for name in (TIMER_LOG, TIMER_WHEEL, TIERED) if _holds_something(root / name)]
+    if _holds_something(root / COMPACTION / _COMPACTION_LOG):
+        found.append(COMPACTION)
+    return sorted(found)
+
+
+def _holds_something(path: Path) -> bool:
+    try:
+        return path.is_file() or any(path.iterdir())
+    except OSError:  # not there, or not to be looked into
+        return False

@@ -93,10 +93,8 @@ class _Held(ABC):
 class StoreLock(_Held):
     """The lock that keeps a broker out of a store while reput writes in it. A context manager.
 
-    Attributes:
-        root: the store.
-        owner: for a ``lock`` file that has to be created; None takes that of the store's files: a broker
-            that can't open its own ``lock`` doesn't start.
+    A ``lock`` file that has to be created gets ``owner``, by default that of the store's files: a broker that
+    can't open its own ``lock`` doesn't start.
     """
 
     def __init__(self, root: Path, owner: Owner | None = None) -> None:
@@ -106,12 +104,7 @@ class StoreLock(_Held):
         self._identity = (0, 0)
 
     def acquire(self) -> None:
-        """Take the lock, without waiting.
-
-        Raises:
-            StoreInUseError: a broker runs or starts, or another reput writes in this store.
-            OutputError: the lock file can't be opened for writing.
-        """
+        """Take the lock, without waiting."""
         path = self.root / names.LOCK
         if _identity(path) in _held:  # before opening: closing it again could give the lock up
             raise _in_use(self.root, Holder(os.getpid(), "this very process"))
@@ -145,9 +138,6 @@ def store_holder(root: Path) -> Holder | None:
 
     Nothing is created, locked or changed. A broker in another container is seen once it has its lock, not
     while it starts; one on another host only if the file system passes locks on.
-
-    Raises:
-        StoreError: the lock file can't be looked at.
     """
     path = root / names.LOCK
     if _identity(path) in _held:
@@ -172,13 +162,10 @@ def store_holder(root: Path) -> Holder | None:
 
 
 def broker_on(device: int) -> Holder | None:
-    """A process that may be a broker with a store on a file system, or None, as far as ``/proc`` shows.
+    """A process that may be a broker with a store on a file system (``st_dev``), or None.
 
-    A broker has its ``lock`` and the files of its commit log open for writing. A Java program of another user
-    that can't be looked into may be one, too.
-
-    Args:
-        device: the file system's, as in ``st_dev``.
+    A broker has its ``lock`` and the files of its commit log open for writing, as far as ``/proc`` shows. A
+    Java program of another user that can't be looked into may be one, too.
     """
     for process in Path("/proc").iterdir():
         if not process.name.isdecimal() or int(process.name) == os.getpid():
@@ -216,11 +203,7 @@ def _is_writable(process: Path, fd: str) -> bool:
 
 
 def is_broker_running(root: Path) -> bool:
-    """Whether anybody but this process uses the store, as :func:`store_holder` tells.
-
-    Raises:
-        StoreError: it can't be told.
-    """
+    """Whether anybody but this process uses the store, as :func:`store_holder` tells."""
     return store_holder(root) is not None
 
 
@@ -229,10 +212,6 @@ class OutputLock(_Held):
 
     Beside the writer's lock there is one for tasks, which outlive the writer that started them: tasks hold it
     :meth:`shared`, and what must not meet a late task takes it :meth:`exclusive`.
-
-    Attributes:
-        directory: the output, or the store that is written in place.
-        owner: for the files and directories of the locks.
     """
 
     def __init__(self, directory: Path, owner: Owner | None = None) -> None:
@@ -241,12 +220,7 @@ class OutputLock(_Held):
         self._fd: int | None = None
 
     def acquire(self) -> None:
-        """Take the writer's lock, without waiting.
-
-        Raises:
-            StoreInUseError: another reput writes here.
-            OutputError: the lock file can't be written.
-        """
+        """Take the writer's lock, without waiting."""
         path = self.directory / names.REPUT / OUTPUT_LOCK
         refuse_links(self.directory, [names.REPUT])
         fd = self._open(path)
@@ -270,24 +244,14 @@ class OutputLock(_Held):
     def shared(self) -> Iterator[None]:
         """A task's hold on the output, beside other tasks.
 
-        Raises:
-            StoreInUseError: somebody holds it exclusively, so this task comes too late.
-            OutputError: the lock file can't be written.
+        Raises StoreInUseError where somebody holds it exclusively, so that this task comes too late.
         """
         with self._tasks(fcntl.LOCK_SH, 0.0, "a recovery is under way here, this task comes too late"):
             yield
 
     @contextmanager
     def exclusive(self, wait_seconds: float = 10.0) -> Iterator[None]:
-        """The output without any task.
-
-        Args:
-            wait_seconds: how long late tasks may take to end.
-
-        Raises:
-            StoreInUseError: some didn't.
-            OutputError: the lock file can't be written.
-        """
+        """The output without any task; StoreInUseError if late ones haven't ended after ``wait_seconds``."""
         with self._tasks(fcntl.LOCK_EX, wait_seconds, "tasks of an earlier run still write here"):
             yield
 
@@ -315,11 +279,7 @@ class OutputLock(_Held):
 
 
 def output_holder(directory: Path) -> Holder | None:
-    """Who writes to an output, this process included, or None. Nothing is created or changed.
-
-    Raises:
-        OutputError: it can't be told.
-    """
+    """Who writes to an output, this process included, or None. Nothing is created or changed."""
     path = directory / names.REPUT / OUTPUT_LOCK
     try:
         fd = open_file(path)
@@ -339,19 +299,14 @@ def output_holder(directory: Path) -> Holder | None:
 
 
 def check_store_free(root: Path) -> None:
-    """See that :class:`StoreLock` could be had now, without taking it.
-
-    Raises:
-        StoreInUseError: it couldn't.
-        StoreError: it can't be told.
-    """
+    """See that :class:`StoreLock` could be had now, without taking it."""
     holder = store_holder(root)
     if holder is not None:
         raise _in_use(root, holder)
 
 
 def check_output_free(directory: Path) -> None:
-    """The same of :class:`OutputLock`."""
+    """See that :class:`OutputLock` could be had now, without taking it."""
     holder = output_holder(directory)
     if holder is not None:
         raise _written_to(directory, holder.what)

@@ -24,13 +24,8 @@ def lies_in(one: Path, other: Path) -> bool:
 def refuse_links(root: Path, parts: Iterable[str]) -> None:
     """See that there is no symbolic link in an output: what it leads to would be changed, or removed.
 
-    Args:
-        root: the output; it may be a link itself.
-        parts: names of what is looked at in it, directories with all that is in them; what isn't there is
-            left out.
-
-    Raises:
-        OutputError: there is one, or a directory can't be looked at.
+    The output may be a link itself. Looked at are the names ``parts`` in it, directories with all that is in
+    them.
     """
     left = [root / name for name in parts]
     if any(path.is_symlink() for path in left):
@@ -61,19 +56,9 @@ def _link(path: Path) -> OutputError:
 
 
 def check_outside(what: str, path: Path, places: Iterable[Path], next_step: str) -> Path:
-    """Refuse a place inside a store.
+    """Refuse a place inside one of a store's ``places``; returns where to write, with links followed.
 
-    Args:
-        what: is to be written, e.g. ``"a report"``.
-        path: as it was given.
-        places: directories of the store that it mustn't lie in.
-        next_step: what the operator can do now.
-
-    Returns:
-        Where to write, with links followed.
-
-    Raises:
-        OutputError: it lies in one of them, or is one of them.
+    ``what`` is to be written, e.g. ``"a report"``.
     """
     check_here(path)
     target = Path(os.path.realpath(path))
@@ -92,16 +77,10 @@ def check_outside(what: str, path: Path, places: Iterable[Path], next_step: str)
 def check_file(
     target: Path, what: str, *, force: bool, other: str = "", expected: str = "no such file"
 ) -> None:
-    """Refuse what a file must not be written to.
+    """Refuse what a file must not be written to; links of ``target`` are followed already.
 
-    Args:
-        target: with links followed.
-        what: is to be written, e.g. ``"a report is"``.
-        force: a file that is there may be replaced.
-        other: what keeps a file that is there from being replaced, if not that it is there.
-
-    Raises:
-        OutputError: there is no directory for it, or something that it doesn't replace.
+    ``what`` is to be written, e.g. ``"a report is"``. ``other`` keeps a file that is there from being
+    replaced, if not that it is there.
     """
     if not target.parent.is_dir():
         problem, path = "the directory isn't there", target.parent

@@ -38,9 +38,6 @@ class Owner:
 
         Write access for the owner is always part of it: a segment that somebody protected with mode 0444 says
         nothing of files that a broker has to write.
-
-        Raises:
-            OutputError: ``root`` or what is in it can't be looked at.
         """
         try:
             for path in _examples(root, commit_log_dirs):
@@ -59,14 +56,7 @@ class Owner:
         return cls(facts.st_uid, facts.st_gid)
 
     def check_can_apply(self, path: Path) -> None:
-        """Refuse, before anything is written, what can only fail later.
-
-        Args:
-            path: what is going to be written, for the message.
-
-        Raises:
-            OutputError: this process may not give files to that owner.
-        """
+        """Refuse, before anything is written, an owner that this process may not give files to."""
         groups = {os.getegid(), *os.getgroups()}
         wrong_user = self.uid is not None and self.uid != os.geteuid()
         wrong_group = self.gid is not None and self.gid not in groups

@@ -33,10 +33,8 @@ _KINDS = {
 def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreError:
     """The error for it: SegmentGoneError where the file isn't there any more.
 
-    Args:
-        what: the file is called so.
-        path: the file, or the directory of several: the error's own file is named where it knows one.
-        error: what came of the attempt.
+    ``path`` is the file called ``what``, or the directory of several: the error's own file is named where it
+    knows one.
     """
     gone = isinstance(error, FileNotFoundError)
     return (SegmentGoneError if gone else StoreError)(
@@ -52,8 +50,7 @@ def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreErr
 def check_file(path: str | PathLike[str]) -> None:
     """See that something is a regular file before it is opened: a FIFO would wait, a device may act on it.
 
-    Raises:
-        OSError: it isn't there, or is something else, which ``strerror`` names.
+    An OSError's ``strerror`` names what else it is.
     """
     mode = os.stat(path).st_mode  # noqa: PTH116 - of each file that is opened
     if not stat.S_ISREG(mode):
@@ -61,11 +58,7 @@ def check_file(path: str | PathLike[str]) -> None:
 
 
 def open_file(path: str | PathLike[str], flags: int = os.O_RDONLY) -> int:
-    """The descriptor of a regular file; ``flags`` are those of :func:`os.open`.
-
-    Raises:
-        OSError: as :func:`check_file`, or it can't be opened.
-    """
+    """The descriptor of a regular file; ``flags`` are those of :func:`os.open`."""
     check_file(path)
     return os.open(path, flags | os.O_CLOEXEC | os.O_NONBLOCK)
 
@@ -76,10 +69,9 @@ def what_is(mode: int) -> str:
 
 
 def looked_at(entry: os.DirEntry[str]) -> os.stat_result | None:
-    """What an entry of a directory leads to, or the link itself where it leads nowhere; None if it is gone.
+    """What an entry of a directory leads to, or the link itself where it leads nowhere.
 
-    Raises:
-        OSError: it can't be looked at.
+    None if it is gone; an OSError where it can't be looked at.
     """
     try:
         return entry.stat()
@@ -93,11 +85,7 @@ def looked_at(entry: os.DirEntry[str]) -> os.stat_result | None:
 
 
 def read_file(path: str | PathLike[str]) -> bytes:
-    """All bytes of a regular file.
-
-    Raises:
-        OSError: as :func:`open_file`, or it can't be read.
-    """
+    """All bytes of a regular file."""
     with open(open_file(path), "rb", buffering=0) as file:
         return file.read()
 
@@ -106,15 +94,8 @@ def read_file(path: str | PathLike[str]) -> bytes:
 def reading(path: str | PathLike[str], what: str | None = None, *, by_ranges: bool = False) -> Iterator[int]:
     """The descriptor of a regular file, to read from.
 
-    Args:
-        what: the file is called so where it can't be opened, or the block can't read it; None leaves the
-            system's error as it is.
-        by_ranges: the block reads by :func:`pread` alone; else all of the file is had here first.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be read, and ``what`` is given.
-        RemoteStoreError: it lies elsewhere, and can't be read there.
-        OSError: it can't be read.
+    An error calls the file ``what``; None leaves the system's error as it is. ``by_ranges``: the block reads
+    by :func:`pread` alone; else all of a file elsewhere is had here first.
     """
     if not by_ranges:
         have(path)
@@ -131,12 +112,7 @@ def reading(path: str | PathLike[str], what: str | None = None, *, by_ranges: bo
 
 
 def pread(path: str | PathLike[str], descriptor: int, length: int, at: int) -> bytes:
-    """As :func:`os.pread`, of a file that may have been left out where its store was copied.
-
-    Raises:
-        RemoteStoreError: it lies elsewhere, and can't be read there.
-        OSError: it can't be read.
-    """
+    """As :func:`os.pread`, of a file that may have been left out where its store was copied."""
     have(path, at, at + length)
     return os.pread(descriptor, length, at)
 
@@ -159,11 +135,7 @@ def extents(descriptor: int, start: int, end: int) -> Iterator[tuple[int, int]]:
 
 
 def written(what: str, path: str | PathLike[str], start: int, end: int) -> list[tuple[int, int]]:
-    """The same of a file that isn't open; bytes there may still be zeros.
-
-    Args:
-        what: the file is called so when it can't be read.
-    """
+    """The ranges of a file by name that are no holes; bytes there may still be zeros."""
     with reading(path, what) as descriptor:
         return list(extents(descriptor, start, end))
 
@@ -171,12 +143,7 @@ def written(what: str, path: str | PathLike[str], start: int, end: int) -> list[
 def check_store(
     root: Path, *, expected: str = "a directory with commitlog/", next_step: str = "Check the STORE argument"
 ) -> None:
-    """See that a store's directory is there, and isn't that of its log alone.
-
-    Raises:
-        StoreError: it isn't, it is, or it can't be looked at.
-        UnsupportedError: it is a URL.
-    """
+    """See that a store's directory is there, and isn't that of its log alone."""
     check_here(root)
     try:
         is_store, is_file = root.is_dir(), root.exists()

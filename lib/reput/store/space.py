@@ -28,9 +28,6 @@ def room(path: Path) -> Room:
     """How much room the file system that holds ``path`` has.
 
     A path that doesn't exist yet is asked for at its nearest existing parent.
-
-    Raises:
-        OutputError: the file system can't be asked.
     """
     place = existing_parent(path)
     try:
@@ -43,24 +40,14 @@ def room(path: Path) -> Room:
 
 
 def free_bytes(path: Path) -> int:
-    """Bytes that an ordinary user can still write to the file system that holds ``path``; see :func:`room`.
-
-    Raises:
-        OutputError: the file system can't be asked.
-    """
+    """Bytes that an ordinary user can still write to the file system that holds ``path``."""
     return room(path).free
 
 
 def check_free(path: Path, needed: int, what: str) -> None:
-    """Refuse to begin what doesn't fit.
+    """Refuse to begin what doesn't fit; ``path`` needn't exist yet.
 
-    Args:
-        path: where it is to be written; needn't exist yet.
-        needed: bytes.
-        what: what needs the space, as the subject of the message, e.g. ``"the rebuilt index"``.
-
-    Raises:
-        OutputError: fewer than ``needed`` bytes are free.
+    ``what`` needs the space, as the subject of the message, e.g. ``"the rebuilt index"``.
     """
     free = free_bytes(path)
     if free < needed:

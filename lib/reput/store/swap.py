@@ -126,11 +126,7 @@ class Record:
 
     @classmethod
     def read(cls, kept: Path) -> Record:
-        """The record in what :meth:`Swap.run` returned.
-
-        Raises:
-            OutputError: it is missing, or not one of this version's.
-        """
+        """The record in what :meth:`Swap.run` returned."""
         done = _record_in(kept)
         return cls(done.names, done.remove, Path(done.staging).name.startswith(KEPT))
 
@@ -153,11 +149,7 @@ def new_stamp(root: Path) -> str:
 def check_movable(root: Path, wanted: Iterable[str]) -> None:
     """See that names in a store can be swapped, those that are there: for before there is anything to swap.
 
-    Args:
-        wanted: relative paths, as in :class:`Swap`.
-
-    Raises:
-        OutputError: one is a symbolic link, a mount point or on another file system, or lies behind one.
+    None may be a symbolic link, a mount point or on another file system, or lie behind one.
     """
     mounts = _mount_points()
     for name in wanted:
@@ -172,17 +164,11 @@ def is_pending(root: Path) -> bool:
 class Swap:
     """One swap, yet to begin.
 
-    Args:
-        root: the store.
-        staging: a directory inside it that holds the new ones, e.g. ``root/.reput/staging``.
-        names: what to put in place, in this order; relative paths such as ``consumequeue``, ``checkpoint`` or
-            ``consumequeue/TopicA/0``, none inside another. An old one needn't exist. Put the checkpoint last.
-        stamp: from :func:`new_stamp`.
-        remove: what to move away without a successor; what isn't there is left out.
-        owner: for new directories; None for the process's own.
-
-    Raises:
-        ValueError: names that can't be meant.
+    ``staging`` is a directory inside the store that holds the new ones, e.g. ``root/.reput/staging``.
+    ``names`` are put in place in this order, the checkpoint last: relative paths such as ``consumequeue``,
+    ``checkpoint`` or ``consumequeue/TopicA/0``, none inside another. An old one needn't exist. What is in
+    ``remove`` is moved away without a successor, where it is there. Names that can't be meant raise
+    ValueError.
     """
 
     def __init__(
@@ -206,14 +192,10 @@ class Swap:
             raise ValueError(f"{staging} isn't a directory inside {root}")
 
     def run(self) -> Path:
-        """Do it.
+        """Do it; returns the directory that holds what was replaced.
 
-        Returns:
-            The directory that holds what was replaced.
-
-        Raises:
-            OutputError: refused, with nothing changed, or stopped on the way: then :func:`is_pending`, and
-                :meth:`resume` finishes it.
+        An error means refused, with nothing changed, or stopped on the way: then :func:`is_pending`, and
+        :meth:`resume` finishes it.
         """
         self.check()
         intent = _Intent(
@@ -246,11 +228,7 @@ class Swap:
             raise
 
     def check(self) -> None:
-        """See that the swap can be done; changes nothing.
-
-        Raises:
-            OutputError: a swap is pending, something new is missing, or something can't be renamed.
-        """
+        """See that the swap can be done; changes nothing."""
         if is_pending(self.root):
             raise OutputError(
                 "a swap was begun in this store and isn't finished",
@@ -267,14 +245,10 @@ class Swap:
 
     @staticmethod
     def resume(root: Path) -> Path | None:
-        """Finish a swap that was interrupted.
+        """Finish a swap that was interrupted; returns what :meth:`run` does, None when no swap was pending.
 
-        Returns:
-            The directory that holds what was replaced; None when no swap was pending.
-
-        Raises:
-            SwapOvertakenError: it can't be finished any more; :func:`abandon` it and rebuild.
-            OutputError: a name can't be changed; the swap stays pending.
+        SwapOvertakenError: it can't be finished any more; :func:`abandon` it and rebuild. After any other
+        error it stays pending.
         """
         intent = _Intent.read(_intent_path(root))
         if intent is None:
@@ -288,30 +262,16 @@ class Swap:
 def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> Path:
     """Put back what a finished swap replaced, and keep what it put in place: a swap the other way round.
 
-    Args:
-        root: the store.
-        kept: what :meth:`Swap.run` returned.
-        stamp: a new one.
-        owner: as in :class:`Swap`.
-
-    Returns:
-        The directory that holds what was in place.
-
-    Raises:
-        SwapOvertakenError: a broker ran on the store since, so that the kept files are behind the log; or
-            they aren't what they were when they were replaced.
-        OutputError: ``kept`` has no record of a swap, or see :meth:`Swap.run`.
+    ``kept`` is what :meth:`Swap.run` returned; what was in place is returned the same way.
+    SwapOvertakenError: a broker ran on the store since, so that the kept files are behind the log; or they
+    aren't what they were when they were replaced.
     """
     back, added = undone_names(root, kept)
     return Swap(root, kept, back, stamp, remove=added, owner=owner).run()
 
 
 def undone_names(root: Path, kept: Path) -> tuple[list[str], list[str]]:
-    """What an undo puts back, and what it takes away; relative to the store.
-
-    Raises:
-        SwapOvertakenError, OutputError: as in :func:`undo`.
-    """
+    """What an undo puts back, and what it takes away; relative to the store."""
     done = _record_in(kept)
     if (found := _broker_since(root, done)) is not None:
         raise _too_late(
@@ -329,16 +289,10 @@ def undone_names(root: Path, kept: Path) -> tuple[list[str], list[str]]:
 
 
 def abandon(root: Path) -> Path | None:
-    """Give up a pending swap, for a rebuild that starts anew.
+    """Give up a pending swap, for a rebuild that starts anew; returns what :meth:`Swap.resume` does.
 
     Names that are in place stay, new or old; a name with nothing in place gets its old one back. What was
-    kept stays kept, with the record.
-
-    Returns:
-        The directory of the kept ones; None when no swap was pending.
-
-    Raises:
-        OutputError: a name can't be changed; the swap stays pending.
+    kept stays kept, with the record. After an error the swap stays pending.
     """
     intent = _Intent.read(_intent_path(root))
     if intent is None:

@@ -210,11 +210,7 @@ def output_error(problem: str, path: Path, error: OSError, offset: int | None = 
 
 
 def unwritten(error: OSError, *places: Path) -> OutputError:
-    """What a batch or a task failed with.
-
-    Args:
-        places: where it was writing to, for an error that names no path.
-    """
+    """What a batch or a task failed with, which wrote to ``places``: for an error that names no path."""
     path = Path(error.filename) if error.filename else short_of(error.errno, places) or places[0]
     return output_error("the output can't be written", path, error)
 
@@ -222,8 +218,7 @@ def unwritten(error: OSError, *places: Path) -> OutputError:
 def shortage(error: BaseException, places: Iterable[Path] = ()) -> ReputError | None:
     """An error in a sentence, if it is one of the system's, or of memory; else None.
 
-    Args:
-        places: where it may have been written to; asked for where the error names no path.
+    ``places``, where it may have been written to, are asked for where the error names no path.
     """
     if isinstance(error, OSError) and error.errno is not None:
         named = error.filename if isinstance(error.filename, str) else None
@@ -244,9 +239,7 @@ def shortage(error: BaseException, places: Iterable[Path] = ()) -> ReputError | 
 def shortage_in(text: str, places: Iterable[Path] = ()) -> OutputError | None:
     """What ran out by what another process said of it, in a sentence; None if it says nothing of the kind.
 
-    Args:
-        text: messages, with stack traces or without.
-        places: where it may have written to.
+    ``text`` are messages, with stack traces or without.
     """
     places = list(places)
     code, words = _code_in(text)

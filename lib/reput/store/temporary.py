@@ -19,10 +19,8 @@ from reput.store import files
 def sweep(place: Path, prefix: str, old_seconds: float) -> None:
     """Remove what nobody holds any more: a process that needs one holds a lock on it (``flock``).
 
-    Args:
-        place: where to look; what isn't this user's is left.
-        prefix: their names begin so.
-        old_seconds: younger ones are left, since their lock may not have been taken yet.
+    Names begin with ``prefix``; what isn't this user's is left, and so is what is younger than
+    ``old_seconds``, since its lock may not have been taken yet.
     """
     with suppress(OSError), os.scandir(place) as entries:
         for entry in entries:
@@ -45,15 +43,7 @@ def beside(path: Path, *, directory: bool = False, mode: int = 0o666, wait: bool
     """``.NAME.tmp`` beside a place, empty, to be filled and renamed; what is still there goes with the block.
 
     It is held by a lock (``flock``), so that what a killed run left is told from what another one fills now.
-
-    Args:
-        path: the place.
-        directory: a directory is made, else a file.
-        mode: of the file, less the umask.
-        wait: for another run that fills it, rather than to refuse.
-
-    Raises:
-        OutputError: another run fills it, or it can't be made.
+    With ``wait``, that one is waited for rather than refused. ``mode`` is a file's, less the umask.
     """
     temporary = path.with_name(f".{path.name}.tmp")
     with files.reporting("it can't be written", temporary):
@@ -69,11 +59,7 @@ def beside(path: Path, *, directory: bool = False, mode: int = 0o666, wait: bool
 
 
 def write_alone(path: Path, data: bytes) -> None:
-    """Replace a file that several runs may write at once: it holds what one of them wrote, as a whole.
-
-    Raises:
-        OutputError: it can't be written; what was there stays.
-    """
+    """Replace a file that several runs may write at once: it holds what one of them wrote, as a whole."""
     with beside(path, wait=True) as temporary, files.reporting("it can't be written", path):
         with temporary.open("wb") as file:
             file.write(data)
@@ -124,11 +110,7 @@ def _is(held: int, path: Path) -> bool:
 
 
 def attempt_directory(scratch: Path) -> Path:
-    """A new directory for what one attempt of a task writes; nobody has used or looked up its name before.
-
-    Raises:
-        OutputError: it can't be made; so it is where the run is over and ``scratch`` gone.
-    """
+    """A new directory for what one attempt of a task writes; nobody has used or looked up its name before."""
     directory = scratch / f"{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(8)}"
     with files.reporting("can't make the directory", directory):
         files.system.make_directory(directory)

@@ -53,7 +53,7 @@ def witness(path: str | Path, start: int, stop: int) -> FileSeen:
 
 
 def witnesses(path: str | Path, ranges: Sequence[tuple[int, int]]) -> list[FileSeen | None]:
-    """The same of several ranges of a segment, where zeros that one ends in may be written later.
+    """What was seen of several ranges of a segment, where zeros that one ends in may be written later.
 
     None for a range that lies in a hole of the file: no record begins there.
     """
@@ -107,24 +107,14 @@ class FileSeen(NamedTuple):
     def check(self) -> None:
         """See that this host reads the same.
 
-        Raises:
-            SegmentGoneError: the file isn't there any more, or never was on this host.
-            StoreError: this host reads something else.
+        Raises SegmentGoneError where the file isn't there any more, or never was on this host.
         """
         with reading(self.path, "the file") as descriptor:
             length = os.fstat(descriptor).st_size
             self._compare(length, lambda one: os.pread(descriptor, len(one.data), one.at))
 
     def check_mapped(self, data: NDArray[np.uint8], base: int) -> None:
-        """The same of a segment that is mapped.
-
-        Args:
-            data: its bytes.
-            base: physical offset of its first byte.
-
-        Raises:
-            SegmentGoneError, StoreError: as :meth:`check`.
-        """
+        """See that a segment that is mapped, from the physical offset ``base`` on, is the same."""
         self._compare(_length(self.path), lambda one: data[one.at : one.at + len(one.data)].tobytes(), base)
 
     def _compare(self, length: int, read: Callable[[Stretch], bytes], base: int = 0) -> None:
@@ -171,11 +161,7 @@ class StoreSeen:
     files: tuple[FileSeen, ...]  # what was read of some files
 
     def show(self) -> None:
-        """In a worker, before a task: compare; once in a process.
-
-        Raises:
-            StoreError: something isn't there, or isn't the same.
-        """
+        """In a worker, before a task: compare; once in a process."""
         if self.nonce in _compared:
             return
         for directory, known in self.listed:
@@ -208,11 +194,8 @@ def config_seen(paths: Iterable[Path]) -> StoreSeen:
 def store_seen(root: Path, *, live: bool) -> StoreSeen:
     """What a broker has derived from its log, as this host sees it.
 
-    Looked at are the names of topics and index files, and of some of them, evenly chosen, sizes and bytes.
-
-    Args:
-        root: the store.
-        live: a broker writes to it; then only names count, and there may be more.
+    Looked at are the names of topics and index files, and of some of them, evenly chosen, sizes and bytes. Of
+    a ``live`` store, which a broker writes to, only names count, and there may be more.
     """
     listed: list[tuple[str, tuple[str, ...]]] = []
     chosen: list[Path] = []

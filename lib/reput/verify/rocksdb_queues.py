@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.placement import Breaks
-from reput.build.rocksdb_units import unpack
+from reput.build.rocksdb import unpack
 from reput.derived.rocksdb import stored_ends
 from reput.errors import Finding, SettingsError, UnsupportedError
 from reput.format import rocksdbqueue

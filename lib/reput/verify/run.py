@@ -25,7 +25,7 @@ from reput.errors import Finding
 from reput.format import names
 from reput.format.checkpoint import LENGTH, LOGICS_FIELDS
 from reput.format.names import Queue
-from reput.log.parts import cut
+from reput.log.segments import cut
 from reput.replay.part_result import Chain, PartResult, witnessed
 from reput.replay.placing import BatchQueues
 from reput.replay.processes import on_this_host
@@ -33,7 +33,7 @@ from reput.replay.runner import Runner
 from reput.replay.target import Target
 from reput.scan.rules import Part
 from reput.statistics.count import Listener
-from reput.store.ignored_features import ignored_features
+from reput.store.listing import ignored_features
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch import BatchCheck
 from reput.verify.explain import Explainer

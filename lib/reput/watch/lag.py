@@ -11,8 +11,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import store_timestamp
 from reput.log.end import LogEnd
-from reput.log.parts import next_place
-from reput.log.segments import CommitLog, discover, map_segment
+from reput.log.segments import CommitLog, discover, map_segment, next_place
 from reput.log.walk import Frame, frame
 from reput.scan.output import Status
 
@@ -31,10 +30,6 @@ class LagProbe:
 
     The time is that of the oldest waiting message, not the difference of two storeTimestamps: by that, the
     first message after a quiet hour would count as an hour behind, and a single waiting message as nothing.
-
-    Args:
-        settings: the store's.
-        now_ms: the time, ms since the epoch.
     """
 
     def __init__(self, settings: StoreSettings, now_ms: Callable[[], float] | None = None) -> None:
@@ -44,15 +39,9 @@ class LagProbe:
         self._lock = threading.Lock()
 
     def look(self, cursor: int, last_timestamp: int) -> Lag:
-        """The lag of an output.
+        """The lag of an output that has the log up to ``cursor``.
 
-        Args:
-            cursor: physical offset up to which it has the log.
-            last_timestamp: storeTimestamp of its last message, ms.
-
-        Raises:
-            StoreError: the log can't be read.
-            SettingsError: its segments aren't of the length that broker.conf says.
+        ``last_timestamp`` is its last message's storeTimestamp, ms.
         """
         with self._lock:
             log = discover(self._settings)

@@ -55,12 +55,7 @@ prometheus_client.disable_created_metrics()  # type: ignore[no-untyped-call]
 class Metrics:
     """The metrics of a tail; one object for each tail.
 
-    Args:
-        registry: gets the metrics; that of :func:`served`, or another one.
-        store, output: the directories, for ``reput_info``.
-        rocketmq_version: the dialect's name.
-        state: what was committed when the tail began; counters count from there.
-        probe: measures the lag.
+    ``state`` is what was committed when the tail began; counters count from there.
     """
 
     def __init__(
@@ -126,13 +121,10 @@ class Metrics:
             found[topic] = found.get(topic, 0) + queue.next
         return found
 
-    def batch(self, state: State, stages: Mapping[str, float], seconds: float | None = None) -> None:
+    def batch(self, state: State, stages: Mapping[str, float]) -> None:
         """Count what was committed since the last call, if anything was.
 
-        Args:
-            state: the journal's, after the batch.
-            stages: wall time by stage since the start, s, as :class:`reput.output.writer.Stages` adds it up.
-            seconds: wall time of the batch; None for the sum of its stages.
+        ``stages`` are wall time since the start, s, as :class:`reput.output.writer.Stages` adds it up.
         """
         spent = {name: total - self._stages.get(name, 0.0) for name, total in stages.items()}
         before, self._seen = self._seen, _Seen.of(state)
@@ -141,7 +133,7 @@ class Metrics:
             self._batches.inc(state.batches - before.batches)
             self._messages.inc(max(state.messages - before.messages, 0))
             self._bytes.inc(max(state.bytes - before.bytes, 0))
-            self._duration.observe(sum(spent.values()) if seconds is None else seconds)
+            self._duration.observe(sum(spent.values()))
             for name, duration in spent.items():
                 self._stage_duration.labels(name).observe(duration)
             for kind, count in self._seen.findings.items():
@@ -166,10 +158,7 @@ class Metrics:
 class TableMetrics:
     """The metrics of the table of messages that a tail keeps up to date.
 
-    Args:
-        registry: gets the metrics.
-        metrics: the tail's.
-        reached: returns the physical offset up to which the table holds the log.
+    ``reached`` returns the physical offset up to which the table holds the log.
     """
 
     def __init__(self, registry: CollectorRegistry, metrics: Metrics, reached: Callable[[], int]) -> None:
@@ -203,12 +192,7 @@ class TableMetrics:
 def served(port: int, address: str = "127.0.0.1") -> Iterator[MetricsServer]:
     """Serve metrics over HTTP while the block runs; at first only those of the process.
 
-    Args:
-        port: TCP port; 0 for one that is free.
-        address: to listen on, a name or number.
-
-    Raises:
-        SettingsError: nothing can listen there.
+    Port 0 stands for one that is free.
     """
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
@@ -308,19 +292,7 @@ _TOO_LARGE = b"HTTP/1.0 431 Request Header Fields Too Large\r\nContent-Length: 0
 
 
 class MetricsServer(ThreadingMixIn, TCPServer):
-    """Serves a registry's metrics.
-
-    Args:
-        port: TCP port; 0 for one that is free.
-        address: to listen on, a name or number.
-        registry: what is served; it can be added to at any time.
-
-    Raises:
-        OSError: nothing can listen there.
-
-    Attributes:
-        registry: that.
-    """
+    """Serves a registry's metrics, which can be added to at any time; port 0 stands for one that is free."""
 
     allow_reuse_address = True
     daemon_threads = True
@@ -412,8 +384,7 @@ class _Handler(MetricsHandler):
     def _head(self) -> bytes | None:
         """The request's line and headers; None when they are too large.
 
-        Raises:
-            OSError: they didn't come in time.
+        Raises OSError when they didn't come in time.
         """
         head = bytearray()
         for _ in range(MOST_LINES):

@@ -21,8 +21,8 @@ from reput.replay.state import Opening, State
 from reput.store import files
 from reput.store.lock import Holder, output_holder
 from reput.store.outside import refuse_links
-from reput.watch import table
-from reput.watch.table import RunNote, TableStatus
+from reput.watch import notes
+from reput.watch.notes import RunNote, TableStatus
 
 if TYPE_CHECKING:
     from reput.watch.lag import Lag
@@ -120,11 +120,7 @@ class Status:
 
 
 def output_at(directory: Path) -> Path:
-    """The absolute path of an output.
-
-    Raises:
-        OutputError: the directory isn't one.
-    """
+    """The absolute path of an output."""
     check_here(directory)
     root = Path(os.path.abspath(directory))
     if not has_begun(root):
@@ -149,16 +145,7 @@ def died(root: Path) -> bool:
 
 
 def look(directory: Path, broker_conf: Path | None = None) -> Status:
-    """The status of an output.
-
-    Args:
-        directory: the output.
-        broker_conf: says where the log is; None for what the last tail was given.
-
-    Raises:
-        OutputError: the directory is no output, or can't be read.
-        JournalError: its journal isn't of this version, or is damaged.
-    """
+    """The status of an output, whose log is where ``broker_conf`` says, else where the last tail was told."""
     root = output_at(directory)
     state, holder = _writer(root)
     path = root / names.REPUT / names.JOURNAL
@@ -179,7 +166,7 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         disk=_disk(root),
     )
     status.ledger_batches, status.ledger_problem = _ledger(root)
-    status.catalog = table.look(root, opening.start, committed.cursor)
+    status.catalog = notes.table_status(root, opening.start, committed.cursor)
     if broker_conf is None and note is not None and note.broker_conf is not None:
         broker_conf = Path(note.broker_conf)
     _measure_lag(status, broker_conf)
@@ -229,7 +216,7 @@ def _measure_lag(status: Status, broker_conf: Path | None) -> None:
 
 
 def _ledger(root: Path) -> tuple[int | None, str | None]:
-    from reput.output.ledger.ledger import Ledger
+    from reput.output.ledger import Ledger
 
     try:
         return Ledger(root).version(), None
@@ -275,17 +262,9 @@ class Stopped:
 
 
 def stop(directory: Path, timeout: float = 90.0) -> Stopped:
-    """Ask the tail of an output to stop, and wait until it has.
+    """Ask the tail of an output to stop, and wait until it has, or StoreInUseError after ``timeout`` seconds.
 
     Does nothing if no process writes there. A request that was not fulfilled in time stays in place.
-
-    Args:
-        directory: the output.
-        timeout: seconds to wait.
-
-    Raises:
-        OutputError: the directory isn't an output, or the stop file can't be written.
-        StoreInUseError: the tail has not stopped in time.
     """
     # A tail that waits for the log's first segment has no output yet, and stops all the same.
     check_here(directory)

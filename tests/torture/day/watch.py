@@ -13,7 +13,7 @@ from pathlib import Path
 
 from bench import usage
 from reput.newer_python import UTC
-from reput.watch.table import RunNote
+from reput.watch.notes import RunNote
 from tests.torture import processes
 from tests.torture.tailing import Tailing
 from tests.torture.verify import WrongError

@@ -19,7 +19,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from reput.catalog import appending, beside, rows, update
+from reput.catalog import appending, rows, update
 from reput.catalog.appending import Appending, Standing, stand
 from reput.catalog.hold import remove_unnamed
 from reput.catalog.options import Cataloged, CatalogOptions
@@ -39,8 +39,7 @@ from reput.errors import (
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.job.options import RebuildOptions
-from reput.log.parts import cut
-from reput.log.segments import CommitLog, discover
+from reput.log.segments import CommitLog, cut, discover
 from reput.query.log import LogReader
 from reput.source import messages
 from reput.store import files
@@ -633,7 +632,7 @@ def test_a_run_compares_once_unless_the_log_was_written_to(comparing: _Comparing
 def test_a_run_that_is_told_compares_once(comparing: _Comparing) -> None:
     """As that of a tail does, whatever is written to the log, unless somebody else changed the table."""
     held = comparing.held
-    with beside.CatalogBeside(comparing.options) as table:
+    with update.CatalogBeside(comparing.options) as table:
         table.check()
         assert table.reached() == held.place(300)
         for number in range(350, 600, 50):
@@ -884,9 +883,9 @@ class _Told:
 def test_a_table_beside_a_tail_goes_on_after_a_failure(
     held: _Held, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(beside, "EVERY_SECONDS", 0.01)
+    monkeypatch.setattr(update, "EVERY_SECONDS", 0.01)
     options = CatalogOptions(held.settings.root, held.path, held.settings.broker_conf, "5.3.3")
-    with beside.CatalogBeside(options) as table:
+    with update.CatalogBeside(options) as table:
         steps = _Steps()
         monkeypatch.setattr(table, "advance", steps.advance)
         watch = _Told()
@@ -894,7 +893,7 @@ def test_a_table_beside_a_tail_goes_on_after_a_failure(
         while len(steps.asked) < 3:
             time.sleep(0.01)
         done = table.finish()
-    assert set(steps.asked) == {(30, beside.MOST_BYTES)}
+    assert set(steps.asked) == {(30, update.MOST_BYTES)}
     assert "stays behind: no room" in caplog.text
     assert (done.end, done.added) == (10 * len(steps.asked), len(steps.asked) - 1)
     assert watch.told[:3] == ["succeeded", "no room", "succeeded"]

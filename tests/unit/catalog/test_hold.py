@@ -11,9 +11,8 @@ import pytest
 from obstore.store import MemoryStore
 
 from reput.catalog import hold
-from reput.catalog.broker import Broker
 from reput.catalog.hold import RemoteHold
-from reput.catalog.table import Table, Written
+from reput.catalog.table import Broker, Table, Written
 from reput.errors import StoreInUseError
 from reput.remote.objects import Objects, objects
 from tests.unit.catalog.test_lake import cataloged, options, store_of

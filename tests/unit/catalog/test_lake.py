@@ -16,12 +16,10 @@ from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from deltalake.exceptions import CommitFailedError
 
 from reput.catalog import update
-from reput.catalog.broker import Broker, broker_of
-from reput.catalog.many import catalog_many
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import schema
-from reput.catalog.table import File, Table
-from reput.catalog.update import Catalog, outdated
+from reput.catalog.table import Broker, File, Table, broker_of
+from reput.catalog.update import Catalog, catalog_many, outdated
 from reput.config.settings import StoreSettings
 from reput.errors import (
     LogWentBackError,

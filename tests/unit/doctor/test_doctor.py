@@ -15,11 +15,26 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from bench.sizing import MEASURED
+from reput import doctor as checks
 from reput.cli import app as cli
 from reput.config.settings import StoreSettings
-from reput.doctor import Check, Status, machine, machine_checks, spark_check, store_checks, worst
-from reput.doctor.machine import cache_check, encoding, java_check, maps, memory, open_files, python, scratch
-from reput.doctor.stored import room
+from reput.doctor import (
+    Check,
+    Status,
+    cache_check,
+    encoding,
+    java_check,
+    machine_checks,
+    maps,
+    memory,
+    open_files,
+    python,
+    room,
+    scratch,
+    spark_check,
+    store_checks,
+    worst,
+)
 from reput.errors import SparkError
 from reput.log.segments import discover
 from reput.spark.jars import delta_jars
@@ -74,10 +89,10 @@ def test_what_each_limit_says() -> None:
 def test_a_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    monkeypatch.setattr(machine.tempfile, "gettempdir", lambda: str(tmp_path))
+    monkeypatch.setattr(checks.tempfile, "gettempdir", lambda: str(tmp_path))
     assert scratch().status is Status.OK
     monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{elsewhere},{tmp_path}")
-    monkeypatch.setattr(machine, "free_bytes", lambda path: GIB if path == tmp_path else 1)
+    monkeypatch.setattr(checks, "free_bytes", lambda path: GIB if path == tmp_path else 1)
     assert (scratch().status, str(elsewhere) in scratch().found) == (Status.WARNING, True)
     assert "SPARK_LOCAL_DIRS" in (scratch().next_step or "")
     assert cache_check(tmp_path / "not" / "there").found.endswith(
@@ -85,7 +100,7 @@ def test_a_place_that_cannot_be_written_to(tmp_path: Path, monkeypatch: pytest.M
     )
     (tmp_path / "kernel.nbi").touch()
     assert cache_check(tmp_path).found.endswith("1 kernel compiled so far")
-    monkeypatch.setattr(machine.os, "access", lambda *_: False)
+    monkeypatch.setattr(checks.os, "access", lambda *_: False)
     assert scratch().status is cache_check(tmp_path).status is Status.WRONG
     assert "NUMBA_CACHE_DIR" in (cache_check(tmp_path / "not" / "there").next_step or "")
 
@@ -101,7 +116,7 @@ def test_java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, release: str, sta
     java.chmod(0o755)
     (tmp_path / "release").write_text(f'JAVA_VERSION="{release}"\n')
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert type(machine.java()[0]) is str, "it goes into the key of the class archive, as JSON"
+    assert type(checks.java()[0]) is str, "it goes into the key of the class archive, as JSON"
     check = java_check()
     assert (check.status, str(java) in check.found) == (status, True)
     monkeypatch.setenv("JAVA_HOME", str(tmp_path / "nowhere"))
@@ -112,11 +127,11 @@ def test_delta_is_looked_for_in_the_users_cache(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     jar = delta_jars(fetch=False)[0]
     assert jar.is_relative_to(tmp_path)
-    assert machine.delta().status is Status.OK, "a fresh clone is well without it"
-    assert "It is fetched then" in machine.delta().found
+    assert checks.delta().status is Status.OK, "a fresh clone is well without it"
+    assert "It is fetched then" in checks.delta().found
     jar.parent.mkdir(parents=True)
     jar.touch()
-    assert machine.delta() == Check("delta", Status.OK, str(jar))
+    assert checks.delta() == Check("delta", Status.OK, str(jar))
 
 
 def test_every_check_of_the_machine_comes_once() -> None:
@@ -129,15 +144,15 @@ def test_every_check_of_the_machine_comes_once() -> None:
 
 
 def test_what_memory_goes_by_is_that_of_the_plan_and_the_page() -> None:
-    assert machine._MEMORY_FIXED == MEASURED.memory_fixed
-    assert machine._MEMORY_PER_CORE == MEASURED.memory_per_core
+    assert checks._MEMORY_FIXED == MEASURED.memory_fixed
+    assert checks._MEMORY_PER_CORE == MEASURED.memory_per_core
     page = (Path(__file__).parents[3] / "docs" / "data" / "benchmark.md").read_text(encoding="utf-8")
     warm = re.findall(r"^\| reput, warm +\| +[0-9.]+ \| +2 \|.* ([0-9.]+) MiB \|$", page, re.MULTILINE)
     assert len(warm) == 2
-    assert 0 <= machine._MEMORY_NEEDED - max(map(float, warm)) * (1 << 20) < GIB / 8
+    assert 0 <= checks._MEMORY_NEEDED - max(map(float, warm)) * (1 << 20) < GIB / 8
     tails = re.findall(r"^\|.* ms \| [0-9,]+ \| [0-9. ]*\| ([0-9.]+) GiB \|$", page, re.MULTILINE)
     assert len(tails) == 5, "rows of tails in docs/data/benchmark.md"
-    assert machine._MEMORY_TAIL == int(max(map(float, tails)) * GIB)
+    assert checks._MEMORY_TAIL == int(max(map(float, tails)) * GIB)
 
 
 def test_units_of_batch_queues_and_segments_made_ahead_count_as_what_they_are(tmp_path: Path) -> None:
@@ -163,7 +178,7 @@ def room_of(root: Path, conf: Path, version: str) -> int:
         return str(number)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reput.doctor.stored.human", noted)
+        patch.setattr("reput.doctor.human", noted)
         room(settings, discover(settings), None)
     return asked[0]
 
@@ -239,10 +254,8 @@ def test_a_broker_on_it_a_missing_segment_and_a_broken_file(store: GoldenStore) 
 def test_a_file_that_may_not_be_read_and_no_room(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     closed = min((store.root / "commitlog").iterdir())
     may = os.access
-    monkeypatch.setattr(
-        "reput.doctor.stored.os.access", lambda path, mode: Path(path) != closed and may(path, mode)
-    )
-    monkeypatch.setattr("reput.doctor.stored.free_bytes", lambda _: 1 << 20)
+    monkeypatch.setattr("reput.doctor.os.access", lambda path, mode: Path(path) != closed and may(path, mode))
+    monkeypatch.setattr("reput.doctor.free_bytes", lambda _: 1 << 20)
     found = checked(store)
     assert (found["readable"].status, str(closed) in found["readable"].found) == (Status.WRONG, True)
     assert (found["room"].status, "--out" in (found["room"].next_step or "")) == (Status.WRONG, True)

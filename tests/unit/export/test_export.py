@@ -15,8 +15,7 @@ from reput.dump.commitlog import Block, Reader
 from reput.dump.places import log_place
 from reput.dump.wanted import Wanted
 from reput.errors import OutputError, SettingsError, UnsupportedError
-from reput.export.apart import Apart
-from reput.export.records import line_of, message_of
+from reput.export.records import Apart, line_of, message_of
 from reput.export.write import LINES, STORE, Exported, ExportOptions, export
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record

@@ -15,8 +15,7 @@ from reput.config.kept import parse
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SettingsError
 from reput.lag import Flag, QueueLag, lag
-from reput.lag.corrected import corrected, write_corrected
-from reput.lag.delays import EXPIRED, PAST_END, delay_lags
+from reput.lag.report import EXPIRED, PAST_END, corrected, delay_lags, write_corrected
 
 PATH = Path("consumerOffset.json")
 

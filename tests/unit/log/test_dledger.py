@@ -16,8 +16,7 @@ from reput.format import commitlog, dledger, names
 from reput.format.commitlog import Record
 from reput.log import committed
 from reput.log.end import LogEnd
-from reput.log.parts import cut
-from reput.log.segments import CommitLog, discover
+from reput.log.segments import CommitLog, cut, discover
 from reput.query.ask import by_key, by_offset, by_queue
 from reput.query.store import QueryStore
 from reput.source import messages

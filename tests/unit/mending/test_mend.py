@@ -23,7 +23,7 @@ from reput.mending.apply import Mended, mend
 from reput.recovery.mend_log import LogCopies, WholeMessagesError, mend_log, stand_ins
 from reput.recovery.plan import plan
 from reput.store import files
-from reput.store.ignored_features import ignored_features
+from reput.store.listing import ignored_features
 from reput.store.ownership import Owner
 from reput.store.swap import KEPT, is_pending
 from reput.store.system import System

@@ -17,9 +17,9 @@ from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.indexfile import IndexHeader
 from reput.output import journal
+from reput.output.delta_table import Table
 from reput.output.journal import Journal
-from reput.output.ledger.delta_table import Table
-from reput.output.ledger.ledger import APPLICATION, Ledger, merged, rows
+from reput.output.ledger import APPLICATION, Ledger, merged, rows
 from reput.replay.state import FILLED, HIDDEN, KEPT, Batch, Opening, QueueState, Salvaged
 from reput.store import files
 from tests.crash import Dying, LosingPower, died

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 
 from reput.format import names
 from reput.format.indexfile import IndexHeader
-from reput.output.ledger import delta_table, ledger
-from reput.output.ledger.delta_table import LOG
-from reput.output.ledger.ledger import APPLICATION, Ledger, LedgerUpkeep, merged, rows, step
+from reput.output import delta_table, ledger
+from reput.output.delta_table import LOG
+from reput.output.ledger import APPLICATION, Ledger, LedgerUpkeep, merged, rows, step
 from reput.replay.state import Batch, QueueState
 from reput.store import files
 from tests.crash import Dying, LosingPower, died

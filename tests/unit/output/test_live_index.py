@@ -19,8 +19,7 @@ from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.output import index_files, writer
-from reput.output.index_files import BatchIndex, IndexBuilder
-from reput.output.live_index import LiveIndex
+from reput.output.index_files import BatchIndex, IndexBuilder, LiveIndex
 from reput.output.step_back import roll_back
 from reput.replay.key_spill import Spill
 from reput.replay.state import State

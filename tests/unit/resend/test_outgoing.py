@@ -6,7 +6,7 @@ import zlib
 
 import pytest
 
-from reput.export.apart import Apart
+from reput.export.records import Apart
 from reput.format import commitlog, innerbatch, properties
 from reput.format.commitlog import Record
 from reput.format.innerbatch import InnerMessage

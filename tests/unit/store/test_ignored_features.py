@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reput.replay.runner import InlineRunner
-from reput.store.ignored_features import ignored_features
+from reput.store.listing import ignored_features
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from tests.golden.store import unpack

@@ -15,8 +15,7 @@ from reput.config.kept import Kind
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SegmentGoneError, StoreError
 from reput.format import names
-from reput.log.parts import cut
-from reput.log.segments import discover, map_segment
+from reput.log.segments import cut, discover, map_segment
 from reput.replay.part_result import collect, pass_over, witnessed
 from reput.replay.target import Target
 from reput.scan.rules import Part

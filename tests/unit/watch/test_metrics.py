@@ -34,8 +34,7 @@ from reput.replay.state import QueueState, State
 from reput.stream import TriggerCollector
 from reput.watch.lag import LagProbe
 from reput.watch.metrics import MOST_CONNECTIONS, Metrics, TableMetrics, served
-from reput.watch.table import RunNote, TableNote
-from reput.watch.watching import watching
+from reput.watch.notes import RunNote, TableNote, watching
 from tests.local import open_store, rebuild_locally
 from tests.stores import LogWriter
 

@@ -20,8 +20,8 @@ from reput.replay.state import Opening, State
 from reput.store.lock import OutputLock
 from reput.store.space import human
 from reput.watch.lag import Lag, LagProbe
+from reput.watch.notes import RunNote, TableNote
 from reput.watch.status import DIED, RUNNING, STOPPED, Status, look
-from reput.watch.table import RunNote, TableNote
 from tests.local import open_store, rebuild_locally, tree
 from tests.stores import LogWriter
 

@@ -41,10 +41,7 @@ class Evidence:
 def look(root: Path, commit_log_dirs: Iterable[Path], *, is_maped: bool = False) -> Evidence:
     """Look at a store: names, lengths, headers, a few index entries and the records that they lead to.
 
-    Args:
-        root: the store.
-        commit_log_dirs: where its segments are.
-        is_maped: broker.conf has a key as releases up to 4.5.1 spell it.
+    ``is_maped``: broker.conf has a key as releases up to 4.5.1 spell it.
     """
     unread: list[str] = []
     found = []
@@ -165,8 +162,7 @@ class Basis:
     def line(self, *, files: bool = True) -> str | None:
         """One line for people; None where nothing was assumed and nothing contradicts.
 
-        Args:
-            files: sizes and switches matter, too, not only the release.
+        Without ``files``, only the release matters, no sizes and switches.
         """
         said = list(self.assumed if files else self.assumed[: self.release is not None])
         said += self.kept if files else ()
@@ -190,11 +186,7 @@ class Basis:
         }
 
     def refuse(self, asked: Asked, root: Path) -> None:
-        """Refuse to write what the store speaks against.
-
-        Raises:
-            SettingsError: it does.
-        """
+        """Refuse to write what the store speaks against."""
         if asked.writes is Writes.NOTHING:
             return
         found = [one for one in self.contradictions if _counts(one, asked)]
@@ -226,13 +218,7 @@ def _counts(one: Contradiction, asked: Asked) -> bool:
 
 
 class Weighing:
-    """Gathers what settings rest on while they are read.
-
-    Args:
-        evidence: what the store shows.
-        conf: what broker.conf says; without a path none was given.
-        version: the release, as it was given.
-    """
+    """Gathers what settings rest on while they are read; ``conf`` without a path: none was given."""
 
     def __init__(self, evidence: Evidence, conf: BrokerConf, version: str | None) -> None:
         self._evidence = evidence
@@ -251,13 +237,7 @@ class Weighing:
             self._assumed.append(f"RocketMQ {release} doesn't read {keys}, which it spells otherwise")
 
     def sizes(self, sizes: Sizes, values: tuple[int, ...], directory: str) -> tuple[int, ...]:
-        """The values to go by.
-
-        Args:
-            sizes: what the files show.
-            values: what broker.conf says, or RocketMQ's defaults.
-            directory: the files' in the store.
-        """
+        """The values to go by, of ``values`` that broker.conf or RocketMQ's defaults say."""
         given = self._conf.path is not None
         if not given and sizes.shown is not None:
             self._assumed.append(str(sizes))
@@ -308,11 +288,7 @@ class Weighing:
             self._contradict(setting, why, f"a broker.conf with {setting}", directory, given=False)
 
     def basis(self, root: Path, kept: tuple[str, ...] = ()) -> Basis:
-        """All of it.
-
-        Args:
-            kept: see :class:`Basis`.
-        """
+        """All that the settings rest on."""
         offered = _nearby(root) if self._conf.path is None and root.is_dir() else None
         return Basis(
             self._said,

@@ -56,11 +56,7 @@ class LogRecord:
 
 
 class LogRecords:
-    """The segments of a log, for a look at a few records.
-
-    Args:
-        directories: those that hold segments; one that can't be read has none.
-    """
+    """The segments of a log, for a look at a few records; a directory that can't be read has none."""
 
     def __init__(self, directories: Iterable[Path]) -> None:
         found = [
@@ -328,12 +324,7 @@ class Sizes:
 def queue_files(root: Path, directory: str, what: str, setting: str, unit: int) -> tuple[Sizes, str | None]:
     """What the files of queues show, and what couldn't be read.
 
-    Args:
-        root: the store.
-        directory: one of :data:`reput.format.names.QUEUES`.
-        what: such a file, in words.
-        setting: what decides their length.
-        unit: bytes that the length is a multiple of.
+    ``what`` is such a file, in words; ``setting`` decides their length, a multiple of ``unit`` bytes.
     """
     counts: Counter[int] = Counter()
     looked_at, unread = 0, None
@@ -349,11 +340,7 @@ def queue_files(root: Path, directory: str, what: str, setting: str, unit: int) 
 
 
 def _files(directory: Path) -> Iterator[tuple[int, int]]:
-    """Base and length of files of queues, a queue of each topic first, so that a few speak for all.
-
-    Raises:
-        OSError: a directory can't be read.
-    """
+    """Base and length of files of queues, a queue of each topic first, so that a few speak for all."""
     waiting = [_of_topic(directory / topic) for topic in names_in(directory, _MOST_NAMES)]
     while waiting:
         left = []

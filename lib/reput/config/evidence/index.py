@@ -163,8 +163,7 @@ def _sizes(counts: Counter[tuple[int, int]], lengths: Counter[int], files: int) 
 def _size_of(path: Path, *, has_successor: bool) -> tuple[int, tuple[int, int] | None]:
     """Bytes of an index file, and its slots and entries where they can be told.
 
-    Raises:
-        OSError, ValueError, struct.error: it can't be read.
+    Raises OSError, ValueError or struct.error where it can't be read.
     """
     with reading(path, by_ranges=True) as descriptor:
         facts = os.fstat(descriptor)
@@ -189,8 +188,7 @@ class _OpenIndex:
     def pair(self, *, is_full: bool) -> tuple[int, int] | None:
         """Slots and entries; None where no pair, or more than one, can be told.
 
-        Args:
-            is_full: there is a file behind it, so that it has as many entries as it can have.
+        ``is_full``: there is a file behind it, so that it has as many entries as it can have.
         """
         count, rest = self.header.index_count, self.length - HEADER_LENGTH
         if count <= FIRST_ORDINAL or rest % SLOT_LENGTH:
@@ -257,8 +255,7 @@ class _OpenIndex:
 def _tags(path: Path, slots: int, *, first: bool, log: LogRecords) -> Tags | None:
     """What the last messages of an index file show; None where it can't be read.
 
-    Args:
-        first: it is the store's oldest, so that its first message has all its entries here.
+    ``first``: it is the store's oldest, so that its first message has all its entries here.
     """
     try:
         with reading(path, by_ranges=True) as descriptor:

@@ -170,8 +170,7 @@ def release(
 ) -> tuple[Release, list[str]]:
     """What a store shows, and what couldn't be read; never raises.
 
-    Args:
-        is_maped: broker.conf has the old spelling of a key, which counts where nothing newer is shown.
+    ``is_maped``: broker.conf has the old spelling of a key, which counts where nothing newer is shown.
     """
     unread: list[str] = []
     marks = [*_of_index(index), *_of_checkpoint(root, log, unread), *_of_config(root, unread)]

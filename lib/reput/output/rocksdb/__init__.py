@@ -36,13 +36,8 @@ def make(
 ) -> None:
     """Make those that aren't there, of all that the journal has committed.
 
-    Args:
-        slots: how many tasks run at once.
-        carried: gives the last message of queues that the log has no message of, by topic and queueId.
-        ended: is told of each stage.
-
-    Raises:
-        ReputError: one could not be made; the same command makes it anew.
+    ``slots`` tasks run at once. ``carried`` gives the last message of queues that the log has no message of,
+    by topic and queueId. After an error the same command makes it anew.
     """
     if target.queues_in_rocksdb:
         queues.make(target, journal, tasks, slots, carried)

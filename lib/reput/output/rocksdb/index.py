@@ -41,8 +41,7 @@ def directory_of(target: Target) -> Path:
 def make(target: Target, journal: Journal, tasks: Tasks, slots: int) -> None:
     """Make the database of all that the journal has committed, unless it is there.
 
-    Raises:
-        ReputError: it could not be made; the same command makes it anew.
+    After an error the same command makes it anew.
     """
     if is_whole(directory_of(target)):
         return

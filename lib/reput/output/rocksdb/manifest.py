@@ -67,11 +67,7 @@ class Committed:
 
 
 def keep_runs(target: Target, start: int, scan: BatchScan, breaks: Breaks) -> None:
-    """Name the runs of a batch that is about to be committed, and where the log isn't whole; on disk then.
-
-    Args:
-        start: physical offset at which the batch begins.
-    """
+    """Name the runs of a batch that is about to be committed, and where the log isn't whole; on disk then."""
     found = {
         "end": scan.end,
         "runs": [Path(run).name for result in scan.accepted for run in result.runs],
@@ -88,8 +84,7 @@ def keep_runs(target: Target, start: int, scan: BatchScan, breaks: Breaks) -> No
 def committed(target: Target, start: int, cursor: int) -> Committed:
     """The runs of all batches of [start, cursor), physical offsets.
 
-    Raises:
-        OutputError: a file can't be read, or they aren't all there.
+    Raises OutputError where they aren't all there.
     """
     runs: list[str] = []
     keys: list[str] = []
@@ -126,11 +121,7 @@ def segment_of(target: Target, cursor: int, position: int) -> str:
 
 
 def tidy_runs(target: Target, start: int, cursor: int) -> None:
-    """Make the directory of runs, and remove from it what no committed batch names.
-
-    Args:
-        start, cursor: as of :func:`committed`.
-    """
+    """Make the directory of runs, and remove from it what no committed batch names."""
     files.make_dirs(target.runs, target.owner)
     found = committed(target, start, cursor)
     known = {Path(run).name for run in (*found.runs, *found.keys)}

@@ -16,9 +16,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build import rocksdb_units
 from reput.build.placement import Breaks, Oddity, keep
-from reput.build.rocksdb_units import UnitRows
+from reput.build.rocksdb import UnitRows, pack_units, pairs
 from reput.errors import Finding
 from reput.format import rocksdbqueue
 from reput.format.names import QueueBytes
@@ -81,12 +80,9 @@ class Written:
 def write(
     target: Target, share: Share, runs: Sequence[str], breaks: Breaks, *, from_zero: bool, scratch: Path
 ) -> Written:
-    """Write one share into a new file below ``scratch``.
+    """Write one share into a new file below ``scratch``, from runs in log order.
 
-    Args:
-        runs: in log order.
-        breaks: where the log isn't whole.
-        from_zero: the log begins at physical offset 0: nothing of it has expired.
+    ``from_zero``: nothing of the log has expired.
     """
     found = placed(target, share, runs, breaks, from_zero=from_zero)
     if found is None:
@@ -99,11 +95,7 @@ def write(
 def placed(
     target: Target, share: Share, runs: Sequence[str], breaks: Breaks, *, from_zero: bool
 ) -> Placed | None:
-    """Where the units of a share stand; None without any.
-
-    Args:
-        runs, breaks, from_zero: as in :func:`write`.
-    """
+    """Where the units of a share stand; None without any."""
     prefixes, rank, rows = _gathered(runs, share)
     if not len(rows):
         return None
@@ -140,18 +132,11 @@ def _gathered(runs: Sequence[str], share: Share) -> tuple[list[bytes], NDArray[n
 
 
 class Placed:
-    """Where the units of a share stand.
+    """Where the units of a share stand, whose queues have the keys ``prefixes``.
 
-    Args:
-        prefixes: the queues' keys.
-        rank: int64[rows], ascending, which queue's a row is.
-        rows: in log order within a queue.
-
-    Attributes:
-        prefixes: as given.
-        queue, row, offset: int64[units], in the order of keys: whose unit it is, from which row, and where.
-        findings: what was odd; ``path`` of each is empty.
-        salvaged: holes that were filled, and messages without a unit.
+    ``rank``, int64[rows] and ascending, says which queue's a row is; ``rows`` are in log order within a
+    queue. ``queue``, ``row`` and ``offset``, int64[units] in the order of keys, say whose a unit is, from
+    which row, and where. ``salvaged`` has the holes that were filled, and messages without a unit.
     """
 
     def __init__(
@@ -219,7 +204,7 @@ class Placed:
         """The keys and values of units [begin, stop), of queues whose prefixes are equally long."""
         queue, rows = self.queue[begin:stop], self._rows[self.row[begin:stop]]
         first = int(queue[0])
-        return rocksdb_units.pack(
+        return pack_units(
             self.prefixes[first : int(queue[-1]) + 1],
             UnitRows(
                 queue - first,
@@ -307,7 +292,7 @@ class Placed:
 def _pairs(placed: Placed) -> Iterator[tuple[Any, ...]]:
     """The keys and values of all units, ascending."""
     for block in placed.blocks(_BLOCK):
-        yield from rocksdb_units.pairs(block)
+        yield from pairs(block)
 
 
 #: Units of a share: a task holds 120 bytes for each.
@@ -337,12 +322,8 @@ def make(
 ) -> None:
     """Make the database of all that the journal has committed, unless it is there.
 
-    Args:
-        slots: how many tasks run at once.
-        carried: gives the last message of queues that the log has no message of, by topic and queueId.
-
-    Raises:
-        ReputError: it could not be made; the same command makes it anew.
+    ``carried`` gives the last message of queues that the log has no message of, by topic and queueId. After
+    an error the same command makes it anew.
     """
     if is_made(target):
         return

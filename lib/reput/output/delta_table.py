@@ -102,12 +102,8 @@ class _LogFile:
 class Table:
     """An open table. Commits may come from several threads.
 
-    Attributes:
-        path: its directory.
-        version: of the last commit.
-        files: what it consists of, by name.
-        transaction: version of the writer's last transaction, 0 before the first.
-        checkpointed: version of the last checkpoint, -1 before the first.
+    ``version`` is the last commit's, ``transaction`` the version of the writer's last transaction (0 before
+    the first), ``checkpointed`` the last checkpoint's (-1 before the first).
     """
 
     def __init__(self, path: Path, application: str) -> None:
@@ -141,14 +137,8 @@ class Table:
     def open(cls, path: Path, application: str, *, clean: bool = True) -> Table | None:
         """The table as described by its log; None where there is no log.
 
-        Args:
-            path: its directory.
-            application: names the writer's transactions.
-            clean: remove files that crashes left. For the writer; without it the table is read-only.
-
-        Raises:
-            TableError: it isn't one that this writer wrote, or parts of it are missing.
-            OutputError: a file that a crash left can't be removed.
+        ``application`` names the writer's transactions. With ``clean``, files that crashes left are removed;
+        without it the table is read-only.
         """
         log = path / LOG
         if not log.is_dir():
@@ -176,12 +166,7 @@ class Table:
         return table
 
     def write(self, rows: pa.Table, first: int, last: int, level: int) -> DataFile:
-        """Write a file that no commit names yet; on return it is on disk.
-
-        Args:
-            rows: at least one.
-            first, last, level: see :class:`DataFile`.
-        """
+        """Write a file that no commit names yet; on return it is on disk."""
         with self._written(rows, first, last, level) as (file, fd):
             files.flush_together(lambda flush: flush(), [lambda: files.fsync_file(fd), self._flush_names])
         return file
@@ -189,14 +174,8 @@ class Table:
     def append(self, rows: pa.Table, first: int, last: int, level: int) -> None:
         """Write a file and commit it, with ``last`` as the transaction's version.
 
-        File and entry are flushed at once; the entry gets its name when all that it names is on disk.
-
-        Args:
-            rows, first, last, level: see :meth:`write`.
-
-        Raises:
-            OutputError: it can't be written; the table is as it was.
-            TableError: another process committed.
+        File and entry are flushed at once; the entry gets its name when all that it names is on disk. Raises
+        TableError where another process committed.
         """
         with self._written(rows, first, last, level) as (file, fd), self._lock:
             entry = self._entry(self._added(file, last))
@@ -231,17 +210,12 @@ class Table:
     def read(self, file: DataFile, columns: list[str] | None = None) -> pa.Table:
         """A file's rows in the order in which they were written.
 
-        Raises:
-            OSError, pyarrow.ArrowException: it isn't what was written.
+        Raises OSError or ArrowException where it isn't what was written.
         """
         return pq.read_table(self.path / file.name, columns=columns, partitioning=None)
 
     def read_end(self, file: DataFile, count: int) -> pa.Table:
-        """A file's last ``count`` rows, without reading much more.
-
-        Raises:
-            OSError, pyarrow.ArrowException: it isn't what was written.
-        """
+        """A file's last ``count`` rows, without reading much more."""
         with pq.ParquetFile(self.path / file.name) as parquet:
             groups: list[int] = []
             rows = 0
@@ -270,16 +244,9 @@ class Table:
         self.transaction = transaction
 
     def replace(self, old: list[DataFile], new: DataFile, *, data_change: bool) -> None:
-        """Replace some files by one.
+        """Replace some files by one; ``data_change``: its rows aren't the same rows.
 
-        Args:
-            old: files of the table.
-            new: what replaces them.
-            data_change: the new file's rows aren't the same rows.
-
-        Raises:
-            OutputError: it can't be written; the table is as it was.
-            TableError: another process committed.
+        Raises TableError where another process committed.
         """
         now = _now()
         actions = [_commit_info(now, "OPTIMIZE"), {"add": _add(new, data_change=data_change)}]

@@ -30,8 +30,8 @@ from reput.errors import Finding, OutputError
 from reput.format import names
 from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue
+from reput.output.delta_table import DataFile, Table, TableError
 from reput.output.journal import Journal
-from reput.output.ledger.delta_table import DataFile, Table, TableError
 from reput.replay.state import FILLED, HIDDEN, KEPT, MAX_FINDINGS, Batch, QueueState, Salvaged, State
 from reput.store import files
 from reput.store.system import shortage_in
@@ -79,11 +79,8 @@ def rows(batch: Batch) -> pa.Table:
 def state_rows(state: State, start: int) -> pa.Table:
     """Rows for all batches up to a state, when these are no longer kept one by one.
 
-    A queue's ``units`` are those that it has; the bytes of their messages aren't known.
-
-    Args:
-        state: what the batches add up to.
-        start: physical offset where the first one began.
+    A queue's ``units`` are those that it has; the bytes of their messages aren't known. The first batch began
+    at the physical offset ``start``.
     """
     queues = _of_queues(state.queues, lambda known: (known.held, None), state.cursor)
     retention = _of_retention(state.log_start, {}, []) if state.log_start > start else []
@@ -142,9 +139,6 @@ def merged(table: pa.Table) -> pa.Table:
     with units and bytes summed up; an index file its last one, unless retention removed it; of retention the
     last row of each queue stays, and one for all index files. Findings stay unless they are too many; then
     the older ones become one row a kind, with their count. Of what was salvaged the newest rows stay.
-
-    Args:
-        table: the rows in the order in which they were committed.
     """
     parts = {kind: table.filter(pc.equal(table["kind"], kind)) for kind in _MERGED}
     salvaged = table.filter(pc.is_in(table["kind"], pa.array([KEPT, FILLED, HIDDEN])))
@@ -309,9 +303,7 @@ _BATCHES_AT_ONCE = 256
 class Ledger:
     """The ledger under one output directory.
 
-    Attributes:
-        path: its directory.
-        upkeep: held by what works on the table's old files, so that the table isn't recreated meanwhile.
+    What works on the table's old files holds ``upkeep``, so that the table isn't recreated meanwhile.
     """
 
     def __init__(self, root: Path) -> None:
@@ -328,11 +320,7 @@ class Ledger:
         return self._table
 
     def version(self) -> int:
-        """How many of the journal's batches the ledger has; nothing is changed.
-
-        Raises:
-            OSError: it can't be read.
-        """
+        """How many of the journal's batches the ledger has; nothing is changed."""
         table = self._table or Table.open(self.path, APPLICATION, clean=False)
         return 0 if table is None else table.transaction
 
@@ -456,8 +444,7 @@ _SECONDS_AFTER_FAILURE = 30.0
 class LedgerUpkeep:
     """Maintains a ledger in a thread of its own, from start to stop. Use it as a context manager.
 
-    Attributes:
-        failure: why the last try failed, None if it didn't. The ledger is sound anyway; the step is retried.
+    ``failure`` says why the last try failed. The ledger is sound anyway; the step is retried.
     """
 
     def __init__(self, ledger: Ledger) -> None:
@@ -507,11 +494,7 @@ class LedgerUpkeep:
 
 
 def step(table: Table) -> bool:
-    """Do one step that is due; returns whether there was one.
-
-    Raises:
-        OSError, ReputError, pyarrow.ArrowException: the table can't be read or written.
-    """
+    """Do one step that is due; returns whether there was one."""
     table.clean_up()
     live = sorted(table.files.copy().values(), key=lambda file: file.first)
     for level, enough in ((LEVEL_BATCH, BATCHES), (LEVEL_SOME, FILES)):

@@ -1,18 +1,70 @@
-"""The keys of the index in RocksDB, of many messages at once; see :mod:`reput.format.rocksdbindex`."""
+"""Units of queues and keys of the index in RocksDB, many at once.
+
+Source: see :mod:`reput.format.rocksdbqueue` and :mod:`reput.format.rocksdbindex`.
+"""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from struct import iter_unpack
+from typing import Any, NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
-from reput.format import commitlog, properties, rocksdbindex
+from reput.format import commitlog, properties, rocksdbindex, rocksdbqueue
 from reput.format.commitlog import SYS_FLAG, TRANSACTION_MASK, TRANSACTION_ROLLBACK, store_timestamp_at
+from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 from reput.scan.fields import property_value, topic_of
 from reput.scan.load import i32, i64, u8
+
+# Keys of one block have one length, so that a block is an array of rows: what sorts queues puts those whose
+# topics' names are equally long together.
+
+
+class UnitRows(NamedTuple):
+    """Units of several queues."""
+
+    queue: NDArray[np.int64]  # int64[units], which of the block's queues
+    offset: NDArray[np.int64]  # offset, position: int64[units], queueOffset, physicalOffset
+    position: NDArray[np.int64]
+    size: NDArray[np.int32]  # int32[units], bytes
+    tags: NDArray[np.int64]  # tags, timestamp: int64[units], tagsCode, storeTimestamp in ms
+    timestamp: NDArray[np.int64]
+
+
+def pack_units(prefixes: Sequence[bytes], rows: UnitRows) -> NDArray[np.uint8]:
+    """Keys and values one after the other, uint8[units, key + value].
+
+    The keys of each queue begin with its prefix, all of one length; at least one is given.
+    """
+    width = len(prefixes[0])
+    row = np.dtype([("prefix", np.uint8, width), ("offset", ">i8"), *ROCKSDB_UNIT_DTYPE.descr])
+    packed = np.empty(len(rows.queue), row)
+    packed["prefix"] = np.frombuffer(b"".join(prefixes), np.uint8).reshape(-1, width)[rows.queue]
+    for name, column in rows._asdict().items():
+        if name != "queue":
+            packed[name] = column
+    return packed.view(np.uint8).reshape(len(packed), row.itemsize)
+
+
+def pairs(block: NDArray[np.uint8]) -> Iterator[tuple[Any, ...]]:
+    """(key, value) of each row of a block of units, as bytes."""
+    key = block.shape[1] - rocksdbqueue.UNIT_LENGTH
+    return iter_unpack(f"{key}s{rocksdbqueue.UNIT_LENGTH}s", block.reshape(-1))  # type: ignore[arg-type]
+
+
+def unpack(block: NDArray[np.uint8]) -> tuple[NDArray[np.uint8], UnitRows]:
+    """The prefixes of a block's rows, uint8[units, prefix], and their units; ``queue`` is all zeros."""
+    width = block.shape[1] - 8 - rocksdbqueue.UNIT_LENGTH
+    row = np.dtype([("prefix", np.uint8, width), ("offset", ">i8"), *ROCKSDB_UNIT_DTYPE.descr])
+    given = np.ascontiguousarray(block).reshape(-1).view(row)
+    fields = [(name, np.int32 if name == "size" else np.int64) for name in UnitRows._fields[1:]]
+    columns: list[NDArray[Any]] = [given[name].astype(kind) for name, kind in fields]
+    return given["prefix"], UnitRows(np.zeros(len(given), np.int64), *columns)
+
 
 _UNIQUE = np.frombuffer(properties.UNIQ_KEY + b"\x01", np.uint8)
 _KEYS = np.frombuffer(properties.KEYS + b"\x01", np.uint8)
@@ -37,13 +89,10 @@ class IndexKeys(NamedTuple):
         return [text[at:end] for at, end in zip([0, *ends][:-1], ends, strict=True)]
 
 
-def pack(data: NDArray[np.uint8], positions: NDArray[np.int64], base: int) -> IndexKeys:
-    """The keys of messages.
+def pack_keys(data: NDArray[np.uint8], positions: NDArray[np.int64], base: int) -> IndexKeys:
+    """The keys of messages whose whole records begin at ``positions`` in ``data``.
 
-    Args:
-        data: uint8[bytes], the segment.
-        positions: int64[messages], where whole records begin in it.
-        base: physical offset of ``data[0]``.
+    ``base`` is the physical offset of ``data[0]``.
     """
     nothing = np.empty(0, np.uint8), np.empty(0, np.int64), np.empty(0, np.int64)
     keys, size, bad = _pack(data, positions, base, *nothing, False)
@@ -52,7 +101,7 @@ def pack(data: NDArray[np.uint8], positions: NDArray[np.int64], base: int) -> In
     if not len(bad):
         return found
     # Java reads other characters there, and writes these.
-    slow = pack_slowly(data, positions[bad], base)
+    slow = pack_keys_slowly(data, positions[bad], base)
     return IndexKeys(
         np.concatenate([found.text, slow.text]),
         np.concatenate([found.ends, slow.ends + size]),
@@ -60,7 +109,7 @@ def pack(data: NDArray[np.uint8], positions: NDArray[np.int64], base: int) -> In
     )
 
 
-def pack_slowly(data: NDArray[np.uint8], positions: NDArray[np.int64], base: int) -> IndexKeys:
+def pack_keys_slowly(data: NDArray[np.uint8], positions: NDArray[np.int64], base: int) -> IndexKeys:
     """What :func:`pack` does, one message at a time."""
     keys: list[bytes] = []
     timestamps: list[int] = []

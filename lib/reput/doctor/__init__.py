@@ -1,6 +1,0 @@
-"""Checks whether reput can run here: the machine, Java and Spark, and a store. Nothing is changed."""
-
-from reput.doctor.machine import Check, Status, machine_checks, spark_check, worst
-from reput.doctor.stored import store_checks
-
-__all__ = ["Check", "Status", "machine_checks", "spark_check", "store_checks", "worst"]
