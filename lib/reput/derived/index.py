@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.derived.files import in_order
-from reput.derived.rocksdb import COMPARE, KeptOpen
+from reput.derived.rocksdb import COMPARE, KeptOpen, open_index
 from reput.errors import SettingsError, StoreError
 from reput.format import indexfile, javastring, names, rocksdbindex
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
@@ -194,7 +194,7 @@ class RocksIndexReader:
 
     def __init__(self, settings: StoreSettings) -> None:
         self._path = settings.root / names.ROCKSDB_STORE
-        self._kept = KeptOpen(self._path, (rocksdbindex.ENTRIES,), rocksdbindex.FAMILIES)
+        self._kept = KeptOpen(open_index(self._path))
 
     def offsets(
         self,

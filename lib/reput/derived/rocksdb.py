@@ -41,26 +41,20 @@ COMPARE = "Let reput compare it with the log, or derive it again"
 class KeptOpen:
     """A database that stays open for several questions, until nobody has this any more."""
 
-    def __init__(self, path: Path, required: tuple[str, ...], known: tuple[str, ...] | None = None) -> None:
+    def __init__(self, opening: AbstractContextManager[Database]) -> None:
         stack = ExitStack()
-        database = opened(path, required=required, known=known or required)
-        self.database: Database = stack.enter_context(database)
-        self._close = weakref.finalize(self, stack.close)  # at the end of the process, too
-
-    def close(self) -> None:
-        """Let go of it at once."""
-        self._close()
+        self.database: Database = stack.enter_context(opening)
+        weakref.finalize(self, stack.close)  # at the end of the process, too
 
 
 # --- a database that is open ----------------------------------------------------------------------------
 
-FAMILIES = (UNITS, OFFSETS)
 _LONG_MAX = (1 << 63) - 1
 
 
 def open_queues(directory: Path) -> AbstractContextManager[Database]:
     """A database, opened as one of queues."""
-    return opened(directory, required=FAMILIES, known=FAMILIES)
+    return opened(directory, required=(UNITS, OFFSETS), known=(UNITS, OFFSETS))
 
 
 def open_index(directory: Path) -> AbstractContextManager[Database]:
@@ -136,7 +130,7 @@ def as_units(
 
 @lru_cache(maxsize=1)
 def _kept(directory: Path, _stamp: object) -> KeptOpen:
-    return KeptOpen(directory, FAMILIES)
+    return KeptOpen(open_queues(directory))
 
 
 def kept_open(directory: Path) -> Database:
@@ -174,7 +168,7 @@ class RocksQueues:
     def __init__(self, settings: StoreSettings, path: Path) -> None:
         self.path = path
         self._settings = settings
-        self._kept = KeptOpen(path, FAMILIES)
+        self._kept = KeptOpen(open_queues(path))
         self._is_read: dict[str, bool] = {}
 
     @property
