@@ -22,8 +22,8 @@ from reput.job import many
 from reput.job.many import Job, Once, Result, plan_checks, plan_rebuilds, run_many, worst
 from reput.job.options import RebuildOptions
 from reput.job.store_list import Place, StoreEntry
-from reput.spark.on_host import Command as RemoteCommand
-from reput.spark.on_host import Ended
+from reput.spark.command import Command as RemoteCommand
+from reput.spark.command import Ended
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import Report
 from tests.rebuilds import Command, assert_same, environment, give_settings, golden

@@ -20,8 +20,8 @@ from reput.diagnosis.nightly import Again
 from reput.errors import OutputError, ReputError, SettingsError
 from reput.job.many import Job
 from reput.job.options import RebuildOptions
+from reput.spark.command import Command, Ended
 from reput.spark.java import is_submitted
-from reput.spark.on_host import Command, Ended
 from reput.store.outside import check_outside, lies_in
 from reput.store.space import human
 from reput.unforeseen import TRACEBACK

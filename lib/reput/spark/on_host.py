@@ -3,28 +3,19 @@
 A task's preferred place is soft: if its host's executors are busy for too long, or gone, Spark runs it
 elsewhere. So the task compares where it is with what the host is known by, and elsewhere does nothing. The
 driver knows where there are executors, and sends it again. See docs/adr/0036-stores-on-hosts.md.
-
-There is no Spark session in a task's worker: the process has one, of master ``local``. It ends with the
-process that started it, see :mod:`reput.cli.bound`.
 """
 
 from __future__ import annotations
 
 import ipaddress
-import os
 import socket
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 import uuid
-from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from py4j.protocol import Py4JError
@@ -33,88 +24,6 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import CPickleSerializer
 
 from reput.errors import SparkError
-
-#: Of the executor's Spark, with which the process would take itself for a part of that; and what stands in
-#: for options: those are given by the driver.
-_NOT_PASSED_ON = ("SPARK_", "PYSPARK_", "PYTHON_WORKER_", "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION")
-_PASSED_ON = frozenset({"SPARK_HOME", "SPARK_LOCAL_DIRS"})
-_LAST_LINES = 3
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """How a command ended."""
-
-    code: int  # its exit code; negative: the signal that ended it
-    stdout: str  # all of it
-    last_lines: tuple[str, ...]  # the last ones of stderr
-    kept: bytes | None = None  # what is in the file that it was given; None without one
-
-
-@dataclass(frozen=True, slots=True)
-class Command:
-    """Runs a command on the host of its caller."""
-
-    words: tuple[str, ...]  # behind ``reput``
-    variables: Mapping[str, str]  # more of its environment
-    option: str | None = None  # it is given a file by this option, which it may replace; None: it isn't
-    content: bytes | None = None  # what is in that file at first; None: there is none
-    silent: bool = False  # what it says on stderr isn't handed on
-
-    def __call__(self) -> Ended:
-        """Run it to its end; what it says goes to this process's stderr, too, unless it is to be silent."""
-        if self.option is None:
-            return self._run(self.words)
-        with tempfile.TemporaryDirectory(prefix="reput-command-") as directory:
-            path = Path(directory, "given")
-            if self.content is not None:
-                path.write_bytes(self.content)
-            ended = self._run((*self.words, self.option, str(path)))
-            return replace(ended, kept=path.read_bytes() if path.exists() else None)
-
-    def _run(self, words: tuple[str, ...]) -> Ended:
-        stdin, held = os.pipe()  # closed when this process ends, whatever ends it
-        errors, stderr = os.pipe()
-        last: deque[str] = deque(maxlen=_LAST_LINES)
-        reader = threading.Thread(target=_hand_on, args=(errors, last, self.silent), daemon=True)
-        reader.start()
-        try:
-            try:
-                process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "reput.cli.bound", *words],
-                    stdin=stdin,
-                    stdout=subprocess.PIPE,
-                    stderr=stderr,
-                    env={**_environment(), **self.variables},
-                    start_new_session=True,  # or what Spark sends to its worker's group would end it at once
-                )
-            finally:
-                os.close(stdin)
-                os.close(stderr)
-            stdout, _ = process.communicate()
-        finally:
-            os.close(held)
-        reader.join(1.0)
-        return Ended(process.returncode, stdout.decode(errors="replace"), tuple(last))
-
-
-def _environment() -> dict[str, str]:
-    return {
-        name: value
-        for name, value in os.environ.items()
-        if name in _PASSED_ON or not name.startswith(_NOT_PASSED_ON)
-    }
-
-
-def _hand_on(errors: int, last: deque[str], silent: bool) -> None:
-    with os.fdopen(errors, encoding="utf-8", errors="replace") as lines:
-        for line in lines:
-            if line.strip():
-                last.append(line.strip())
-            if not silent:
-                sys.stderr.write(line)
-                sys.stderr.flush()
-
 
 #: Named in a datagram's destination; none is sent.
 _ANY_PORT = 9

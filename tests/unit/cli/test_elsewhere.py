@@ -15,7 +15,7 @@ from reput.errors import ReputError, StoreError
 from reput.job.many import Job
 from reput.job.options import RebuildOptions
 from reput.job.store_list import Place
-from reput.spark.on_host import Ended
+from reput.spark.command import Ended
 from reput.verify.plan import VerifyOptions
 
 PLACE = Place(Path("/a store"), "h")

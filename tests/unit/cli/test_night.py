@@ -19,7 +19,7 @@ from reput.job import store_list
 from reput.job.history import History
 from reput.job.many import Job, plan_checks, run_many
 from reput.report import fleet
-from reput.spark.on_host import Ended
+from reput.spark.command import Ended
 from reput.verify.plan import VerifyOptions
 from reput.verify.proofs import Proofs
 from reput.words import SCHEMA_VERSION

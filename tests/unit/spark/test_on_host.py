@@ -17,7 +17,8 @@ import pytest
 
 from reput.errors import ReputError, SparkError
 from reput.spark import on_host
-from reput.spark.on_host import Command, Executor, HostMark, HostRunner, addresses
+from reput.spark.command import Command
+from reput.spark.on_host import Executor, HostMark, HostRunner, addresses
 
 LIB = Path(__file__).parents[3] / "lib"
 #: Of documentation (RFC 5737): nobody's.
