@@ -346,7 +346,7 @@ def test_an_index_file_and_the_chain_of_a_key(tmp_path: Path) -> None:
     path = index_file(tmp_path, keys)
     for one in (tmp_path, path.parent, path):
         assert places.index_files(one) == [path]
-    (place,) = index.sampled([path], index_settings(tmp_path))
+    (place,) = index.places([path], index_settings(tmp_path))
     head, *found = index.dump(place)
     assert isinstance(head, FileHead)
     assert (head.slots_used, head.header.index_count) == (head.header.slot_count, 6)
@@ -367,7 +367,7 @@ def test_an_index_file_and_the_chain_of_a_key(tmp_path: Path) -> None:
 def test_damage_in_an_index_file_is_told_and_no_chain_is_endless(tmp_path: Path) -> None:
     path = index_file(tmp_path, ["t#a", "t#a", "t#a"])
     whole = path.read_bytes()
-    (place,) = index.sampled([path], index_settings(tmp_path))
+    (place,) = index.places([path], index_settings(tmp_path))
     at = indexfile.file_length(5, 2)
 
     def changed(offset: int, value: int, key: str | None = None) -> list[str]:
@@ -393,10 +393,10 @@ def test_damage_in_an_index_file_is_told_and_no_chain_is_endless(tmp_path: Path)
     assert len(entries) == 4
     path.write_bytes(whole[:-1])
     with pytest.raises(StoreError, match=r"another length.*--broker-conf"):
-        index.sampled([path], index_settings(tmp_path))
+        index.places([path], index_settings(tmp_path))
     other = path.with_name("20261121103700413")
     other.write_bytes(whole)
-    short, _ = index.sampled([path, other], index_settings(tmp_path))
+    short, _ = index.places([path, other], index_settings(tmp_path))
     assert [event.kind for event in index.dump(short) if isinstance(event, Damage)] == ["file-length"]
     for one in (path, other):
         one.unlink()
