@@ -13,9 +13,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from os import PathLike, fspath
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 
 class ReputError(Exception):
@@ -187,7 +187,7 @@ class Fact:
 
         What doesn't apply is None. Ranges are half open.
         """
-        return {
+        facts: dict[str, object] = {
             "kind": self.kind,
             "said": self.said,
             "path": self.path,
@@ -205,6 +205,7 @@ class Fact:
             "outcome": None,
             "next_steps": [],
         }
+        return facts | {one.name: getattr(self, one.name) for one in fields(self) if one.name in facts}
 
 
 #: How a finding ends that is about a record which reput has put in the place of damage.
@@ -248,18 +249,7 @@ class Finding(Fact):
 
     def to_dict(self) -> dict[str, object]:
         """As :meth:`Fact.to_dict`."""
-        return {
-            **Fact.to_dict(self),
-            "physical_offset": self.offset,
-            "physical_end": self.end,
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "queue_offset": self.queue_offset,
-            "count": self.count,
-            "expected": self.expected,
-            "found": self.found,
-            "outcome": self.outcome,
-        }
+        return {**Fact.to_dict(self), "physical_offset": self.offset, "physical_end": self.end}
 
     def __str__(self) -> str:
         where = f"{self.path} at physical offset {self.offset}"
@@ -271,6 +261,46 @@ class Finding(Fact):
             where += f" at queueOffset {self.queue_offset}"
         what = f"{where}: {self.kind}: {self.said}"
         return what if self.count == 1 else f"{what} ({self.count} times)"
+
+
+def json_of(value: Any) -> Any:
+    """A value as JSON has it: results and findings as documents, paths as texts."""
+    if hasattr(value, "to_dict"):
+        return value.to_dict()
+    if isinstance(value, dict):
+        return {name: json_of(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [json_of(one) for one in value]
+    return fspath(value) if isinstance(value, PathLike) else value
+
+
+class Result:
+    """What came of a command: a dataclass. Its document has its fields but ``hidden`` ones, and ``more``."""
+
+    __slots__ = ()
+
+    hidden: ClassVar[tuple[str, ...]] = ()
+
+    @property
+    def exit_code(self) -> int:
+        """0 when nothing is wrong, 1 with findings."""
+        return int(bool(getattr(self, "findings", ())))
+
+    def more(self) -> dict[str, Any]:
+        """What isn't a field, or stands in the place of one."""
+        return {}
+
+    def to_dict(self) -> dict[str, object]:
+        """The facts as a JSON-ready mapping."""
+        names = [one.name for one in fields(self) if one.name not in self.hidden]  # type: ignore[arg-type]
+        facts = {name: getattr(self, name) for name in names if name != "basis"}
+        of: Any = self
+        if "settings" in names:
+            facts |= {"store": of.settings.place}
+        if "settings" in names or "basis" in names:
+            basis = of.settings.basis if "settings" in names else of.basis
+            facts |= {"rocketmq_version": basis.rocketmq_version, "settings": basis}
+        return {name: json_of(one) for name, one in (facts | self.more()).items()}
 
 
 def counts(findings: Iterable[Finding]) -> dict[str, int]:
@@ -307,14 +337,7 @@ class Problem(Fact):
 
     def to_dict(self) -> dict[str, object]:
         """As :meth:`Fact.to_dict`, and whether it stops the start."""
-        return {
-            **Fact.to_dict(self),
-            "expected": self.expected,
-            "found": self.found,
-            "outcome": self.outcome,
-            "next_steps": [self.next_step],
-            "stops": self.stops,
-        }
+        return {**Fact.to_dict(self), "next_steps": [self.next_step], "stops": self.stops}
 
     def error(self, kind: type[_E], text: str) -> _E:
         """The problem as what ends a run: ``text`` says in one sentence what can't be done."""

@@ -20,7 +20,7 @@ from pathlib import Path, PurePosixPath
 
 import reput
 from reput.doctor import beside as files_beside
-from reput.errors import PackError, SettingsError
+from reput.errors import PackError, Result, SettingsError
 from reput.next_command import MANIFEST, install_step
 from reput.spark.jars import delta_jars, fetched
 from reput.spark.java import is_installed
@@ -266,7 +266,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Packed:
+class Packed(Result):
     """What came of it; ``to_dict`` is what ``--json`` prints."""
 
     out: Path  # the archive
@@ -276,18 +276,11 @@ class Packed:
     facts: Facts  # what it holds and needs
     seconds: float  # how long it took
 
-    exit_code = 0
+    hidden = ("facts",)
 
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        return {
-            "out": str(self.out),
-            "bytes": self.bytes,
-            "unpacked_bytes": self.unpacked_bytes,
-            "files": self.files,
-            **asdict(self.facts),
-            "seconds": self.seconds,
-        }
+    def more(self) -> dict[str, object]:
+        """What it holds and needs."""
+        return asdict(self.facts)
 
 
 class _Tree:

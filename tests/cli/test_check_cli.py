@@ -240,13 +240,6 @@ def test_the_log_alone_is_no_store(reput: Command, store: GoldenStore) -> None:
         assert f"Give the store that holds it: {store.root}" in refused.stderr
 
 
-@pytest.mark.parametrize("old", ["recover", "verify", "verify-many", "rebuild-many"])
-def test_an_old_name_says_the_new_one(reput: Command, store: GoldenStore, old: str) -> None:
-    refused = reput(old, store.root, "--plan")
-    assert (refused.code, refused.stdout) == (2, "")
-    assert f"there is no `{old}` any more" in refused.stderr
-
-
 @pytest.mark.spark
 def test_on_spark_the_same_is_found(tmp_path: Path) -> None:
     store = golden("5.3.3-crash", tmp_path)

@@ -65,6 +65,12 @@ def test_an_example_can_be_given(example: str) -> None:
     pages.check_command(example)
 
 
+@pytest.mark.parametrize("path", [(), ("dump",), *COMMANDS], ids=" ".join)
+def test_help_fits_on_a_screen_or_two(path: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert len(CliRunner().invoke(cli.app, [*path, "--help"]).stdout.splitlines()) <= 60
+
+
 def test_every_option_is_explained() -> None:
     unexplained = [
         f"reput {' '.join(path)} {parameter.opts[0]}"

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from reput.report.target import is_report
+from reput.report.page import is_report
 from tests.rebuilds import Command, broker_conf, broker_lock, golden, overwrite, record_starts, tree
 from tests.report.made import Elements, hostile_store
 from tests.stores import LogWriter

@@ -15,7 +15,7 @@ import pytest
 from reput.cli import output, times
 from reput.errors import SettingsError
 from reput.newer_python import UTC
-from tests import pages, rocksdbs
+from tests import rocksdbs
 from tests.cli.test_help import COMMANDS
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
@@ -181,34 +181,10 @@ def test_a_zone_with_summer_time_is_called_by_its_name() -> None:
 
 def test_commands_are_listed_by_what_they_are_for(reput: Command) -> None:
     said = reput("--help").stdout
-    places = [said.index(f"─ {group} ─") for group in ("Look", "Mend", "Follow", "Tables", "Set up")]
+    places = [said.index(f"\n{group}:\n") for group in ("Look", "Mend", "Follow", "Tables", "Set up")]
     assert places == sorted(places)
     for command in ("", "query", "stats", "rebuild", "dump commitlog"):
         assert "<bool>" not in reput(*command.split(), "--help").stdout
-
-
-@pytest.mark.parametrize(
-    ("old", "new"),
-    [
-        ("verify /s", "`reput check STORE`"),
-        ("recover /s --apply", "`reput mend STORE`"),
-        ("verify-many /s --history /h", "`reput check STORE STORE …`"),
-        ("rebuild-many /s --out-root /o", "`reput rebuild STORE STORE … --out-root DIR`"),
-        ("digest /s -o /d", "`reput dump digest STORE`"),
-        ("topics /s", "`reput stats STORE --topics`"),
-        ("status /o", "`reput tail --status DIR`"),
-        ("stop /o --json", "`reput tail --stop DIR`"),
-        ("stop --help", "`reput tail --stop DIR`"),
-    ],
-)
-def test_an_old_command_says_the_new_one(reput: Command, old: str, new: str) -> None:
-    name, *more = old.split()
-    said = reput(name, *more)
-    assert (said.code, said.stdout) == (2, "")
-    assert said.stderr.startswith(f"reput: there is no `{name}` any more: ")
-    assert new in said.stderr
-    pages.check_command(f"{re.findall('`(reput .+?)`', said.stderr)[-1]}".replace("…", "STORE"))
-    assert name not in {path[0] for path in COMMANDS}
 
 
 def test_there_are_eighteen_commands() -> None:

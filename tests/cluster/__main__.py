@@ -13,7 +13,6 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from reput.cli.arguments import BrokerConf, WrittenAs
 from reput.cli.output import Output
 from reput.errors import OutputError
 from reput.store.compare import compare
@@ -38,8 +37,8 @@ def cluster(
     out: Annotated[
         Path | None, typer.Option("--out", metavar="DIR", help="Keep the output in DIR (default: removed).")
     ] = None,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenAs = None,
+    broker_conf: Annotated[Path | None, typer.Option("--broker-conf", "-c", help="Its broker.conf.")] = None,
+    rocketmq_version: Annotated[str | None, typer.Option(help="Write as this release.")] = None,
     workers: Annotated[int, typer.Option("--workers", metavar="N", min=1, help="Workers, a core each.")] = 2,
     logs: Annotated[
         Path | None, typer.Option("--logs", metavar="DIR", help="Copy the cluster's logs to DIR, too.")

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, get_type_hints
 from unittest.mock import patch
 
 import typer
@@ -87,7 +87,7 @@ def dumped(what: str, root: Path, broker_conf: Path, version: str) -> Dumped:
 def _commands(broker_conf: Path, version: str) -> dict[str, tuple[Callable[..., None], dict[str, Any]]]:
     settings = {"broker_conf": broker_conf, "rocketmq_version": version}
     return {
-        LOG: (commitlog_command, {**settings, "body": True, "show_all": True}),
+        LOG: (commitlog_command, {**settings, "bodies": True, "show_all": True}),
         QUEUES: (consumequeue_command, {"show_all": True}),
         INDEX: (index_command, settings),
         CHECKPOINT: (checkpoint_command, {}),
@@ -99,7 +99,7 @@ def _run(what: str, command: Callable[..., None], root: Path, options: dict[str,
     code = None
     with redirect_stdout(out), redirect_stderr(err):
         try:
-            command(root, **options)
+            command(get_type_hints(command)["given"](path=root, **options))
         except typer.Exit as ended:
             code = ended.exit_code
     if code not in (0, 1, 2) or "Traceback" in err.getvalue():

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reput.config.evidence import Basis
+from reput.errors import Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +33,7 @@ class CatalogOptions:
 
 
 @dataclass(frozen=True, slots=True)
-class Cataloged:
+class Cataloged(Result):
     """What a run did."""
 
     table: str  # its directory or URL
@@ -67,8 +68,3 @@ class Cataloged:
             clustered=tuple(sorted({*self.clustered, *later.clustered})),
             seconds=self.seconds + later.seconds,
         )
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        facts = {name: getattr(self, name) for name in self.__slots__ if name != "basis"}
-        return {**facts, "rocketmq_version": self.basis.rocketmq_version, "settings": self.basis.to_dict()}

@@ -1,4 +1,4 @@
-"""What several commands share: their options, how they are listed, and what has become of old ones."""
+"""What several commands share: their options, and how commands are made of these and listed."""
 
 from __future__ import annotations
 
@@ -6,15 +6,16 @@ import os
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from functools import partial
+from dataclasses import MISSING, dataclass, field, fields
+from inspect import Parameter, Signature
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar, get_type_hints
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from reput.cli.output import set_command, told
-from reput.cli.process import REFUSED, ended_by
+from reput.cli.output import set_command
+from reput.cli.process import ended_by
 from reput.cli.times import use_zone
 from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
@@ -113,59 +114,87 @@ def _store(ctx: typer.Context) -> Path:
 
 #: What stands in for the two options in every command, where they aren't given.
 BROKER_CONF_VARIABLE, VERSION_VARIABLE = "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION"
-
-LocalStore = Annotated[
-    Path,
-    typer.Argument(metavar="STORE", help="The store: the directory that holds commitlog/."),
-]
-Store = Annotated[
-    Path,
-    typer.Argument(
-        metavar="STORE", help="The store: the directory that holds commitlog/, or its URL (docs/remote.md)."
-    ),
-]
-Stores = Annotated[
-    list[str],
-    typer.Argument(
-        metavar="STORE",
-        help="The store: the directory that holds commitlog/, or its URL (docs/remote.md). Several: "
-        "directories here, HOST:/PATH on a host with a Spark worker, URLs, or a stores.toml that lists them.",
-    ),
-]
-AtOnce = Annotated[
-    int | None,
-    typer.Option(
-        "--at-once",
-        metavar="N",
-        min=1,
-        help="Of several stores: how many at a time (default: 1); on each host one.",
-    ),
-]
-BrokerConf = Annotated[
-    Path | None,
-    typer.Option(
-        "--broker-conf",
-        "-c",
-        metavar="FILE",
-        envvar=BROKER_CONF_VARIABLE,
-        help="The broker's configuration file: sizes, paths, delay levels (default: as the store shows).",
-    ),
-]
+_T = TypeVar("_T")
 
 
-def _release(means: str) -> Any:
-    return typer.Option(
-        "--rocketmq-version",
-        metavar="V",
-        envvar=VERSION_VARIABLE,
-        autocompletion=releases,
-        help=f"{means} (default: as the store shows).",
+def option(names: str, text: str, default: Any = None, **more: Any) -> Any:
+    """A field for an option: ``"--out -o DIR"`` has its names, and what stands for its value in help."""
+    words = names.split()
+    metavar = None if words[-1].startswith("-") else words.pop()
+    return field(
+        default=default,
+        metadata={_IS: typer.Option(*words, metavar=metavar, help=text, show_envvar=False, **more)},
     )
 
 
-WrittenAs = Annotated[str | None, _release("Write as this release does, e.g. 4.9.7")]
-WrittenBy = Annotated[str | None, _release("The release that wrote the store, e.g. 4.9.7")]
-StartedBy = Annotated[str | None, _release("The release that will start")]
+def flag(names: str, text: str) -> Any:
+    """A field for an option without a value."""
+    return option(names, text, False)
+
+
+def argument(metavar: str, text: str, default: Any = MISSING) -> Any:
+    """A field for an argument."""
+    return field(default=default, metadata={_IS: typer.Argument(metavar=metavar, help=text)})
+
+
+#: Where a field has what typer is to know of it.
+_IS = "is"
+_annotated: Any = Annotated
+
+
+@dataclass(kw_only=True)
+class Words:
+    """What was given to a command; what several commands have are its subclasses, which they inherit."""
+
+    sources: dict[str, str] = field(default_factory=dict)  # of each field: "COMMANDLINE", "ENVIRONMENT", …
+
+    def by_hand(self, name: str) -> bool:
+        """Whether a field is from the words of the command, not from the environment."""
+        return self.sources.get(name) != "ENVIRONMENT"
+
+    def named(self, name: str) -> str:
+        """The long name of a field's option, or what stands for an argument."""
+        (info,) = (one.metadata[_IS] for one in fields(self) if one.name == name)
+        return next((word for word in info.param_decls or () if word.startswith("--")), str(info.metavar))
+
+    def to(self, kind: type[_T], **more: Any) -> _T:
+        """The library's options: what has the same name here, and ``more``."""
+        named = [one.name for one in fields(kind) if one.name not in more]  # type: ignore[arg-type]
+        return kind(**{name: getattr(self, name) for name in named if hasattr(self, name)}, **more)
+
+
+_W = TypeVar("_W", bound=Words)
+_Command = Callable[[_W], None]
+
+
+def command(
+    name: str, examples: str, panel: str | None = None, group: typer.Typer | None = None
+) -> Callable[[_Command[_W]], _Command[_W]]:
+    """Make a function a command; the class of what it takes says its options, inherited ones last."""
+
+    def register(function: _Command[_W]) -> _Command[_W]:
+        given = get_type_hints(function)["given"]
+        hints = get_type_hints(given)
+        known = {one.name: one for one in fields(given) if _IS in one.metadata}
+        order = dict.fromkeys(key for base in given.__mro__ for key in vars(base).get("__annotations__", ()))
+        kind = Parameter.KEYWORD_ONLY
+        parameters = [Parameter("ctx", kind, annotation=typer.Context)]
+        for one in (known[key] for key in order if key in known):
+            default = Parameter.empty if one.default is MISSING else one.default
+            hint = _annotated[hints[one.name], one.metadata[_IS]]
+            parameters.append(Parameter(one.name, kind, default=default, annotation=hint))
+
+        def run(ctx: typer.Context, **values: Any) -> None:
+            sources = {key: getattr(ctx.get_parameter_source(key), "name", "") for key in values}
+            function(given(sources=sources, **values))
+
+        run.__doc__ = function.__doc__
+        run.__signature__ = Signature(parameters)  # type: ignore[attr-defined]
+        run.__annotations__ = {one.name: one.annotation for one in parameters}
+        (group or app).command(name, epilog=examples, rich_help_panel=panel, cls=Command)(run)
+        return function
+
+    return register
 
 
 def _zone(name: str | None) -> str | None:
@@ -176,85 +205,192 @@ def _zone(name: str | None) -> str | None:
     return name
 
 
-TimeZone = Annotated[
-    str | None,
-    typer.Option(
-        "--tz",
-        metavar="ZONE",
-        callback=_zone,
-        help="Zone of times, e.g. Asia/Shanghai or UTC (default: TZ, or the machine's).",
-    ),
-]
-Limit = Annotated[int | None, typer.Option("--limit", "-n", metavar="N", min=1, help="Stop after N records.")]
-Since = Annotated[
-    str | None,
-    typer.Option(
-        "--since",
-        metavar="TIME",
-        help="Only what was stored at this time or later: 2026-11-21T10:00, 2026/11/21 10:00, ms since 1970 "
-        "in 13 digits, 10m (ago; s, m, h, d), today, yesterday, now.",
-    ),
-]
-Until = Annotated[
-    str | None, typer.Option("--until", metavar="TIME", help="Only what was stored before this time.")
-]
-Queues = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--queue",
-        metavar="TOPIC[:ID]",
+def release(means: str) -> Any:
+    """A field for a release."""
+    return option(
+        "--rocketmq-version V", f"{means} (default: as the store shows).", envvar=VERSION_VARIABLE,
+        autocompletion=releases,
+    )  # fmt: skip
+
+
+def broker_conf() -> Any:
+    """A field for a broker.conf."""
+    text = "The broker.conf (default: as the store shows)."
+    return option("--broker-conf -c FILE", text, envvar=BROKER_CONF_VARIABLE)
+
+
+_STORE = "The store: the directory that holds commitlog/"
+
+
+@dataclass(kw_only=True)
+class OnLocalStore(Words):
+    """A store of this host."""
+
+    store: Path = argument("STORE", f"{_STORE}.")
+
+
+@dataclass(kw_only=True)
+class OnStore(Words):
+    """A store here or elsewhere."""
+
+    store: Path = argument("STORE", f"{_STORE}, or its URL (docs/remote.md).")
+
+
+@dataclass(kw_only=True)
+class OnStores(Words):
+    """One store or several."""
+
+    stores: list[str] = argument(
+        "STORE",
+        f"{_STORE}, or its URL. Several: directories, HOST:/PATH, URLs, or a stores.toml (docs/cluster.md).",
+    )
+    at_once: int | None = option("--at-once N", "Of several stores: how many at a time (default: 1).", min=1)
+
+
+@dataclass(kw_only=True)
+class Broker(Words):
+    """What a broker was, or is going to be, started with."""
+
+    broker_conf: Path | None = broker_conf()
+    rocketmq_version: str | None = release("The release that wrote the store, e.g. 4.9.7")
+
+    def settings(self, store: Path) -> StoreSettings:
+        """Those of a store of any kind."""
+        return StoreSettings.load(store, self.broker_conf, self.rocketmq_version, dledger=True, rocksdb=True)
+
+    @property
+    def conf_by_hand(self) -> bool:
+        """It was given by an option, not by the environment."""
+        return self.by_hand("broker_conf")
+
+    @property
+    def version_by_hand(self) -> bool:
+        """As :attr:`conf_by_hand`."""
+        return self.by_hand("rocketmq_version")
+
+
+@dataclass(kw_only=True)
+class Starts(Broker):
+    """A broker that is going to start."""
+
+    rocketmq_version: str | None = release("The release that will start")
+
+
+@dataclass(kw_only=True)
+class Writes(Broker):
+    """A broker that is written for; with or without an index."""
+
+    rocketmq_version: str | None = release("Write as this release, e.g. 4.9.7")
+    no_index: bool = flag("--no-index", "Don't write index files.")
+
+    @property
+    def index(self) -> bool:
+        """Whether index files are written."""
+        return not self.no_index
+
+
+@dataclass(kw_only=True)
+class OfQueues(Words):
+    """Of some queues only."""
+
+    queue: list[str] | None = option(
+        "--queue TOPIC[:ID]",
+        "Only this topic or queue, without the index; repeatable.",
         autocompletion=queues,
-        help="Only this topic or queue, without the index; repeat it for several.",
-    ),
-]
-OnlyTopic = Annotated[
-    str | None, typer.Option("--topic", metavar="T", autocompletion=topics, help="Only this topic.")
-]
-NoIndex = Annotated[bool, typer.Option("--no-index", help="Don't write index files.")]
-KnownTopicsOnly = Annotated[
-    bool,
-    typer.Option("--known-topics-only", help="Skip topics that config/topics.json doesn't list."),
-]
-CatalogTable = Annotated[
-    Path | None,
-    typer.Option("--catalog", metavar="DIR", help="Also write all messages to this Delta table."),
-]
-CatalogBodies = Annotated[
-    bool, typer.Option("--catalog-bodies", help="Include message bodies in the --catalog table.")
-]
-Master = Annotated[
-    str | None,
-    typer.Option("--master", metavar="URL", help="Spark master (default: spark-submit's, or local[*])."),
-]
-BytesPerCommit = Annotated[
-    str,
-    typer.Option(
-        "--max-bytes-per-trigger",
-        metavar="SIZE",
-        help="Maximum log bytes per commit; an interrupted run repeats at most one commit.",
-    ),
-]
-SingleHost = Annotated[
-    bool | None,
-    typer.Option(
-        "--single-host/--several-hosts",
+    )
+
+    @property
+    def queues(self) -> tuple[str, ...]:
+        """Them; empty for all."""
+        return tuple(self.queue or ())
+
+
+@dataclass(kw_only=True)
+class OfTopic(Words):
+    """Of one topic only."""
+
+    topic: str | None = option("--topic T", "Only this topic.", autocompletion=topics)
+
+
+@dataclass(kw_only=True)
+class PerCommit(Words):
+    """How much a commit takes."""
+
+    bytes_per_commit: str = option("--max-bytes-per-trigger SIZE", "Maximum log bytes per commit.", "1g")
+
+    @property
+    def max_bytes_per_trigger(self) -> int:
+        """Bytes; raises SettingsError where it can't be understood."""
+        return size("--max-bytes-per-trigger", self.bytes_per_commit)
+
+
+@dataclass(kw_only=True)
+class Derives(OfQueues, Writes, PerCommit):
+    """What is made of a log, by a rebuild and by a tail."""
+
+    bytes_per_commit: str = option("--max-bytes-per-trigger SIZE", "Maximum log bytes per commit.", "4g")
+    known_topics_only: bool = flag("--known-topics-only", "Skip topics that config/topics.json doesn't list.")
+    catalog: Path | None = option("--catalog DIR", "Also write all messages to this Delta table.")
+    catalog_bodies: bool = flag("--catalog-bodies", "Message bodies, too, in the --catalog table.")
+    single_host: bool | None = option(
+        "--single-host/--several-hosts", "Executors share a page cache or not (default: as they show).",
         show_default=False,
-        help="Executors share one host's page cache, or don't (default: as they show).",
-    ),
-]
-DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Report what would be done, or why it would be refused; do nothing.")
-]
-AsJson = Annotated[bool, typer.Option("--json", help="Print the result as one JSON document.")]
+    )  # fmt: skip
+
+
+@dataclass(kw_only=True)
+class InTime(Words):
+    """Of what was stored between two times."""
+
+    since: str | None = option(
+        "--since TIME",
+        "Stored at this time or later: 2026-11-21T10:00, ms in 13 digits, 10m (ago), today, now.",
+    )
+    until: str | None = option("--until TIME", "Stored before this time.")
+
+
+@dataclass(kw_only=True)
+class Limited(Words):
+    """Of so many records."""
+
+    limit: int | None = option("--limit -n N", "Stop after N records.", min=1)
+
+
+@dataclass(kw_only=True)
+class OnSpark(Words):
+    """With Spark."""
+
+    master: str | None = option("--master URL", "Spark master (default: spark-submit's, or local[*]).")
+
+
+@dataclass(kw_only=True)
+class Dry(Words):
+    """Or only said."""
+
+    dry_run: bool = flag("--dry-run", "Report what would be done, or why it is refused; do nothing.")
+
+
+@dataclass(kw_only=True)
+class InZone(Words):
+    """Times in a zone."""
+
+    tz: str | None = option("--tz ZONE", "Zone of times (default: TZ or the machine's).", callback=_zone)
+
+
+@dataclass(kw_only=True)
+class AsJson(Words):
+    """For people or programs."""
+
+    as_json: bool = flag("--json", "Print the result as one JSON document.")
+
+
+@dataclass(kw_only=True)
+class Shown(InZone, AsJson):
+    """Both."""
+
 
 _SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.ASCII | re.IGNORECASE)
 _SHIFTS = {"": 0, "k": 10, "m": 20, "g": 30, "t": 40}
-
-
-def by_hand(ctx: typer.Context, parameter: str) -> bool:
-    """Whether a command has a parameter from its words, not from the environment."""
-    source = ctx.get_parameter_source(parameter)
-    return source is None or source.name != "ENVIRONMENT"
 
 
 def size(option: str, text: str, *, least: int = 1) -> int:
@@ -272,21 +408,6 @@ def size(option: str, text: str, *, least: int = 1) -> int:
     return number
 
 
-Everything = Annotated[
-    bool,
-    typer.Option(
-        "--all", help="Compare all again, and forget which sealed segments were found to have changed."
-    ),
-]
-Digests = Annotated[
-    bool,
-    typer.Option(
-        "--digest",
-        help="Believe no file's size and times: read all bytes, and compare them with what was proven.",
-    ),
-]
-
-
 #: The groups of ``reput --help``.
 LOOK, MEND, FOLLOW, TABLES, START = "Look", "Mend", "Follow", "Tables", "Set up"
 _ORDER = [
@@ -295,17 +416,10 @@ _ORDER = [
     *("tail", "catalog"),
     *("demo", "doctor", "pack"),
 ]
-#: Commands that have become others (docs/adr/0046-eighteen-commands.md); what each is called now.
-_OLD_COMMANDS = {
-    "recover": "`reput check STORE` says what a start would do and lose, `reput mend STORE` puts it right",
-    "verify": "`reput check STORE` compares queues, index and checkpoint with the whole log, too",
-    "verify-many": "`reput check STORE STORE …` looks at several stores",
-    "rebuild-many": "`reput rebuild STORE STORE … --out-root DIR` makes several",
-    "digest": "`reput dump digest STORE` writes digests, and compares with some",
-    "topics": "`reput stats STORE --topics` lists topics and queues",
-    "status": "`reput tail --status DIR` says how an output stands",
-    "stop": "`reput tail --stop DIR` ends the tail that writes there",
-}
+
+
+#: Of letters: a first sentence is never cut, but wrapped.
+_WHOLE = 1000
 
 
 class Commands(TyperGroup):
@@ -320,9 +434,6 @@ class Commands(TyperGroup):
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that a line names."""
-        if args and ctx.parent is None and args[0] in _OLD_COMMANDS:
-            told(f"there is no `{args[0]}` any more: {_OLD_COMMANDS[args[0]]} (CHANGELOG.md)")
-            raise typer.Exit(REFUSED)
         name, command, rest = super().resolve_command(ctx, args)
         path = f"{name}" if ctx.parent is None else f"{ctx.info_name} {name}"
         set_command(path)
@@ -333,22 +444,41 @@ class Commands(TyperGroup):
         names = super().list_commands(ctx)
         return sorted(names, key=lambda name: _ORDER.index(name) if name in _ORDER else len(_ORDER))
 
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        """One of the commands; its flags are shown without a type."""
-        command = super().get_command(ctx, cmd_name)
-        if command is not None and not isinstance(command, Commands) and "get_params" not in vars(command):
-            command.get_params = partial(_untyped, command.get_params)  # type: ignore[method-assign]
-        return command
-
-    def get_params(self, ctx: Any) -> list[Any]:
-        """The group's own options."""
-        return _untyped(super().get_params, ctx)
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """List them by what they are for."""
+        shown: list[tuple[str, Any]] = []
+        shown += [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        for panel in dict.fromkeys(one.rich_help_panel for _, one in shown):
+            with formatter.section(panel or "Commands"):
+                of_it = [one for one in shown if one[1].rich_help_panel == panel]
+                formatter.write_dl([(name, one.get_short_help_str(_WHOLE)) for name, one in of_it])
 
 
-def _untyped(get_params: Callable[[Any], list[Any]], ctx: Any) -> list[Any]:
-    """A command's options, of which flags have nothing to name their value by."""
-    params = get_params(ctx)
-    for param in params:
-        if getattr(param, "is_flag", False) and param.metavar is None:
-            param.metavar = ""
-    return params
+class Command(TyperCommand):
+    """A command, whose examples are shown as they are."""
+
+    def format_epilog(self, _ctx: Any, formatter: Any) -> None:
+        """Show them."""
+        formatter.write(f"\n{self.epilog}")
+
+
+app = typer.Typer(
+    name="reput",
+    cls=Commands,
+    no_args_is_help=True,
+    add_completion=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    help="Rebuild what an Apache RocketMQ broker derives from its commit log, byte for byte, with Spark. "
+    f"{BROKER_CONF_VARIABLE} and {VERSION_VARIABLE} in the environment stand for the options of that name.",
+)
+dump_app = typer.Typer(
+    cls=Commands,
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    help="Show what is in a store's files, record by record: commit log, consume queues, index, checkpoint, "
+    "settings in RocksDB; or digests of log and queues, to compare two hosts. Nothing is changed, and a "
+    "broker may run.",
+)
+app.add_typer(dump_app, name="dump", rich_help_panel=LOOK)

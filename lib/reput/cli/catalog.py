@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from reput.catalog.options import Cataloged, CatalogOptions
 from reput.cli import app as commands
-from reput.cli.arguments import TABLES, AsJson, BrokerConf, BytesPerCommit, Master, WrittenBy, size
+from reput.cli.arguments import TABLES, AsJson, Broker, OnSpark, PerCommit, argument, command, flag, option
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, noted, settings_lines
 from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError, UnsupportedError
@@ -24,80 +22,44 @@ if TYPE_CHECKING:
     from reput.catalog.update import Outcome
     from reput.job.store_list import StoreEntry
 
-_EXAMPLES = """**Examples**
-
-All messages of a store, without their bodies; the same again brings the table up to the log's end:
-
+_EXAMPLES = """Examples:
+  All messages of a store, without their bodies; the same again brings the table up to the log's end:
     reput catalog /data/store --table /data/messages --broker-conf broker.conf
-
-With bodies, for a program:
-
+  With bodies, for a program:
     reput catalog /data/store --table /data/messages --bodies --json
-
-One broker's messages into a table of many stores, from its host; a table at a URL is always one:
-
+  One broker's messages into a table of many stores, from its host; a table at a URL is always one:
     reput catalog /data/store --table s3://lake/messages --broker-conf broker.conf
-
-All stores of a list, or of a backup, into one table that keeps 30 days:
-
+  All stores of a list, or of a backup, into one table that keeps 30 days:
     reput catalog stores.toml --table s3://lake/messages --retain 30
     reput catalog s3://backup/broker-a/store --table s3://lake/messages --cluster east --broker broker-a
 """
 
 
-@commands.app.command("catalog", epilog=_EXAMPLES, rich_help_panel=TABLES)
-def catalog_command(
-    stores: Annotated[
-        list[str],
-        typer.Argument(
-            metavar="STORE…",
-            help="Directories that hold commitlog/, or their URLs; or a stores.toml that lists stores.",
-        ),
-    ],
-    table: Annotated[
-        Path, typer.Option("--table", metavar="DIR|URL", help="The Delta table; created if missing.")
-    ],
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    cluster: Annotated[
-        str | None,
-        typer.Option(
-            "--cluster",
-            metavar="NAME",
-            help="brokerClusterName, for a table of many stores (default: as broker.conf says).",
-        ),
-    ] = None,
-    broker: Annotated[
-        str | None,
-        typer.Option(
-            "--broker",
-            metavar="NAME",
-            help="brokerName, for a table of many stores (default: as broker.conf says).",
-        ),
-    ] = None,
-    bodies: Annotated[bool, typer.Option("--bodies", help="With the messages' bodies.")] = False,
-    max_bytes_per_trigger: BytesPerCommit = "1g",
-    no_optimize: Annotated[
-        bool, typer.Option("--no-optimize", help="Don't merge the table's small files.")
-    ] = False,
-    retain: Annotated[
-        int | None,
-        typer.Option(
-            "--retain",
-            metavar="DAYS",
-            min=1,
-            help="In a table of many stores, delete these stores' messages of earlier days (default: none).",
-        ),
-    ] = None,
-    allow_gap: Annotated[
-        bool,
-        typer.Option(
-            "--allow-gap", help="Continue even if the table's last message has expired from the log."
-        ),
-    ] = False,
-    master: Master = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(Broker, PerCommit, OnSpark, AsJson):
+    stores: list[str] = argument("STORE…", "Directories that hold commitlog/, their URLs, or a stores.toml.")
+    table: Path = option("--table DIR|URL", "The Delta table; created if missing.", MISSING)
+    cluster: str | None = option(
+        "--cluster NAME", "In a table of many: brokerClusterName (default: broker.conf's)."
+    )
+    broker: str | None = option("--broker NAME", "In a table of many: brokerName (default: broker.conf's).")
+    bodies: bool = flag("--bodies", "With the messages' bodies.")
+    no_optimize: bool = flag("--no-optimize", "Don't merge the table's small files.")
+    retain_days: int | None = option(
+        "--retain DAYS", "In a table of many: delete these stores' messages of earlier days.", min=1
+    )
+    allow_gap: bool = flag(
+        "--allow-gap", "Continue even if the table's last message has expired from the log."
+    )
+
+    @property
+    def optimize(self) -> bool:
+        """Whether small files are merged."""
+        return not self.no_optimize
+
+
+@command("catalog", _EXAMPLES, TABLES)
+def catalog_command(given: _Words) -> None:
     """Put stores' messages into a Delta table, each once, for Spark SQL.
 
     The logs are only read; brokers may run on them. If the command is killed, run it again to resume. Of
@@ -108,42 +70,30 @@ def catalog_command(
     from reput.catalog.update import catalog, catalog_many
     from reput.job.store_list import listed
 
-    with Output(as_json, interrupted="the same command goes on from the last commit") as output:
-        entries = listed(stores)
-        if broker is not None and len(entries) > 1:
+    with Output(given.as_json, interrupted="the same command goes on from the last commit") as output:
+        entries = listed(given.stores)
+        if given.broker is not None and len(entries) > 1:
             raise SettingsError(
                 "--broker is one store's",
                 expected="one STORE",
                 found=counted(len(entries), "store"),
                 next_step="Give each its broker.conf with {store} in its path, or its name in a stores.toml",
             )
-        common = CatalogOptions(
-            store=Path(),
-            table=table,
-            broker_conf=broker_conf,
-            rocketmq_version=rocketmq_version,
-            bodies=bodies,
-            max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
-            optimize=not no_optimize,
-            allow_gap=allow_gap,
-            cluster=cluster,
-            broker=broker,
-            retain_days=retain,
-        )
-        is_one = [word.endswith(".toml") for word in stores] == [False]
+        common = given.to(CatalogOptions, store=Path())
+        is_one = [word.endswith(".toml") for word in given.stores] == [False]
         options = [_options(common, entry, is_one=is_one) for entry in entries]
         commands.prepare_spark()
         with ProgressDisplay("cataloging") as display:
-            session = _once(lambda: commands.start_spark("reput catalog", master, display))
+            session = _once(lambda: commands.start_spark("reput catalog", given.master, display))
             if is_one:
                 done = catalog(options[0], session, display.update)
             else:
                 outcomes = catalog_many(options, session, display.update, _told)
     if is_one:
-        output.end(0, done.to_dict(), _lines(done))
+        output.show(done, _lines(done))
     code = max(2 if isinstance(one.result, ReputError) else 0 for one in outcomes)
-    facts = {"table": _name(table), "stores": [one.to_dict() for one in outcomes]}
-    output.end(code, facts, _lines_of_many(_name(table), outcomes))
+    facts = {"table": _name(given.table), "stores": [one.to_dict() for one in outcomes]}
+    output.end(code, facts, _lines_of_many(_name(given.table), outcomes))
 
 
 def _once(start: Callable[[], SparkSession]) -> Callable[[], SparkSession]:

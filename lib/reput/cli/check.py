@@ -4,28 +4,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from reput.cli import app as commands
-from reput.cli.arguments import (
-    LOOK,
-    AsJson,
-    AtOnce,
-    BrokerConf,
-    Digests,
-    Everything,
-    Master,
-    Queues,
-    StartedBy,
-    Stores,
-    TimeZone,
-)
+from reput.cli.arguments import LOOK, OfQueues, OnSpark, OnStores, Shown, Starts, command, flag, option
 from reput.cli.jvm import spark_wanted
-from reput.cli.many import are_several, check_several, refuse_of_one
 from reput.cli.output import (
     Output,
     ProgressDisplay,
@@ -49,125 +33,63 @@ if TYPE_CHECKING:
     from reput.diagnosis.nightly import Again
     from reput.diagnosis.verdict import Finding
 
-_EXAMPLES = """**Examples**
-
-Is anything wrong, what would a start lose, and what is to be done:
-
+_EXAMPLES = """Examples:
+  Is anything wrong, what would a start lose, and what is to be done:
     reput check /data/store --broker-conf broker.conf --rocketmq-version 5.3.3
-
-Only what a start reads, as a guard before the broker:
-
+  Only what a start reads, as a guard before the broker:
     reput check /data/store --quick --broker-conf broker.conf
-
-A master's queues and index against its slave's:
-
-    reput check /data/master --against /data/slave --broker-conf broker.conf
-
-Every night, only what isn't proven yet:
-
+  Every night, only what isn't proven yet:
     reput check /data/store --broker-conf broker.conf --proofs /var/lib/reput/store.proofs
-
-Each broker's store, with its own broker.conf beside it, two at a time:
-
-    reput check /brokers/*/store --broker-conf '{store}/../broker.conf' --at-once 2
-
-A fleet every night: only what is new is read, and a page shows how it stands:
-
+  A fleet every night: only what is new is read, and a page shows how it stands:
     reput check stores.toml --history /var/lib/reput/fleet -o fleet.html --at-once 4
-
-Stores on the brokers' own hosts, where a Spark worker runs:
-
-    reput check broker-a:/data/store broker-b:/data/store --master spark://host:7077 --at-once 2
 """
 
 
-@commands.app.command("check", epilog=_EXAMPLES, rich_help_panel=LOOK)
-def check_command(
-    stores: Stores,
-    quick: Annotated[
-        bool,
-        typer.Option(
-            "--quick", help="Read only what a start reads, at most 3 GiB of the log; compare nothing."
-        ),
-    ] = False,
-    for_start: Annotated[
-        bool,
-        typer.Option(
-            "--for-start",
-            help="--quick for a guard before the broker: what loses no message is no reason (conf/guard).",
-        ),
-    ] = False,
-    against: Annotated[
-        Path | None,
-        typer.Option(
-            "--against",
-            metavar="DIR",
-            help="Compare queues and index with those of another store, such as a slave's, and do no more.",
-        ),
-    ] = None,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: StartedBy = None,
-    queue: Queues = None,
-    no_index: Annotated[bool, typer.Option("--no-index", help="Don't look at the index files.")] = False,
-    proofs: Annotated[
-        Path | None,
-        typer.Option(
-            "--proofs",
-            metavar="FILE",
-            help="Leave out sealed segments that are as FILE says they were when they were compared, and "
-            "write down there what is proven now.",
-        ),
-    ] = None,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            "--history",
-            metavar="DIR",
-            help="Of several stores: add a row for each to the Delta table DIR/runs, and leave out sealed "
-            "segments that are as they were when they were compared.",
-        ),
-    ] = None,
-    everything: Everything = False,
-    digests: Digests = False,
-    page: Annotated[
-        Path | None,
-        typer.Option(
-            "--out",
-            "-o",
-            metavar="FILE",
-            help="Of several stores: write a page about all; replaces such a page.",
-        ),
-    ] = None,
-    force: Annotated[
-        bool, typer.Option("--force", help="With --out: replace the file even if it isn't a report.")
-    ] = False,
-    at_once: AtOnce = None,
-    master: Master = None,
-    _tz: TimeZone = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(OnStores, Starts, OfQueues, OnSpark, Shown):
+    quick: bool = flag("--quick", "Read only what a start reads, at most 3 GiB of the log; compare nothing.")
+    for_start: bool = flag(
+        "--for-start",
+        "--quick where what loses no message is no reason.",
+    )
+    against: Path | None = option("--against DIR", "Only compare queues and index with another store's.")
+    no_index: bool = flag("--no-index", "Don't look at the index files.")
+    proofs: Path | None = option("--proofs FILE", "Leave out what FILE says is proven; update it.")
+    history: Path | None = option(
+        "--history DIR", "Of several stores: add rows to DIR/runs, a Delta table; read only what is new."
+    )
+    everything: bool = flag("--all", "Compare all again, and forget which segments have changed.")
+    digests: bool = flag("--digest", "Believe no file's size and times: read and compare all bytes.")
+    page: Path | None = option("--out -o FILE", "Of several stores: write or replace a page about all.")
+    force: bool = flag("--force", "With --out: replace the file even if it isn't a report.")
+
+
+@command("check", _EXAMPLES, LOOK)
+def check_command(given: _Words) -> None:
     """Say whether a broker can start on a store, what its start would lose, and what is wrong with its files.
 
     The whole log is read, and every unit of the queues and every key of the index compared with it. Nothing
     is changed. Neither Spark nor Java is needed, unless --master names a cluster.
 
-    Of several stores each gets a line; one that is refused or fails doesn't stop the others. In --broker-conf
-    {store} stands for each store's path, {host} for its host. With --history, a run that was killed is
-    continued by the same command.
+    Of several stores each gets a line; one that fails doesn't stop the others. In --broker-conf {store}
+    stands for each store's path, {host} for its host. With --history, a killed run is continued.
 
-    Exit code 0: start it. 1: start it; messages are gone for good, and nothing more can be done here.
-    3: mend it first (`reput mend`). 4: it will not start. 5: can't be told. 2: a wrong call, or reput failed.
-    Of several stores the worst, from 0 by 1, 3, 5 and 4 to 2.
+    Exit code 0: start it. 1: start it; messages are gone for good. 3: mend it first (`reput mend`). 4: it
+    will not start. 5: can't be told. 2: a wrong call, or reput failed. Of several the worst, in the order
+    0, 1, 3, 5, 4, 2.
     """
+    from reput.cli.many import are_several, check_several, refuse_of_one
     from reput.diagnosis.check import check, compare
     from reput.diagnosis.nightly import check_again
     from reput.verify.plan import VerifyOptions
 
-    with Output(as_json, interrupted="nothing was changed") as output:
-        quick = quick or for_start
-        if force and page is None:
+    stores, against, proofs, history = given.stores, given.against, given.proofs, given.history
+    everything, digests = given.everything, given.digests
+    with Output(given.as_json, interrupted="nothing was changed") as output:
+        quick = given.quick or given.for_start
+        if given.force and given.page is None:
             raise SettingsError("--force is about the page", expected="--out FILE with it", found="none")
-        several = are_several(stores, history, page, at_once)
+        several = are_several(stores, history, given.page, given.at_once)
         if (everything or digests) and (history if several else proofs) is None:
             raise SettingsError(
                 "--all and --digest say how much of earlier proofs is believed",
@@ -175,37 +97,34 @@ def check_command(
                 found="none",
             )
         if several:
-            refuse_of_one({"--quick": quick, "--against": against, "--queue": queue, "--proofs": proofs})
+            refuse_of_one(
+                {"--quick": quick, "--against": against, "--queue": given.queue, "--proofs": proofs}
+            )
     store = Path(stores[0])
-    options = VerifyOptions(
-        store, broker_conf=broker_conf, rocketmq_version=rocketmq_version, index=not no_index
-    )
+    options = given.to(VerifyOptions, store=store, against=None, index=not given.no_index)
     if several:
         check_several(
-            output, stores, options, master, at_once,
-            history=history, everything=everything, digests=digests, page=page, force=force,
+            output, stores, options, given.master, given.at_once, history=history, everything=everything,
+            digests=digests, page=given.page, force=given.force,
         )  # fmt: skip
     with output:
-        _refuse_unclear(quick=quick, against=against, proofs=proofs, queue=queue)
+        _refuse_unclear(quick=quick, against=against, proofs=proofs, queue=given.queue)
         again = None
         if proofs is not None:
-            again = _again(store, proofs, alone=not queue, everything=everything, digests=digests)
+            again = _again(store, proofs, alone=not given.queue, everything=everything, digests=digests)
         store = here(store, derived=True, known={} if again is None else again.known_files)
         options = replace(
-            options,
-            store=store,
-            against=None if against is None else here(against, derived=True),
-            queues=tuple(queue or ()),
+            options, store=store, against=None if against is None else here(against, derived=True)
         )
         with ProgressDisplay("checking") as display:
-            start_spark = spark_wanted("reput check", master, display)
+            start_spark = spark_wanted("reput check", given.master, display)
             if against is not None:
                 found = compare(options, start_spark, display.update)
             else:
-                warn_of_unknown(store, queue)
+                warn_of_unknown(store, given.queue)
                 if again is None:
                     found = check(options, start_spark, display.update, quick=quick)
-                    found = found.for_start() if for_start else found
+                    found = found.for_start() if given.for_start else found
                 else:
                     kept = check_again(options, again, start_spark, display.update)
                     found = kept.diagnosis
@@ -236,9 +155,7 @@ def _refuse_unclear(
 def _again(store: Path, proofs: Path, *, alone: bool, everything: bool, digests: bool) -> Again:
     """What the comparison goes on from.
 
-    Args:
-        store: its directory or URL.
-        alone: all of it is to be compared.
+    ``store``: its directory or URL. ``alone``: all of it is to be compared.
 
     Raises:
         SettingsError: options don't go together, or what is in the file can't be read, or is another store's.

@@ -3,24 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
 import typer
 
-from reput.cli import app as commands
 from reput.cli.arguments import (
     MEND,
+    VERSION_VARIABLE,
     AsJson,
-    BrokerConf,
-    DryRun,
-    Limit,
-    TimeZone,
-    WrittenBy,
+    Broker,
+    Dry,
+    InZone,
+    Limited,
+    Words,
+    argument,
+    broker_conf,
+    command,
     findings,
+    flag,
+    option,
     releases,
 )
-from reput.cli.dump.options import Conditions, End, in_order, unclear, wanted_of, with_conditions
+from reput.cli.dump.options import Conditions, in_order, unclear, wanted_of
 from reput.cli.output import (
     Output,
     ProgressDisplay,
@@ -42,78 +48,49 @@ if TYPE_CHECKING:
     from reput.export.write import Exported
     from reput.resend.send import Resent
 
-EXAMPLES = """**Examples**
-
-The messages that no queue leads to, as `reput check` names them:
-
+_EXAMPLES = """Examples:
+  The messages that no queue leads to, as `reput check` names them:
     reput export /data/store --finding missing-unit --queue orders:3 -o stranded.jsonl
-
-Ten messages of a topic, to look at:
-
-    reput export /data/store --topic orders --limit 10 -o - | jq .keys
-
-The same as a small store that a broker can open:
-
+  The same as a small store that a broker can open:
     reput export /data/store --topic orders --as store -o small --broker-conf broker.conf
 """
 
 
-#: What is left out unless it is asked for; ``reput resend`` has the same.
-Half = Annotated[
-    bool, typer.Option("--half", help="Include half messages of transactions, and those rolled back.")
-]
-SystemTopics = Annotated[bool, typer.Option("--system-topics", help="Include messages of system topics.")]
-Delayed = Annotated[
-    bool, typer.Option("--delayed", help="Include delayed messages from the topic where they wait.")
-]
-Damaged = Annotated[bool, typer.Option("--damaged", help="Include messages that don't match their CRC.")]
+@dataclass(kw_only=True)
+class _Includes(Words):
+    """What is left out unless it is asked for."""
+
+    half: bool = flag("--half", "Include half messages, and those rolled back.")
+    system_topics: bool = flag("--system-topics", "Include messages of system topics.")
+    delayed: bool = flag("--delayed", "Include delayed messages that still wait.")
+    damaged: bool = flag("--damaged", "Include messages that don't match their CRC.")
+
+    @property
+    def included(self) -> frozenset[Apart]:
+        """It."""
+        from reput.export.records import Apart
+
+        given = {Apart.HALF: self.half, Apart.SYSTEM: self.system_topics}
+        given |= {Apart.DELAYED: self.delayed, Apart.DAMAGED: self.damaged}
+        return frozenset(kind for kind, is_given in given.items() if is_given)
 
 
-@commands.app.command("export", epilog=EXAMPLES, rich_help_panel=MEND)
-@with_conditions
-def export_command(
-    store: Annotated[
-        Path,
-        typer.Argument(
-            metavar="STORE", help="The store; without --finding also a directory of segments, or a segment."
-        ),
-    ],
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            "--out", "-o", metavar="FILE", help="The file to write, or the new store; - for stdout."
-        ),
-    ] = None,
-    form: Annotated[
-        Literal["lines", "store"],
-        typer.Option("--as", help="As JSON lines, or as the records of a small new store."),
-    ] = "lines",
-    finding: Annotated[
-        str | None,
-        typer.Option(
-            "--finding",
-            metavar="KIND",
-            autocompletion=findings,
-            help="Only messages of this finding, as `reput check` names it, e.g. missing-unit.",
-        ),
-    ] = None,
-    start: Annotated[
-        int, typer.Option("--start", "-s", metavar="N", min=0, help="Start at this physical offset.")
-    ] = 0,
-    end: End = None,
-    *,
-    conditions: Conditions,
-    limit: Limit = None,
-    half: Half = False,
-    system_topics: SystemTopics = False,
-    delayed: Delayed = False,
-    damaged: Damaged = False,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    _tz: TimeZone = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(Conditions, Limited, _Includes, Broker, InZone, AsJson):
+    store: Path = argument("STORE", "The store, a directory of segments, or a segment.")
+    out: Path | None = option("--out -o FILE", "The file to write, or the new store; - for stdout.")
+    form: Literal["lines", "store"] = option(
+        "--as", "JSON lines, or the records of a small new store.", "lines"
+    )
+    finding: str | None = option(
+        "--finding KIND", "Only messages of this finding of `reput check`.", autocompletion=findings
+    )
+    start: int = option("--start -s N", "Start at this physical offset.", 0, min=0)
+    force: bool = flag("--force", "Replace a file that is there.")
+
+
+@command("export", _EXAMPLES, MEND)
+def export_command(given: _Words) -> None:
     """Save messages of the commit log: as JSON lines with all that is known of each, or as a small store.
 
     The store is only read, and a broker may run. All conditions must hold; ranges are half open. A file gets
@@ -128,26 +105,25 @@ def export_command(
     from reput.dump.commitlog import MOST_OFFSET
     from reput.export.write import STDOUT, ExportOptions, export
 
-    with Output(as_json, interrupted="nothing was written") as output:
-        if out is None:
+    with Output(given.as_json, interrupted="nothing was written") as output:
+        if given.out is None:
             raise SettingsError(
                 "where the messages go is not clear",
                 expected="--out FILE, --as store --out DIR, or --out - for stdout",
                 found="no --out",
             )
-        wanted = wanted_of(conditions)
-        in_order("--start", start, "--end", end)
-        included = included_of(half, system_topics, delayed, damaged)
-        if form == "lines" and included:
+        wanted = wanted_of(given)
+        in_order("--start", given.start, "--end", given.end)
+        if given.form == "lines" and given.included:
             raise unclear(
-                f"--{sorted(included)[0]} without --as store", "lines, which leave nothing out, without it"
+                f"--{sorted(given.included)[0]} without --as store",
+                "lines, which leave nothing out, without it",
             )
-        if out == STDOUT and as_json:
+        if given.out == STDOUT and given.as_json:
             raise unclear("--json with --out -", "--out - alone: the lines are JSON")
-        options = ExportOptions(
-            store=store, out=out, form=form, wanted=wanted, start=start,
-            end=MOST_OFFSET if end is None else end, finding=finding, limit=limit, included=included,
-            force=force, broker_conf=broker_conf, version=rocketmq_version,
+        options = given.to(
+            ExportOptions, wanted=wanted, end=MOST_OFFSET if given.end is None else given.end,
+            version=given.rocketmq_version,
         )  # fmt: skip
         result: Exported | None
         with ProgressDisplay("reading the commit log") as display:
@@ -157,25 +133,17 @@ def export_command(
                 let_go_of_stdout()
                 result = None
             except OSError as error:
-                if out != STDOUT or error.filename is not None:
+                if given.out != STDOUT or error.filename is not None:
                     raise
                 unwritten(error)
     if result is None:
         raise typer.Exit(0)  # who closed the pipe has seen enough
-    if out == STDOUT:
+    if given.out == STDOUT:
         settings_told(result.basis, files=False)
         for line in _lines(result):
             told(line.strip())
         raise typer.Exit(result.exit_code)
     output.show(result, _lines(result))
-
-
-def included_of(half: bool, system_topics: bool, delayed: bool, damaged: bool) -> frozenset[Apart]:
-    """What the four options include."""
-    from reput.export.records import Apart
-
-    given = {Apart.HALF: half, Apart.SYSTEM: system_topics, Apart.DELAYED: delayed, Apart.DAMAGED: damaged}
-    return frozenset(kind for kind, is_given in given.items() if is_given)
 
 
 def _lines(result: Exported) -> Iterator[str]:
@@ -200,86 +168,41 @@ def _lines(result: Exported) -> Iterator[str]:
         yield f"  next       {step}"
 
 
-RESEND_EXAMPLES = """**Examples**
-
-What would be sent, by topic, and what wouldn't:
-
+_RESEND_EXAMPLES = """Examples:
+  What would be sent, by topic, and what wouldn't:
     reput resend stranded.jsonl --dry-run
-
-Send it, by the client in the broker's own lib/, with at most 500 messages a second:
-
+  Send it, by the client in the broker's own lib/, with at most 500 messages a second:
     reput resend stranded.jsonl --name-server 10.0.0.5:9876 --client /opt/rocketmq/lib --rate 500
-
-To another topic, with access keys, by a client that is fetched:
-
+  To another topic, with access keys, by a client that is fetched:
     reput resend out.jsonl --name-server 10.0.0.5:9876 --to-topic new --access-keys k --rocketmq-version 5.3.3
 """
 
 
-@commands.app.command("resend", epilog=RESEND_EXAMPLES, rich_help_panel=MEND)
-def resend_command(
-    source: Annotated[
-        Path,
-        typer.Argument(metavar="FILE", help="What reput export wrote: a file of lines, or a small store."),
-    ],
-    name_server: Annotated[
-        str | None,
-        typer.Option(
-            "--name-server",
-            metavar="HOST:PORT",
-            envvar="NAMESRV_ADDR",
-            help="The name server of the broker's cluster; several with ; between them.",
-        ),
-    ] = None,
-    to_topic: Annotated[
-        str | None,
-        typer.Option("--to-topic", metavar="T", help="Send to this topic, not to each message's own."),
-    ] = None,
-    rate: Annotated[
-        float | None,
-        typer.Option("--rate", metavar="N", min=0.01, help="At most N messages per second."),
-    ] = None,
-    half: Half = False,
-    system_topics: SystemTopics = False,
-    delayed: Delayed = False,
-    damaged: Damaged = False,
-    access_keys: Annotated[
-        Path | None,
-        typer.Option(
-            "--access-keys",
-            metavar="FILE",
-            help="accessKey and secretKey, as in RocketMQ's conf/tools.yml (default: ROCKETMQ_ACCESS_KEY and "
-            "ROCKETMQ_SECRET_KEY in the environment).",
-        ),
-    ] = None,
-    client: Annotated[
-        Path | None,
-        typer.Option(
-            "--client", metavar="DIR", help="The jars of RocketMQ's client, e.g. the broker's own lib/."
-        ),
-    ] = None,
-    rocketmq_version: Annotated[
-        str | None,
-        typer.Option(
-            "--rocketmq-version",
-            metavar="V",
-            envvar="REPUT_ROCKETMQ_VERSION",
-            autocompletion=releases,
-            help="Without --client: fetch the client of this release from Maven Central, once.",
-        ),
-    ] = None,
-    position: Annotated[
-        Path | None,
-        typer.Option(
-            "--position",
-            metavar="FILE",
-            help="Where to keep how far it is (default: FILE.position, beside it).",
-        ),
-    ] = None,
-    broker_conf: BrokerConf = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _ResendWords(_Includes, Dry, AsJson):
+    source: Path = argument("FILE", "What reput export wrote: a file of lines, or a small store.")
+    name_server: str | None = option(
+        "--name-server HOST:PORT",
+        "Of the broker's cluster; several with ; between them.",
+        envvar="NAMESRV_ADDR",
+    )
+    to_topic: str | None = option("--to-topic T", "Send to this topic, not to each message's own.")
+    rate: float | None = option("--rate N", "At most N messages per second.", min=0.01)
+    keys: Path | None = option(
+        "--access-keys FILE",
+        "accessKey and secretKey, as in conf/tools.yml (default: ROCKETMQ_ACCESS_KEY, ROCKETMQ_SECRET_KEY).",
+    )
+    client: Path | None = option("--client DIR", "The client's jars, e.g. the broker's own lib/.")
+    version: str | None = option(
+        "--rocketmq-version V", "Without --client: fetch this release's client from Maven Central.",
+        envvar=VERSION_VARIABLE, autocompletion=releases,
+    )  # fmt: skip
+    position: Path | None = option("--position FILE", "How far it is (default: FILE.position, beside it).")
+    broker_conf: Path | None = broker_conf()
+
+
+@command("resend", _RESEND_EXAMPLES, MEND)
+def resend_command(given: _ResendWords) -> None:
     """Send exported messages again to a running broker, by RocketMQ's own Java client.
 
     Each is sent at least once: after an interrupt, a kill or an error the same command goes on, and repeats
@@ -292,21 +215,8 @@ def resend_command(
     """
     from reput.resend.send import ResendOptions, resend
 
-    with Output(as_json, interrupted="the same command goes on with the next message") as output:
-        options = ResendOptions(
-            source=source,
-            name_server=name_server,
-            to_topic=to_topic,
-            rate=rate,
-            included=included_of(half, system_topics, delayed, damaged),
-            position=position,
-            client=client,
-            keys=access_keys,
-            dry_run=dry_run,
-            broker_conf=broker_conf,
-            version=rocketmq_version,
-        )
-        result = resend(options, _Progress().show)
+    with Output(given.as_json, interrupted="the same command goes on with the next message") as output:
+        result = resend(given.to(ResendOptions), _Progress().show)
     output.show(result, _resend_lines(result))
 
 

@@ -107,8 +107,7 @@ def part_stderr() -> None:
 class _JvmStderr(io.TextIOBase):
     """Writes to ``System.err`` of the JVM that started this process.
 
-    Args:
-        otherwise: written to when the JVM is gone.
+    ``otherwise``: written to when the JVM is gone.
     """
 
     def __init__(self, otherwise: TextIO) -> None:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from reput import api
-from reput.cli import app as commands
-from reput.cli.arguments import LOOK, AsJson, BrokerConf, OnlyTopic, Store, TimeZone, WrittenBy, groups
+from reput.cli.arguments import LOOK, Broker, OfTopic, OnStore, Shown, command, groups, option
 from reput.cli.output import Output, age, settings_lines, step_lines, table
 from reput.cli.times import moment
 from reput.config.stand_in import here
@@ -20,56 +18,33 @@ if TYPE_CHECKING:
     from reput.lag import GroupLag, LagReport, QueueLag
     from reput.lag.report import DelayLag
 
-_EXAMPLES = """**Examples**
-
-All groups, the one that is furthest behind first:
-
+_EXAMPLES = """Examples:
+  All groups, the one that is furthest behind first:
     reput lag /data/store --broker-conf broker.conf
-
-One group, queue by queue:
-
+  One group, queue by queue:
     reput lag /data/store --group readers --by queue --broker-conf broker.conf
-
-A file of offsets with none outside of its queue, to be put in the place of the broker's:
-
+  A file of offsets with none outside of its queue, to be put in the place of the broker's:
     reput lag /data/store --corrected corrected.json --broker-conf broker.conf
-
-Of a copy of the offsets, for a program:
-
+  Of a copy of the offsets, for a program:
     reput lag /data/store --offsets /data/backup/consumerOffset.json --json
 """
 
 
-@commands.app.command("lag", epilog=_EXAMPLES, rich_help_panel=LOOK)
-def lag_command(
-    store: Store,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="G", autocompletion=groups, help="Only this group.")
-    ] = None,
-    topic: OnlyTopic = None,
-    by: Annotated[
-        Literal["topic", "queue"],
-        typer.Option("--by", help="A line for each group and topic, or for each queue."),
-    ] = "topic",
-    offsets: Annotated[
-        Path | None,
-        typer.Option(
-            "--offsets", metavar="FILE", help="Committed offsets (default: config/consumerOffset.json)."
-        ),
-    ] = None,
-    corrected: Annotated[
-        Path | None,
-        typer.Option(
-            "--corrected",
-            metavar="FILE",
-            help="Write the offsets to this new file, those outside of their queue moved to its end.",
-        ),
-    ] = None,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    _tz: TimeZone = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(OnStore, OfTopic, Broker, Shown):
+    group: str | None = option("--group G", "Only this group.", autocompletion=groups)
+    by: Literal["topic", "queue"] = option("--by", "A line for each group and topic, or queue.", "topic")
+    offsets: Path | None = option(
+        "--offsets FILE", "Committed offsets (default: config/consumerOffset.json)."
+    )
+    corrected: Path | None = option(
+        "--corrected FILE",
+        "Write the offsets to this new file, those outside of their queue moved to its end.",
+    )
+
+
+@command("lag", _EXAMPLES, LOOK)
+def lag_command(given: _Words) -> None:
     """Report how far consumers are behind: their committed offsets against the queues and the log.
 
     Nothing is changed, and a broker may run on the store. Lag counts messages that can still be read; expired
@@ -79,15 +54,16 @@ def lag_command(
     Exit code 0: every offset lies in its queue. 1: an offset lies before the queue's first message or past
     its end, or its queue is missing. 2: refused or failed.
     """
-    with Output(as_json, interrupted="nothing was changed") as output:
-        store = here(store, derived=True)
-        opened = api.Store(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
-        report = opened.lag(group=group, topic=topic, offsets=offsets)
-        if corrected is not None:
+    with Output(given.as_json, interrupted="nothing was changed") as output:
+        given.store = here(given.store, derived=True)
+        report = api.Store(
+            given.store, broker_conf=given.broker_conf, rocketmq_version=given.rocketmq_version
+        ).lag(group=given.group, topic=given.topic, offsets=given.offsets)
+        if given.corrected is not None:
             from reput.lag.report import write_corrected
 
-            report = write_corrected(report, corrected)
-    output.show(report, _lines(report, by))
+            report = write_corrected(report, given.corrected)
+    output.show(report, _lines(report, given.by))
 
 
 _GROUPS = ("group", "topic", "queues", "lag", "expired", "oldest", "flags")

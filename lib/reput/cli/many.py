@@ -16,10 +16,11 @@ from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
 from reput.cli.jvm import prepare_spark
 from reput.cli.output import Output, at_most, inline, noted, table
 from reput.cli.times import zone, zone_name
-from reput.diagnosis.nightly import Again
-from reput.errors import OutputError, ReputError, SettingsError
-from reput.job.many import Job
+from reput.diagnosis.nightly import Again, Checked, check_again, row_of, that_count
+from reput.errors import OutputError, ReputError, Result, SettingsError
+from reput.job.many import REFUSED, Job, Once, Outcome, plan_checks, plan_rebuilds, run_many, worst
 from reput.job.options import RebuildOptions
+from reput.job.store_list import SUFFIX, Place, listed
 from reput.spark.command import Command, Ended
 from reput.spark.java import is_submitted
 from reput.store.outside import check_outside, lies_in
@@ -29,19 +30,28 @@ from reput.verify.proven import Proofs
 from reput.words import SCHEMA_VERSION, counted
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.job.history import History, Row
     from reput.spark.on_host import HostRunner
+    from reput.verify.plan import VerifyOptions
 
 #: Of a store, and of a command that was refused or failed.
 _CODES = (0, 1, 2, 3, 4, 5)
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class Document(Result):
     """What a command printed as JSON."""
 
-    exit_code: int  # other than 2
+    code: int  # other than 2
     facts: dict[str, object]  # without what each document begins with
     kept: Proofs | None = None  # what it has proven; None for nothing
+
+    @property
+    def exit_code(self) -> int:
+        """That of the command."""
+        return self.code
 
     def to_dict(self) -> dict[str, object]:
         """The facts."""
@@ -51,8 +61,7 @@ class Document:
 def run_on(host: str, runner: HostRunner, job: Job, again: Again | None = None) -> Document:
     """Do a job on its host.
 
-    Args:
-        again: what a check goes on from.
+    ``again``: what a check goes on from.
 
     Raises:
         ReputError: refused or failed there, or no executor is there.
@@ -178,31 +187,17 @@ def _how(code: int) -> str:
         return f"ended by signal {-code}"
 
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-    from reput.diagnosis.nightly import Again
-    from reput.job.history import History, Row
-    from reput.job.many import Job, Outcome, Result
-    from reput.job.options import RebuildOptions
-    from reput.spark.on_host import HostRunner
-    from reput.verify.plan import VerifyOptions
-    from reput.verify.proven import Proofs
-
-    How = Callable[[Job], Again | None]
+How = Callable[[Job], Again | None]
 
 
 def are_several(stores: Sequence[str], *asked: object) -> bool:
     """Whether words name more than one store of this host, or one elsewhere on a host, or a list of them.
 
-    Args:
-        asked: values of options that make one store be told of as several are; None: not given.
+    ``asked``: values of options that make one store be told of as several are; None: not given.
 
     Raises:
         SettingsError: a place can't be understood.
     """
-    from reput.job.store_list import SUFFIX, Place
-
     if len(stores) > 1 or any(one is not None for one in asked):
         return True
     place = Place.parse(stores[0])
@@ -212,8 +207,7 @@ def are_several(stores: Sequence[str], *asked: object) -> bool:
 def refuse_of_one(unfit: Mapping[str, object]) -> None:
     """Refuse options that are about one store alone.
 
-    Args:
-        unfit: each such option with its value.
+    ``unfit``: each such option with its value.
 
     Raises:
         SettingsError: one was given.
@@ -237,9 +231,6 @@ def rebuild_several(
         ReputError: refused; what fails of one store is that store's outcome.
         typer.Exit: at the end.
     """
-    from reput.job.many import plan_rebuilds, worst
-    from reput.job.store_list import listed
-
     with output:
         if out_root is None:
             raise SettingsError(
@@ -267,9 +258,6 @@ def check_several(
         ReputError: refused; what fails of one store is that store's outcome.
         typer.Exit: at the end.
     """
-    from reput.job.many import plan_checks, worst
-    from reput.job.store_list import listed
-
     with output:
         jobs = plan_checks(listed(stores), common)
         target = None if page is None else _target(page, jobs, history, force=force)
@@ -305,7 +293,7 @@ def _history(directory: Path, jobs: Sequence[Job]) -> History:
 
 def _target(page: Path, jobs: Sequence[Job], history: Path | None, *, force: bool) -> Path:
     """Where the page goes: in no store, and not into the history, which holds nothing else."""
-    from reput.report.target import check_page
+    from reput.report.page import check_page
 
     if history is not None and lies_in(page, history):
         raise OutputError(
@@ -327,12 +315,8 @@ def _done(
 ) -> list[Outcome]:
     """What came of all; a line on stderr for each.
 
-    Args:
-        how: what a job goes on from.
-        listener: gets each outcome before it is told.
+    ``how``: what a job goes on from. ``listener``: gets each outcome before it is told.
     """
-    from reput.job.many import Once, run_many
-
     if not jobs:
         return []
     on_hosts = any(job.place.host is not None for job in jobs)
@@ -374,14 +358,10 @@ def _check_cluster(master: str | None) -> None:
 def _worker(session: Callable[[], SparkSession] | None, how: How) -> Callable[[Job], Result]:
     """What does a job, here or on its host.
 
-    Args:
-        session: gives the one that all share; None: each job is a process of its own here.
+    ``session``: gives the one that all share; None: each job is a process of its own here.
     """
     from reput.config.stand_in import borrowed
     from reput.diagnosis.check import check
-    from reput.diagnosis.nightly import check_again
-    from reput.job.many import Once
-    from reput.job.options import RebuildOptions
     from reput.job.rebuilding import rebuild
 
     if session is None:
@@ -411,8 +391,7 @@ def _worker(session: Callable[[], SparkSession] | None, how: How) -> Callable[[J
 class Night:
     """What is checked in one run, and its rows.
 
-    Args:
-        history: None without one: then all is compared, and rows are of this run alone.
+    ``history``: None without one: then all is compared, and rows are of this run alone.
 
     Attributes:
         rows: of all stores, in their order, once all are done.
@@ -448,8 +427,6 @@ class Night:
 
     def work(self, job: Job) -> Again | None:
         """What a job goes on from; None without a history."""
-        from reput.diagnosis.nightly import Again
-
         if self._history is None:
             return None
         try:
@@ -462,8 +439,6 @@ class Night:
 
     def take(self, outcome: Outcome) -> None:
         """Commit the row of a store."""
-        from reput.diagnosis.nightly import row_of
-
         job = outcome.job
         last = self._last.get(str(job.place))
         document = outcome.to_dict()
@@ -522,7 +497,7 @@ class Night:
 
 
 @dataclass(frozen=True, slots=True)
-class _Resumed:
+class _Resumed(Result):
     """What came of a store that has its row already."""
 
     row: Row
@@ -542,8 +517,6 @@ class _Resumed:
 
 
 def _resumed(job: Job, row: Row) -> Outcome:
-    from reput.job.many import REFUSED, Outcome
-
     refused = int(row["exit_code"]) == REFUSED
     return Outcome(job, ReputError(row["summary"]) if refused else _Resumed(row), row["seconds"])
 
@@ -559,8 +532,6 @@ def _asked(jobs: Sequence[Job], how_much: str) -> str:
 
 def _proofs(outcome: Outcome) -> Proofs | None:
     """What an outcome proves; None for nothing."""
-    from reput.diagnosis.nightly import Checked
-
     result = outcome.result
     if isinstance(result, Checked):
         return result.proofs
@@ -606,8 +577,6 @@ def _number(number: int | None) -> str:
 
 
 def _row(outcome: Outcome) -> tuple[str, ...]:
-    from reput.diagnosis.nightly import that_count
-
     facts: tuple[str, ...] = ("",) * 5
     if not isinstance(outcome.result, ReputError):
         found: Any = outcome.result.to_dict()

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from reput.cli import app as commands
-from reput.cli.app import app
-from reput.cli.arguments import MEND, AsJson, BrokerConf, DryRun, LocalStore, Master, StartedBy
+from reput.cli.arguments import (
+    MEND,
+    AsJson,
+    Dry,
+    OnLocalStore,
+    OnSpark,
+    Starts,
+    argument,
+    command,
+    flag,
+    option,
+)
 from reput.cli.check import finding_lines
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, remarks, settings_lines
@@ -25,45 +33,29 @@ if TYPE_CHECKING:
     from reput.mending.apply import Mended
     from reput.recovery.replica import Comparison
 
-_EXAMPLES = """**Examples**
-
-What there is to do, and what each step changes:
-
+_EXAMPLES = """Examples:
+  What there is to do, and what each step changes:
     reput mend /data/store --broker-conf broker.conf --rocketmq-version 5.3.3
-
-Do it, with the broker stopped; and take that back:
-
+  Do it, with the broker stopped; and take that back:
     reput mend /data/store --apply --broker-conf broker.conf
-
     reput undo /data/store
-
-Take what is damaged or missing in the log from a slave, a backup or a copy first:
-
+  Take what is damaged or missing in the log from a slave, a backup or a copy first:
     reput mend /data/store --from /data/slave --apply --broker-conf broker.conf
 """
 
 
-@commands.app.command("mend", epilog=_EXAMPLES, rich_help_panel=MEND)
-def mend_command(
-    store: LocalStore,
-    apply: Annotated[
-        bool,
-        typer.Option("--apply", help="Take the steps. The broker must be stopped."),
-    ] = False,
-    replica: Annotated[
-        Path | None,
-        typer.Option(
-            "--from",
-            metavar="REPLICA",
-            help="Take what is damaged or missing in the log from a slave, a backup or a copy: a store's "
-            "directory, or one of segments. It is only read, and mustn't be written meanwhile.",
-        ),
-    ] = None,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: StartedBy = None,
-    master: Master = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(OnLocalStore, Starts, OnSpark, AsJson):
+    apply: bool = flag("--apply", "Take the steps. The broker must be stopped.")
+    replica: Path | None = option(
+        "--from REPLICA",
+        "Take what the log lacks from a slave, a backup or a copy: a store, or segments. Nobody may "
+        "write there meanwhile.",
+    )
+
+
+@command("mend", _EXAMPLES, MEND)
+def mend_command(given: _Words) -> None:
     """Say what puts a store right, in order; with --apply, do it.
 
     Files that are in the way are moved aside, the log's damage is closed so that a broker goes on behind it,
@@ -77,16 +69,18 @@ def mend_command(
     from reput.job.options import RebuildOptions
     from reput.mending.apply import mend
 
-    interrupted = "the same command finishes what was begun" if apply else "nothing was changed"
-    with Output(as_json, interrupted=interrupted) as output, ProgressDisplay("checking") as display:
+    interrupted = "the same command finishes what was begun" if given.apply else "nothing was changed"
+    with Output(given.as_json, interrupted=interrupted) as output, ProgressDisplay("checking") as display:
         result = mend(
-            RebuildOptions(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version),
-            replica,
-            apply=apply,
-            start_spark=spark_wanted("reput mend", master, display),
+            RebuildOptions(
+                given.store, broker_conf=given.broker_conf, rocketmq_version=given.rocketmq_version
+            ),
+            given.replica,
+            apply=given.apply,
+            start_spark=spark_wanted("reput mend", given.master, display),
             checking=display.update,
-            comparing=lambda done, total: display.update(done, 0, total),
-            listener=lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+            comparing=display.read,
+            listener=display.derived,
             begins=lambda found: display.say(f"mending: {counted(len(found.steps), 'step')}"),
         )
     output.show(result, mend_lines(result))
@@ -163,34 +157,24 @@ def _done(result: Mended) -> Iterator[str]:
         yield f"  replaced   the old files are kept in {result.kept}; `{_undo(result)}` puts them back"
 
 
-_UNDO_EXAMPLES = """**Examples**
-
-After a rebuild in place, or a mending, that isn't what was wanted:
-
+_UNDO_EXAMPLES = """Examples:
+  After a rebuild in place, or a mending, that isn't what was wanted:
     reput undo /data/store
-
-An earlier one:
-
+  An earlier one:
     reput undo /data/store --kept /data/store/replaced-20261121T100000Z
 """
 
 
-@app.command("undo", epilog=_UNDO_EXAMPLES, rich_help_panel=MEND)
-def undo_command(
-    store: Annotated[
-        Path, typer.Argument(metavar="STORE", help="The store that was rebuilt, mended or migrated.")
-    ],
-    kept: Annotated[
-        Path | None,
-        typer.Option(
-            "--kept",
-            metavar="DIR",
-            help="Put back this replaced-... directory (default: that of the last rebuild not yet undone).",
-        ),
-    ] = None,
-    dry_run: DryRun = False,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _UndoWords(Dry, AsJson):
+    store: Path = argument("STORE", "The store that was rebuilt, mended or migrated.")
+    kept: Path | None = option(
+        "--kept DIR", "Put back this replaced-... directory (default: of the last rebuild not yet undone)."
+    )
+
+
+@command("undo", _UNDO_EXAMPLES, MEND)
+def undo_command(given: _UndoWords) -> None:
     """Put back what `rebuild --in-place`, `mend --apply` or `migrate --apply` replaced.
 
     The rebuilt files are kept in another replaced-... directory. Refused while a broker runs, and once one
@@ -200,16 +184,16 @@ def undo_command(
     """
     from reput.job import undo
 
-    with Output(as_json, interrupted="the same command finishes what was begun") as output:
-        if dry_run:
+    with Output(given.as_json, interrupted="the same command finishes what was begun") as output:
+        if given.dry_run:
             from reput.job.preview import preview_undo
 
-            would = preview_undo(store, kept)
+            would = preview_undo(given.store, given.kept)
         else:
-            undone = undo(store, kept)
-    if dry_run:
-        output.end(0, would.to_dict(), _preview_lines(would))
-    output.end(0, undone.to_dict(), _lines(undone))
+            undone = undo(given.store, given.kept)
+    if given.dry_run:
+        output.show(would, _preview_lines(would))
+    output.show(undone, _lines(undone))
 
 
 def _preview_lines(preview: UndoPreview) -> Iterator[str]:

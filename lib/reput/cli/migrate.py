@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from dataclasses import MISSING, dataclass
+from typing import TYPE_CHECKING, Literal
 
 from reput.cli import app as commands
-from reput.cli.arguments import MEND, AsJson, BrokerConf, LocalStore, Master, StartedBy
+from reput.cli.arguments import MEND, AsJson, OnLocalStore, OnSpark, Starts, command, flag, option
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, printed, settings_lines, step_lines
 from reput.errors import SettingsError
 from reput.next_command import next_command
@@ -19,40 +18,27 @@ from reput.words import counted
 if TYPE_CHECKING:
     from reput.job.migrate import Migrated, Migration
 
-_EXAMPLES = """**Examples**
-
-What moving the queues to RocksDB would do, and which lines of broker.conf it changes:
-
+_EXAMPLES = """Examples:
+  What moving the queues to RocksDB would do, and which lines of broker.conf it changes:
     reput migrate /data/store --to rocksdb --plan --broker-conf broker.conf --rocketmq-version 5.5.0
-
-Do it, with the broker stopped; then change these lines and start the broker:
-
+  Do it, with the broker stopped; then change these lines and start the broker:
     reput migrate /data/store --to rocksdb --apply --broker-conf broker.conf --rocketmq-version 5.5.0
-
-Take it back, before the broker has run:
-
+  Take it back, before the broker has run:
     reput undo /data/store
-
-From RocksDB to files:
-
+  From RocksDB to files:
     reput migrate /data/store --to file --apply --broker-conf broker.conf --rocketmq-version 5.3.3
 """
 
 
-@commands.app.command("migrate", epilog=_EXAMPLES, rich_help_panel=MEND)
-def migrate_command(
-    store: LocalStore,
-    to: Annotated[
-        Literal["rocksdb", "file"],
-        typer.Option("--to", help="Where the queues shall be: in RocksDB or in files."),
-    ],
-    plan: Annotated[bool, typer.Option("--plan", help="Report what would be done.")] = False,
-    apply: Annotated[bool, typer.Option("--apply", help="Do it. The broker must be stopped.")] = False,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: StartedBy = None,
-    master: Master = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(OnLocalStore, Starts, OnSpark, AsJson):
+    to_form: Literal["rocksdb", "file"] = option("--to", "Where the queues shall be.", MISSING)
+    plan: bool = flag("--plan", "Report what would be done.")
+    apply: bool = flag("--apply", "Do it. The broker must be stopped.")
+
+
+@command("migrate", _EXAMPLES, MEND)
+def migrate_command(given: _Words) -> None:
     """Move a store's queues, and what its broker keeps with them in config/, to RocksDB or to files.
 
     broker.conf is the one that the broker was stopped with; which lines of it have to change is reported. The
@@ -67,38 +53,41 @@ def migrate_command(
     from reput.job.options import RebuildOptions
 
     with Output(
-        as_json, interrupted="the same command finishes what was begun" if apply else "interrupted"
+        given.as_json,
+        interrupted="the same command finishes what was begun" if given.apply else "interrupted",
     ) as output:
-        if plan == apply:
+        if given.plan == given.apply:
             raise SettingsError(
                 "what to do about the migration is not clear",
                 expected="either --plan or --apply",
-                found="both" if plan else "neither",
+                found="both" if given.plan else "neither",
                 next_step="Begin with --plan, which changes nothing.",
             )
-        options = RebuildOptions(store, broker_conf=broker_conf, rocketmq_version=rocketmq_version)
-        if plan:
-            if master is not None:
+        options = RebuildOptions(
+            given.store, broker_conf=given.broker_conf, rocketmq_version=given.rocketmq_version
+        )
+        if given.plan:
+            if given.master is not None:
                 raise SettingsError(
                     "--master belongs to --apply",
                     expected="--plan alone, which runs without Spark",
                     found="--plan --master",
                     next_step="Leave --master out.",
                 )
-            migration, _ = plan_migration(options, to)
+            migration, _ = plan_migration(options, given.to_form)
         else:
             with ProgressDisplay() as display:
                 done = migrate(
                     options,
-                    to,
-                    lambda: commands.start_spark("reput migrate", master, display),
-                    lambda found: None if as_json else printed(*_plan_lines(found, applying=True)),
-                    lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+                    given.to_form,
+                    lambda: commands.start_spark("reput migrate", given.master, display),
+                    lambda found: None if given.as_json else printed(*_plan_lines(found, applying=True)),
+                    display.derived,
                     check_spark=check_spark,
                 )
-    if plan:
-        output.end(0, migration.to_dict(), _plan_lines(migration))
-    output.end(done.exit_code, done.to_dict(), _done_lines(done))
+    if given.plan:
+        output.show(migration, _plan_lines(migration))
+    output.show(done, _done_lines(done))
 
 
 def _plan_lines(migration: Migration, *, applying: bool = False) -> Iterator[str]:

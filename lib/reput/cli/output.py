@@ -14,17 +14,18 @@ from functools import cache
 from itertools import starmap
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn
 
 import typer
+from rich import progress as rich_progress
 from rich.cells import cell_len
 from rich.console import Console
-from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
 from reput.catalog.options import Cataloged
 from reput.cli.process import INTERRUPTED, REFUSED
 from reput.config.evidence import Basis
-from reput.errors import Fact, ReputError
+from reput.errors import Fact, ReputError, Result
 from reput.newer_python import Self
 from reput.remote import with_urls
 from reput.replay.state import FILLED, HIDDEN, KEPT
@@ -35,6 +36,7 @@ from reput.words import SCHEMA_VERSION, counted, visible
 if TYPE_CHECKING:
     from reput.job import Summary
     from reput.job.preview import Preview
+    from reput.output.writer import Progress
 
 _INDENT = "  "
 #: What is written in one word; a list or an object only without anything in it.
@@ -94,19 +96,6 @@ _MEANT = "\t\n"
 _MOST = 20
 
 
-class Result(Protocol):
-    """What came of a command."""
-
-    @property
-    def exit_code(self) -> int:
-        """0 when nothing is wrong, 1 with findings."""
-        ...
-
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        ...
-
-
 class Output:
     """Where a command's result goes, and why it has none: text for people, or one JSON document on stdout.
 
@@ -114,7 +103,6 @@ class Output:
     command: with 2 for everything that is no result, with 130 when interrupted.
 
     Args:
-        as_json: for programs.
         interrupted: what an interrupt leaves.
         failed: shows why the command was refused or failed; by default to stderr, and JSON to stdout, too.
         command: its name, for programs; by default as it was called.
@@ -243,8 +231,7 @@ def _tamed(text: str) -> str:
 def settings_lines(basis: Basis, *, files: bool = True) -> list[str]:
     """The line of a summary that says what was assumed, and what the store says against what was given.
 
-    Args:
-        files: sizes and switches matter, too, not only the release.
+    ``files``: sizes and switches matter, too, not only the release.
     """
     line = basis.line(files=files)
     return [] if line is None else [f"  settings   {inline(line)}"]
@@ -448,8 +435,7 @@ def at_most(lead: str, items: Sequence[object], more: str) -> Iterator[str]:
 def fact_lines(title: str, facts: Sequence[Fact], root: Path) -> Iterator[str]:
     """A section of a result: how many facts, and the first of them, each path once.
 
-    Args:
-        root: the store that the result names; paths in it are shown relative to it.
+    ``root``: the store that the result names; paths in it are shown relative to it.
     """
     if not facts:
         yield f"  {title:<10} none"
@@ -498,10 +484,8 @@ def age(ms: int) -> str:
 def table(names: Sequence[str], rows: Sequence[Sequence[str]], numbers: Iterable[str]) -> Iterator[str]:
     """Lines of a table, each column as wide as what is in it; on a narrower terminal a line for each cell.
 
-    Args:
-        names: of the columns.
-        rows: texts, in the same order; none can begin another line.
-        numbers: the columns that are set to the right.
+    ``rows``: texts, in the same order; none can begin another line. ``numbers``: the columns that are set to
+    the right.
     """
     tamed = [tuple(map(inline, row)) for row in (names, *rows)]
     widths = [max(map(cell_len, column)) for column in zip(*tamed, strict=True)]
@@ -559,16 +543,14 @@ class TailDisplay:
 class ProgressDisplay:
     """Progress on stderr: a bar on a terminal, a line every few seconds elsewhere.
 
-    Args:
-        doing: what is being done.
-        what: what is counted besides bytes, in the singular.
+    ``doing``: what is being done. ``what``: what is counted besides bytes, in the singular.
     """
 
     def __init__(self, doing: str = "rebuilding", what: str = "message") -> None:
         self._doing, self._what = doing, what
         console = Console(stderr=True)
         self._bar = (
-            Progress(
+            rich_progress.Progress(
                 TextColumn("[progress.description]{task.description}"),
                 BarColumn(),
                 DownloadColumn(binary_units=True),
@@ -601,6 +583,14 @@ class ProgressDisplay:
             self._bar.update(self._task, description=what)
         else:
             noted(what)
+
+    def read(self, done: int, total: int) -> None:
+        """As :meth:`update`, of bytes alone."""
+        self.update(done, 0, total)
+
+    def derived(self, progress: Progress, total: int) -> None:
+        """As :meth:`update`, of what was derived from a log."""
+        self.update(progress.bytes_done, progress.messages, total)
 
     def update(self, done: int, messages: int, total: int) -> None:
         """Show how far the run is: bytes of the log, messages, and bytes in all, 0 where that isn't known."""

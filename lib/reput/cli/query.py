@@ -5,29 +5,26 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import TYPE_CHECKING, Literal
 
-import typer
-
-from reput.cli import app as commands
 from reput.cli.arguments import (
     LOOK,
-    AsJson,
-    BrokerConf,
-    Since,
-    Store,
-    TimeZone,
-    Until,
-    WrittenBy,
+    Broker,
+    InTime,
+    OnStore,
+    Shown,
+    command,
+    flag,
+    option,
     queues,
     topics,
 )
-from reput.cli.dump.options import Tags
+from reput.cli.dump.options import TAGS
 from reput.cli.output import Output, inline, settings_told
 from reput.cli.times import held_times, moment, time_of
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
-from reput.errors import SettingsError, StoreError
+from reput.errors import Result, SettingsError, StoreError
 from reput.format.names import parse_queue_with_id
 from reput.store import files
 from reput.store.listing import nearest_queue
@@ -38,121 +35,49 @@ if TYPE_CHECKING:
     from reput.query.ask import Answer
     from reput.query.store import QueryStore
 
-_EXAMPLES = """**Examples**
-
-One message, by its place in the log, in its queue, or by the id that the producer was given:
-
-    reput query /data/store --offset 1073741824 --broker-conf broker.conf
-
+_EXAMPLES = """Examples:
+  One message, by its place in its queue, or by the id that the producer was given:
     reput query /data/store --queue orders:3 --at 1000 --broker-conf broker.conf
-
     reput query /data/store --id 7F00000100002A9F0000000000000000 --bodies --broker-conf broker.conf
-
-Its body to a file:
-
+  Its body to a file:
     reput query /data/store --queue orders:3 --at 1 --body-to body.bin --broker-conf broker.conf
-
-Ten messages with one of two tags, from an offset on:
-
+  Ten messages with one of two tags, from an offset on:
     reput query /data/store --queue orders:3 --at 1000 --limit 10 --tags 'paid || refunded'
-
-By key, in an hour:
-
+  By key, in an hour:
     reput query /data/store --topic orders --key 4711 --since 2026-11-21T10:00 --until 2026-11-21T11:00
-
-The queue offset of a time:
-
+  The queue offset of a time:
     reput query /data/store --queue orders:3 --time 2026-11-21T10:00 --boundary upper
-
-And of all queues of a topic:
-
-    reput query /data/store --topic orders --time 2026-11-21T10:00
 """
 
 
-@commands.app.command("query", epilog=_EXAMPLES, rich_help_panel=LOOK)
-def query_command(
-    store: Store,
-    offset: Annotated[
-        int | None, typer.Option("--offset", metavar="N", help="The message at this physical offset.")
-    ] = None,
-    queue: Annotated[
-        str | None,
-        typer.Option(
-            "--queue",
-            metavar="TOPIC:ID",
-            autocompletion=queues,
-            help="A queue; alone: its min and max offset.",
-        ),
-    ] = None,
-    at: Annotated[
-        int | None, typer.Option("--at", metavar="N", help="The message at this queue offset.")
-    ] = None,
-    tags: Tags = None,
-    when: Annotated[
-        str | None,
-        typer.Option(
-            "--time",
-            metavar="TIME",
-            help="The queue offset of this time, in --queue, or in each queue of --topic.",
-        ),
-    ] = None,
-    boundary: Annotated[
-        Literal["lower", "upper"] | None,
-        typer.Option(
-            "--boundary",
-            help="lower: the first message of that time or later (default); upper: the last of that time or "
-            "earlier. From 5.1.1 on.",
-        ),
-    ] = None,
-    message_id: Annotated[
-        str | None,
-        typer.Option(
-            "--id", metavar="MSGID", help="The message of this id; with --topic also a client's id."
-        ),
-    ] = None,
-    key: Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Messages of --topic with this key.")
-    ] = None,
-    topic: Annotated[
-        str | None,
-        typer.Option("--topic", metavar="T", autocompletion=topics, help="For --key, --id and --time."),
-    ] = None,
-    begin: Since = None,
-    end: Until = None,
-    limit: Annotated[
-        int | None,
-        typer.Option(
-            "--limit",
-            "-n",
-            metavar="N",
-            min=1,
-            help="With --at: up to N messages from there, as a consumer gets them. With --key: up to N index "
-            "entries, newest first (default: 64, a broker's maximum).",
-        ),
-    ] = None,
-    index_type: Annotated[
-        str | None,
-        typer.Option("--index-type", metavar="T", help="For --key: T for the index of tags, from 5.4 on."),
-    ] = None,
-    body: Annotated[bool, typer.Option("--bodies", help="Also print bodies.")] = False,
-    body_to: Annotated[
-        Path | None,
-        typer.Option(
-            "--body-to", metavar="FILE", help="Write the message's body, uncompressed, to this file."
-        ),
-    ] = None,
-    record_to: Annotated[
-        Path | None,
-        typer.Option(
-            "--record-to", metavar="FILE", help="Write the message's record, as in the log, to a new file."
-        ),
-    ] = None,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    _tz: TimeZone = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(OnStore, InTime, Broker, Shown):
+    offset: int | None = option("--offset N", "The message at this physical offset.")
+    queue: str | None = option(
+        "--queue TOPIC:ID", "A queue; alone: its min and max offset.", autocompletion=queues
+    )
+    at: int | None = option("--at N", "The message at this queue offset.")
+    tags: str | None = option(*TAGS)
+    time: str | None = option("--time TIME", "The queue offset of this time, in --queue or all of --topic.")
+    boundary: Literal["lower", "upper"] | None = option(
+        "--boundary",
+        "lower (default): the first of that time or later; upper: the last until then. From 5.1.1 on.",
+    )
+    id: str | None = option("--id MSGID", "The message of this id; with --topic also a client's id.")
+    key: str | None = option("--key KEY", "Messages of --topic with this key.")
+    topic: str | None = option("--topic T", "For --key, --id and --time.", autocompletion=topics)
+    limit: int | None = option(
+        "--limit -n N", "With --at: up to N messages; with --key: entries (default: 64, a broker's maximum).",
+        min=1,
+    )  # fmt: skip
+    index_type: str | None = option("--index-type T", "For --key: T for the index of tags, from 5.4 on.")
+    bodies: bool = flag("--bodies", "Also print bodies.")
+    body_to: Path | None = option("--body-to FILE", "Write the message's body, uncompressed, to this file.")
+    record_to: Path | None = option("--record-to FILE", "Write the message's record to this new file.")
+
+
+@command("query", _EXAMPLES, LOOK)
+def query_command(given: _Words) -> None:
     """Find messages by offset, queue, id, key or time, in a store at rest or one with a running broker.
 
     Answers are those of a broker of that release, but only for messages that are intact and in their place.
@@ -163,54 +88,56 @@ def query_command(
     from reput.derived.index import MOST_OFFSETS
     from reput.query import Boundary, QueryStore, ask
 
-    with Output(as_json, interrupted="nothing was changed") as output:
-        store = here(store, derived=True)
+    offset, queue, at, when, bound = given.offset, given.queue, given.at, given.time, given.boundary
+    message_id, key, topic = given.id, given.key, given.topic
+    with Output(given.as_json, interrupted="nothing was changed") as output:
+        store = here(given.store, derived=True)
         others = (offset, message_id, key, queue)
         of_topic = topic if when is not None and all(one is None for one in others) else None
         if of_topic is None:
             _one_of(offset=offset, id=message_id, key=key, queue=queue)
-        _only_with("--queue", queue, at=at, tags=tags)
-        _only_with("--queue or --topic", queue or of_topic, time=when, boundary=boundary)
-        _only_with("--key", key, index_type=index_type, since=begin, until=end)
-        _only_with("--at" if when is None else "--at instead of --time", at, tags=tags)
-        _only_with("--key or --at", at if key is None else key, limit=limit)
-        _only_with("--time", when, boundary=boundary)
+        _only_with("--queue", queue, at=at, tags=given.tags)
+        _only_with("--queue or --topic", queue or of_topic, time=when, boundary=bound)
+        _only_with("--key", key, index_type=given.index_type, since=given.since, until=given.until)
+        _only_with("--at" if when is None else "--at instead of --time", at, tags=given.tags)
+        _only_with("--key or --at", at if key is None else key, limit=given.limit)
+        _only_with("--time", when, boundary=bound)
         _only_with("--key, --id or --time", key or message_id or of_topic, topic=topic)
         if key is not None and topic is None:
             raise _unclear("--key alone", "--topic beside it: keys are indexed by topic")
         if at is not None and when is not None:
             raise _unclear("--at and --time", "one of them")
-        if body and queue is not None and at is None and when is None:
+        if given.bodies and queue is not None and at is None and when is None:
             raise _unclear("--bodies without them", "--at or --time beside --queue: else no message is shown")
         place = None if queue is None else parse_queue_with_id(queue)
         moment_asked = time_of("--time", when)
-        since, last = _times(begin, end)
-        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True, rocksdb=True)
+        since, last = _times(given.since, given.until)
+        settings = given.settings(store)
         asked = QueryStore(settings)
-        bound = None if boundary is None else Boundary(boundary)
+        boundary = None if bound is None else Boundary(bound)
         if offset is not None:
             answer = ask.by_offset(asked, offset)
         elif message_id is not None:
             answer = ask.by_id(asked, message_id, topic)
         elif key is not None and topic is not None:
-            most = MOST_OFFSETS if limit is None else limit
-            answer = ask.by_key(asked, topic, key, since, last, most, index_type=index_type)
+            most = MOST_OFFSETS if given.limit is None else given.limit
+            answer = ask.by_key(asked, topic, key, since, last, most, index_type=given.index_type)
         elif of_topic is not None and moment_asked is not None:
-            answer = ask.by_time_in_all(asked, of_topic, moment_asked, bound)
+            answer = ask.by_time_in_all(asked, of_topic, moment_asked, boundary)
         elif place is not None:
             if at is not None:
-                answer = ask.by_queue(asked, *place, at, limit, tags)
+                answer = ask.by_queue(asked, *place, at, given.limit, given.tags)
             elif moment_asked is not None:
-                answer = ask.by_time(asked, *place, moment_asked, bound)
+                answer = ask.by_time(asked, *place, moment_asked, boundary)
             else:
                 answer = ask.queue_range(asked, *place)
-        _save(asked, answer, body_to, record_to)
-        shown = shown_of(answer, settings, bodies=body)
+        _save(asked, answer, given.body_to, given.record_to)
+        shown = shown_of(answer, settings, bodies=given.bodies)
         if not answer.found and (since is not None or last is not None):
             shown = replace(shown, log_times=asked.log.times)
         if not answer.found and (named := place or ((topic, None) if topic is not None else None)):
             shown = replace(shown, meant=nearest_queue(settings.root, *named))
-    if not as_json:
+    if not given.as_json:
         settings_told(settings.basis)
     output.show(shown, shown.lines())
 
@@ -239,7 +166,7 @@ def _save(store: QueryStore, answer: Answer, body: Path | None, record: Path | N
 
 
 @dataclass(frozen=True, slots=True)
-class Display:
+class Display(Result):
     """An answer, and how it is shown."""
 
     answer: Answer  # the answer

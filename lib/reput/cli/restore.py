@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
-
-import typer
+from typing import TYPE_CHECKING
 
 from reput.cli import app as commands
-from reput.cli.arguments import MEND, AsJson, BrokerConf, DryRun, Master, NoIndex, WrittenAs, by_hand, size
+from reput.cli.arguments import MEND, AsJson, Dry, OnSpark, PerCommit, Writes, argument, command, option
 from reput.cli.output import Output, ProgressDisplay, inline, listed, step_lines, summary_lines, told
 from reput.spark.java import check_spark
 from reput.store.space import human
@@ -18,40 +17,22 @@ from reput.words import counted
 if TYPE_CHECKING:
     from reput.job.restore import Restored
 
-_EXAMPLES = """**Examples**
-
-What would be copied, and whether there is room:
-
+_EXAMPLES = """Examples:
+  What would be copied, and whether there is room:
     reput restore s3://backup/broker-a/store --out /data/store --dry-run
-
-The broker's store from its backup, as the user that the broker runs as:
-
+  The broker's store from its backup, as the user that the broker runs as:
     reput restore s3://backup/broker-a/store --out /data/store --broker-conf broker.conf
 """
 
 
-@commands.app.command("restore", epilog=_EXAMPLES, rich_help_panel=MEND)
-def restore_command(
-    ctx: typer.Context,
-    url: Annotated[
-        str,
-        typer.Argument(metavar="URL", help="The store elsewhere: what holds commitlog/, s3://BUCKET/PATH."),
-    ],
-    out: Annotated[
-        Path,
-        typer.Option("--out", "-o", metavar="DIR", help="The directory that becomes the broker's store."),
-    ],
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenAs = None,
-    no_index: NoIndex = False,
-    max_bytes_per_trigger: Annotated[
-        str,
-        typer.Option("--max-bytes-per-trigger", metavar="SIZE", help="Maximum log bytes per commit."),
-    ] = "1g",
-    dry_run: DryRun = False,
-    master: Master = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(Writes, PerCommit, Dry, OnSpark, AsJson):
+    url: str = argument("URL", "The store elsewhere: what holds commitlog/, s3://BUCKET/PATH.")
+    out: Path = option("--out -o DIR", "The directory that becomes the broker's store.", MISSING)
+
+
+@command("restore", _EXAMPLES, MEND)
+def restore_command(given: _Words) -> None:
     """Copy a store's commit log and settings here, and make its queues, index and checkpoint.
 
     The store elsewhere is only read. Queues and index are made while segments are copied. To continue after
@@ -62,27 +43,18 @@ def restore_command(
     from reput.job import RebuildOptions
     from reput.job.restore import preview_restore, restore
 
-    with Output(as_json) as output:
-        options = RebuildOptions(
-            store=Path(),
-            out=out,
-            broker_conf=broker_conf,
-            rocketmq_version=rocketmq_version,
-            index=not no_index,
-            max_bytes_per_trigger=size("--max-bytes-per-trigger", max_bytes_per_trigger),
-            conf_by_hand=by_hand(ctx, "broker_conf"),
-            version_by_hand=by_hand(ctx, "rocketmq_version"),
-        )
-        if dry_run:
-            found = preview_restore(url, options)
+    with Output(given.as_json) as output:
+        options = given.to(RebuildOptions, store=Path())
+        if given.dry_run:
+            found = preview_restore(given.url, options)
         else:
             check_spark()
             with ProgressDisplay("restoring") as display:
                 found = restore(
-                    url,
+                    given.url,
                     options,
-                    lambda: commands.start_spark("reput restore", master, display),
-                    lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+                    lambda: commands.start_spark("reput restore", given.master, display),
+                    display.derived,
                     told,
                 )
     output.show(found, _lines(found))

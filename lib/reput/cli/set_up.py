@@ -8,15 +8,14 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import MISSING, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
-
-import typer
+from typing import TYPE_CHECKING, Literal
 
 from reput import caches
 from reput.cli import app as commands
-from reput.cli.app import app, prepare_spark, start_spark
-from reput.cli.arguments import START, AsJson, BrokerConf, Master, WrittenBy, by_hand
+from reput.cli.app import prepare_spark, start_spark
+from reput.cli.arguments import START, AsJson, Broker, OnSpark, argument, command, flag, option
 from reput.cli.output import Output, ProgressDisplay, noted, summary_lines
 from reput.errors import SettingsError
 from reput.spark import class_archive
@@ -28,61 +27,35 @@ if TYPE_CHECKING:
     from reput.doctor import Check
     from reput.pack import Packed
 
-_EXAMPLES = """**Examples**
-
-Whether reput can work on this machine, a Spark session included:
-
+_EXAMPLES = """Examples:
+  Whether reput can work on this machine, a Spark session included:
     reput doctor
-
-This machine and a store, without Spark:
-
+  This machine and a store, without Spark:
     reput doctor /data/store --broker-conf broker.conf --rocketmq-version 5.3.3 --no-spark
-
-Let Spark start in half the time from now on, for this user (150 MB in `~/.cache/reput`):
-
+  Let Spark start in half the time from now on, for this user (150 MB in `~/.cache/reput`):
     reput doctor --class-archive make
-
-Take away what reput keeps for this user, before `pip uninstall reput`:
-
+  Take away what reput keeps for this user, before `pip uninstall reput`:
     reput doctor --remove-cache
-
-Whether a rebuild fits where it is to be written, for a program:
-
+  Whether a rebuild fits where it is to be written, for a program:
     reput doctor /data/store --out /data/rebuilt --no-spark --json
 """
 
 
-@commands.app.command("doctor", epilog=_EXAMPLES, rich_help_panel=START)
-def doctor_command(
-    ctx: typer.Context,
-    store: Annotated[
-        Path | None, typer.Argument(metavar="[STORE]", help="A store to check, too.", show_default=False)
-    ] = None,
-    out: Annotated[
-        Path | None,
-        typer.Option("--out", metavar="DIR", help="Where a rebuild will write (default: the store)."),
-    ] = None,
-    archive: Annotated[
-        Literal["make", "remove"] | None,
-        typer.Option(
-            "--class-archive",
-            help="First make, or remove, an archive of Java's classes, with which Spark starts faster.",
-            show_default=False,
-        ),
-    ] = None,
-    remove_cache: Annotated[
-        bool,
-        typer.Option(
-            "--remove-cache",
-            help="In the end, remove what reput keeps for this user: runs make it again. Starts no Spark.",
-        ),
-    ] = False,
-    no_spark: Annotated[bool, typer.Option("--no-spark", help="Don't start a Spark session.")] = False,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    master: Master = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _DoctorWords(Broker, OnSpark, AsJson):
+    store: Path | None = argument("[STORE]", "A store to check, too.", None)
+    out: Path | None = option("--out DIR", "Where a rebuild will write (default: the store).")
+    archive: Literal["make", "remove"] | None = option(
+        "--class-archive", "First make or remove an archive of Java's classes: Spark starts faster with it."
+    )
+    remove_cache: bool = flag(
+        "--remove-cache", "In the end, remove what reput keeps for this user. No Spark."
+    )
+    no_spark: bool = flag("--no-spark", "Don't start a Spark session.")
+
+
+@command("doctor", _EXAMPLES, START)
+def doctor_command(given: _DoctorWords) -> None:
     """Check whether this machine, and a store, have what reput needs, and how to mend what is missing.
 
     Nothing is changed, except numba's cache of compiled kernels, as by any command, and what --class-archive
@@ -94,19 +67,20 @@ def doctor_command(
     from reput.store.files import reporting
     from reput.store.space import human
 
-    with Output(as_json, interrupted="nothing was changed") as output:
-        _refuse_ignored(ctx)
+    store, archive, remove_cache = given.store, given.archive, given.remove_cache
+    with Output(given.as_json, interrupted="nothing was changed") as output:
+        _refuse_ignored(given)
         if archive == "make":
             with ProgressDisplay("making an archive of Java's classes, which takes half a minute"):
                 class_archive.make()
         elif archive == "remove":
             class_archive.remove()
         checks = list(machine_checks())
-        if not no_spark and not remove_cache and is_installed():
+        if not given.no_spark and not remove_cache and is_installed():
             java_is_wrong = any(check.name == "java" and check.status is Status.WRONG for check in checks)
-            checks.append(_spark(master, java_is_wrong=java_is_wrong))
+            checks.append(_spark(given.master, java_is_wrong=java_is_wrong))
         if store is not None:
-            checks += store_checks(store, broker_conf, rocketmq_version, out)
+            checks += store_checks(store, given.broker_conf, given.rocketmq_version, given.out)
         removed = caches.kept() if remove_cache else []
         freed = caches.size_of(removed)
         for place in removed:
@@ -134,19 +108,18 @@ def _spark(master: str | None, *, java_is_wrong: bool) -> Check:
         return spark_check(lambda: commands.start_spark("reput doctor", master, display))
 
 
-def _refuse_ignored(ctx: typer.Context) -> None:
+def _refuse_ignored(given: _DoctorWords) -> None:
     """Refuse options that would change nothing: who gives them expects something of them."""
-    given = ctx.params
     for name in ("out", "broker_conf", "rocketmq_version"):
-        if given["store"] is None and given[name] is not None and by_hand(ctx, name):
-            option = f"--{name.replace('_', '-')}"
+        if given.store is None and getattr(given, name) is not None and given.by_hand(name):
+            option = given.named(name)
             raise SettingsError(f"{option} belongs to a store", expected="STORE beside it", found=option)
     for name in ("no_spark", "remove_cache"):
-        if given[name] and given["master"] is not None:
-            found = f"--{name.replace('_', '-')} --master"
+        if getattr(given, name) and given.master is not None:
+            found = f"{given.named(name)} --master"
             raise SettingsError("--master belongs to Spark", expected="one of them", found=found)
-    if given["remove_cache"] and given["archive"] is not None:
-        found = f"--remove-cache --class-archive {given['archive']}"
+    if given.remove_cache and given.archive is not None:
+        found = f"--remove-cache --class-archive {given.archive}"
         raise SettingsError("--remove-cache removes that archive, too", expected="one of them", found=found)
 
 
@@ -167,26 +140,20 @@ def _lines(checks: list[Check], store: Path | None) -> Iterator[str]:
             yield f"  {'':<7}  {'':<{width}}  -> {check.next_step}"
 
 
-_DEMO_EXAMPLES = """**Examples**
-
+_DEMO_EXAMPLES = """Examples:
     reput demo
-
-Keep the store and what was rebuilt of it in a directory that you choose:
-
+  Keep the store and what was rebuilt of it in a directory that you choose:
     reput demo --dir /tmp/shop
 """
 
 
-@app.command("demo", epilog=_DEMO_EXAMPLES, rich_help_panel=START)
-def demo_command(
-    directory: Annotated[
-        Path | None, typer.Option("--dir", help="Keep the stores here, in a new directory.")
-    ] = None,
-    master: Annotated[
-        str | None, typer.Option("--master", metavar="URL", help="Spark master (default: local[*]).")
-    ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.")] = False,
-) -> None:
+@dataclass(kw_only=True)
+class _DemoWords(OnSpark, AsJson):
+    directory: Path | None = option("--dir DIR", "Keep the stores here, in a new directory.")
+
+
+@command("demo", _DEMO_EXAMPLES, START)
+def demo_command(given: _DemoWords) -> None:
     """Rebuild a store that a real broker wrote, and count the bytes that differ from the broker's own files.
 
     Without --dir the store and what was rebuilt are kept in a new directory among the temporary files.
@@ -195,7 +162,8 @@ def demo_command(
     """
     from reput.demo import VERSION, run
 
-    with Output(as_json) as output:
+    directory = given.directory
+    with Output(given.as_json) as output:
         prepare_spark()
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="reput-demo-"))
@@ -211,8 +179,8 @@ def demo_command(
         with ProgressDisplay() as display:
             summary, comparison = run(
                 directory,
-                lambda: start_spark("reput demo", master, display),
-                lambda progress, total: display.update(progress.bytes_done, progress.messages, total),
+                lambda: start_spark("reput demo", given.master, display),
+                display.derived,
             )
     lines = [
         *summary_lines(summary),
@@ -240,46 +208,29 @@ def _command() -> str:
     return shlex.quote(called)
 
 
-_PACK_EXAMPLES = """**Examples**
-
-For a broker's host that has neither Python nor Java:
-
+_PACK_EXAMPLES = """Examples:
+  For a broker's host that has neither Python nor Java:
     reput pack -o reput.tar.gz --light
-
-The same for one with arm64:
-
+  The same for one with arm64:
     reput pack -o reput-arm64.tar.gz --light --machine aarch64
-
-For `--archives reput-env.tar.gz#environment` of spark-submit:
-
+  For `--archives reput-env.tar.gz#environment` of spark-submit:
     reput pack -o reput-env.tar.gz
-
-With Spark, for a host that has Java and nothing else:
-
+  With Spark, for a host that has Java and nothing else:
     reput pack -o reput-env.tar.gz --with-spark --force
 """
 
 
-@commands.app.command("pack", epilog=_PACK_EXAMPLES, rich_help_panel=START)
-def pack_command(
-    out: Annotated[
-        Path, typer.Option("--out", "-o", metavar="FILE", help="The archive to write, a .tar.gz.")
-    ],
-    light: Annotated[
-        bool, typer.Option("--light", help="Without Spark: check, dump, query, export, mend and the like.")
-    ] = False,
-    with_spark: Annotated[
-        bool, typer.Option("--with-spark", help="Include Spark's jars and scripts, which a cluster has.")
-    ] = False,
-    machine: Annotated[
-        str | None,
-        typer.Option(
-            "--machine", metavar="NAME", help="The hosts' machine: x86_64 or aarch64 (default: this one's)."
-        ),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _PackWords(AsJson):
+    out: Path = option("--out -o FILE", "The archive to write, a .tar.gz.", MISSING)
+    light: bool = flag("--light", "Without Spark: check, dump, query, export, mend and the like.")
+    with_spark: bool = flag("--with-spark", "Include Spark's jars and scripts, which a cluster has.")
+    machine: str | None = option("--machine NAME", "x86_64 or aarch64 (default: this host's).")
+    force: bool = flag("--force", "Replace a file that is there.")
+
+
+@command("pack", _PACK_EXAMPLES, START)
+def pack_command(given: _PackWords) -> None:
     """Pack Python, reput and all that it needs into one file, for a broker's host or the hosts of a cluster.
 
     The archive works at any path, on hosts with glibc 2.28 or later (RHEL 8, Debian 10) and without any
@@ -291,11 +242,10 @@ def pack_command(
     from reput.pack import PackOptions, pack
 
     with (
-        Output(as_json, interrupted="nothing was written") as output,
+        Output(given.as_json, interrupted="nothing was written") as output,
         ProgressDisplay("writing the archive", "file") as display,
     ):
-        options = PackOptions(out, light, with_spark, machine, force)
-        result = pack(options, display.say, display.update)
+        result = pack(given.to(PackOptions), display.say, display.update)
     output.show(result, _pack_lines(result))
 
 

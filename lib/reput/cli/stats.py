@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import replace
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal, NoReturn
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Literal, NoReturn
 
-import typer
-
-from reput.cli import app as commands
-from reput.cli.arguments import LOOK, AsJson, BrokerConf, OnlyTopic, Since, Store, TimeZone, Until, WrittenBy
+from reput.cli.arguments import LOOK, Broker, InTime, OfTopic, OnStore, Shown, command, flag, option
 from reput.cli.output import Output, ProgressDisplay, age, at_most, listed, settings_lines, step_lines, table
 from reput.cli.times import asked_times, held_times, moment, second, time_of, zone_name
-from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
 from reput.errors import SettingsError
 from reput.store.listing import nearest_queue
@@ -24,57 +19,32 @@ if TYPE_CHECKING:
     from reput.report.queues import Topic, TopicList
     from reput.statistics import Gap, Group, Statistics
 
-_EXAMPLES = """**Examples**
-
-Topics, the one with the most bytes first:
-
+_EXAMPLES = """Examples:
+  Topics, the one with the most bytes first:
     reput stats /data/store --broker-conf broker.conf
-
-The tags of one topic, in an hour:
-
+  The tags of one topic, in an hour:
     reput stats /data/store --topic orders --by tag --since 2026-11-21T10:00 --until 2026-11-21T11:00
-
-Topics and queues with the offsets that consumers get, without reading the log:
-
+  Topics and queues with the offsets that consumers get, without reading the log:
     reput stats /data/store --topics --by queue --broker-conf broker.conf
-
-Who sent what, from a physical offset on, for a program:
-
+  Who sent what, from a physical offset on, for a program:
     reput stats /data/store --by host --start 1073741824 --json
 """
 
 
-@commands.app.command("stats", epilog=_EXAMPLES, rich_help_panel=LOOK)
-def stats_command(
-    store: Store,
-    topics: Annotated[
-        bool,
-        typer.Option(
-            "--topics",
-            help="Don't read the log: list topics, or with --by queue queues, with the offsets that "
-            "consumers get, by the store's files.",
-        ),
-    ] = False,
-    by: Annotated[
-        Literal["topic", "queue", "tag", "hour", "host"], typer.Option("--by", help="What to count by.")
-    ] = "topic",
-    topic: OnlyTopic = None,
-    since: Since = None,
-    until: Until = None,
-    start: Annotated[
-        int | None, typer.Option("--start", metavar="N", min=0, help="Start at this physical offset.")
-    ] = None,
-    end: Annotated[
-        int | None, typer.Option("--end", metavar="N", min=1, help="Stop before this physical offset.")
-    ] = None,
-    top: Annotated[
-        int, typer.Option("--limit", "-n", metavar="N", min=1, help="Show at most N lines; --json has all.")
-    ] = 40,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    _tz: TimeZone = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(OnStore, InTime, OfTopic, Broker, Shown):
+    topics: bool = flag(
+        "--topics",
+        "Don't read the log: list topics (--by queue: queues) with the offsets that consumers get.",
+    )
+    by: Literal["topic", "queue", "tag", "hour", "host"] = option("--by", "What to count by.", "topic")
+    start: int | None = option("--start N", "Start at this physical offset.", min=0)
+    end: int | None = option("--end N", "Stop before this physical offset.", min=1)
+    limit: int = option("--limit -n N", "Show at most N lines; --json has all.", 40, min=1)
+
+
+@command("stats", _EXAMPLES, LOOK)
+def stats_command(given: _Words) -> None:
     """Count what a commit log holds: messages, bytes, sizes, times, by topic, queue, tag, hour or host.
 
     The log is read once, and nothing is changed; a broker may run on the store. Sizes are those of whole
@@ -88,46 +58,42 @@ def stats_command(
     from reput.query.log import LogReader
     from reput.statistics import By, Span, count
 
-    if topics:
-        given = {"--since": since, "--until": until, "--start": start, "--end": end}
-        _show_topics(store, by, topic, top, broker_conf, rocketmq_version, given, as_json=as_json)
-    with Output(as_json, interrupted="nothing was changed") as output:
-        store = here(store, derived=False)
-        span = Span(start, end, time_of("--since", since), time_of("--until", until))
-        settings = StoreSettings.load(store, broker_conf, rocketmq_version, dledger=True, rocksdb=True)
+    if given.topics:
+        _show_topics(given)
+    topic = given.topic
+    with Output(given.as_json, interrupted="nothing was changed") as output:
+        given.store = here(given.store, derived=False)
+        span = Span(given.start, given.end, time_of("--since", given.since), time_of("--until", given.until))
+        settings = given.settings(given.store)
         with ProgressDisplay("counting") as display:
-            found = count(settings, By(by), topic=topic, span=span, listener=display.update)
+            found = count(settings, By(given.by), topic=topic, span=span, listener=display.update)
         in_time = span.since is not None or span.until is not None
         if found.total is None and in_time:
             found = replace(found, log_times=LogReader(settings).times)
     meant = nearest_queue(settings.root, topic) if topic is not None and found.total is None else None
     asked = asked_times(span.since, span.until)
-    output.show(found, _lines(found, top, meant, asked))
+    output.show(found, _lines(found, given.limit, meant, asked))
 
 
-def _show_topics(
-    store: Path, by: str, topic: str | None, limit: int, broker_conf: Path | None, version: str | None,
-    given: Mapping[str, object], *, as_json: bool,
-) -> NoReturn:  # fmt: skip
-    """List topics and queues, and end.
-
-    Args:
-        given: options that choose among messages.
-    """
+def _show_topics(given: _Words) -> NoReturn:
+    """List topics and queues, and end."""
     from reput import api
 
-    with Output(as_json, interrupted="nothing was changed", command="stats --topics") as output:
-        unfit = [name for name, value in given.items() if value is not None]
-        unfit += [f"--by {by}"] if by not in ("topic", "queue") else []
+    with Output(given.as_json, interrupted="nothing was changed", command="stats --topics") as output:
+        of_log = {"--since": given.since, "--until": given.until, "--start": given.start, "--end": given.end}
+        unfit = [name for name, value in of_log.items() if value is not None]
+        unfit += [f"--by {given.by}"] if given.by not in ("topic", "queue") else []
         if unfit:
             raise SettingsError(
                 "--topics doesn't read the log",
                 expected="--topics with --by topic or queue, for all of the store",
                 found=", ".join(unfit),
             )
-        opened = api.Store(here(store, derived=True), broker_conf=broker_conf, rocketmq_version=version)
-        found = opened.topics(topic)
-    output.show(found, topic_lines(found, by, limit, topic))
+        given.store = here(given.store, derived=True)
+        found = api.Store(
+            given.store, broker_conf=given.broker_conf, rocketmq_version=given.rocketmq_version
+        ).topics(given.topic)
+    output.show(found, topic_lines(found, given.by, given.limit, given.topic))
 
 
 #: Columns that say nothing when all are 0.
@@ -176,7 +142,8 @@ def _lines(found: Statistics, top: int, meant: str | None, asked: str) -> Iterat
             yield f"  and {len(found.groups) - top:,} more; --limit {len(found.groups)} or --json has all"
         yield from (f"  gap     {_gap(gap)}" for gap in found.gaps)
         if found.steps_back:
-            yield f"  back    {counted(found.steps_back, 'step')} back in time, up to {age(found.most_back)}"
+            steps = counted(found.steps_back, "step")
+            yield f"  back    {steps} back in time, up to {age(found.most_back_ms)}"
     if found.findings:
         yield f"  missing {counted(len(found.findings), 'finding')}"
         yield from (f"    {finding}" for finding in found.findings)

@@ -28,7 +28,7 @@ from reput.diagnosis.start import (
     unique,
 )
 from reput.diagnosis.verdict import COUNTS, Area, Effect, Finding, Remedy, Verdict, of_two, verdict
-from reput.errors import OutputError, Problem, ReputError, SettingsError, StoreError, UnsupportedError
+from reput.errors import OutputError, Problem, ReputError, Result, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
@@ -53,7 +53,7 @@ _GIVE = (GIVE_RELEASE, GIVE_DELAY_LEVELS)
 
 
 @dataclass(slots=True)
-class Diagnosis:
+class Diagnosis(Result):
     """What ``reput check`` says of a store; ``to_dict`` is what ``--json`` prints."""
 
     settings: StoreSettings  # what the store was read with
@@ -314,8 +314,7 @@ def compare(
 ) -> Diagnosis:
     """Compare queues and index with those of ``options.against``, and do no more. Nothing is changed.
 
-    Args:
-        start_spark, listener: as those of :func:`check`.
+    ``start_spark`` and ``listener``: as those of :func:`check`.
     """
     from reput.verify.against import prepare_pair, verify_against
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from reput.config.settings import StoreSettings
 from reput.diagnosis.verdict import COUNTS, Effect
-from reput.errors import ReputError
+from reput.errors import ReputError, Result
 from reput.format.names import Queue
 from reput.job.many import Outcome
 from reput.newer_python import UTC
@@ -50,7 +50,7 @@ class Again:
 
 
 @dataclass(slots=True)
-class Checked:
+class Checked(Result):
     """What came of it."""
 
     diagnosis: Diagnosis  # the store's
@@ -114,9 +114,7 @@ def that_count(findings: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]
 def row_of(outcome: Outcome, facts: dict[str, Any], last: Row | None) -> Row:
     """The history's row of a store.
 
-    Args:
-        facts: :meth:`Outcome.to_dict` of it.
-        last: its last row that wasn't refused.
+    ``facts``: :meth:`Outcome.to_dict` of it. ``last``: its last row that wasn't refused.
     """
     job = outcome.job
     row: Row = {

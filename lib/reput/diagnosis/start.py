@@ -54,9 +54,8 @@ _INDEX_KINDS = frozenset({"index-dropped", "missing-entry", "index-torn", "index
 def of_start(snapshot: Snapshot, plan: Plan | None, cleared: Plan | None = None) -> list[Finding]:
     """What a start meets and does, in the order in which it comes to it.
 
-    Args:
-        plan: what the start does; None where that isn't foretold.
-        cleared: the same once files are away that aren't the log's: what else is wrong; None without any.
+    ``plan``: what the start does; None where that isn't foretold. ``cleared``: the same once files are away
+    that aren't the log's: what else is wrong; None without any.
     """
     settings = snapshot.settings
     problems = list(snapshot.problems)
@@ -84,8 +83,7 @@ def _cut(plan: Plan) -> int:
 def mending(settings: StoreSettings, path: str | Path | None = None) -> tuple[Remedy, str]:
     """Who puts right what can be made anew from the log, and what has to be done by hand before.
 
-    Args:
-        path: what would be changed, where that has to lie in the store.
+    ``path``: what would be changed, where that has to lie in the store.
     """
     if not are_its_own(settings):
         steps = dict.fromkeys(

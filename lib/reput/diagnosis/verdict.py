@@ -113,12 +113,8 @@ class Finding(Difference):
             "effect": self.effect,
             "remedy": self.remedy,
             "file_offset": self.offset,
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "count": self.count,
             "messages": self.messages,
             "expected": self.expected or None,
-            "found": self.found,
             "outcome": self.outcome or None,
             "cause": self.cause,
             "remark": self.remark,
@@ -203,7 +199,6 @@ def verdict(
     Args:
         store: its directory or URL.
         release: that is going to start.
-        findings: all.
         filled: messages that were lost before, and whose places are filled.
         unread: what wasn't read of the store, in words; "" where all was compared.
         running: a broker runs on the store.

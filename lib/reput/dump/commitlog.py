@@ -103,7 +103,6 @@ class Reader:
     """Goes over segments.
 
     Args:
-        settings: the store's.
         entries: records may stand in DLedger's entries.
         wanted: which records are asked for.
         start, end: of their physical offsets; half open.
@@ -164,7 +163,6 @@ class Reader:
         """What one segment holds.
 
         Args:
-            segment: the segment.
             segment_size: bytes that it spans in the log.
             last: no segment follows.
             exact: a physical offset where a record begins, to begin with.
@@ -221,7 +219,6 @@ class Reader:
         """A walk over the records of a segment.
 
         Args:
-            segment: the segment.
             segment_size: bytes that it spans in the log.
             last: no segment follows.
             position: where a record begins, or the entry that it stands in.
@@ -250,10 +247,7 @@ class Reader:
     ) -> tuple[NDArray[np.uint8], list[tuple[int, int]]]:
         """A segment's bytes, uint8[bytes], and (position, size) of the records in it.
 
-        Args:
-            segment: the segment.
-            segment_size: bytes that it spans in the log.
-            position: where a record begins, or would.
+        ``segment_size``: bytes that it spans in the log. ``position``: where a record begins, or would.
         """
         walk, opened, part = self.walk(segment, segment_size, last=True, position=position)
         found = self._frames

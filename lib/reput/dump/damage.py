@@ -28,7 +28,7 @@ class Damage(Finding):
 
     def to_dict(self) -> dict[str, object]:
         """As :meth:`Fact.to_dict`."""
-        facts = {"type": "damage", **Finding.to_dict(self), "queue_end": self.queue_end}
+        facts = {"type": "damage", **Finding.to_dict(self)}
         if self.in_log:
             return facts
         places = {"physical_offset": None, "physical_end": None}

@@ -19,7 +19,7 @@ from reput.config.settings import StoreSettings
 from reput.derived.queues import Queues, Unbatched
 from reput.dump.commitlog import of_log
 from reput.dump.places import LogPlace, log_place
-from reput.errors import Fact, RemoteStoreError, ReputError, SettingsError
+from reput.errors import Fact, RemoteStoreError, ReputError, Result, SettingsError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.names import Queue
@@ -73,7 +73,7 @@ class Differs(Fact):
 
     def to_dict(self) -> dict[str, object]:
         """As :meth:`Fact.to_dict`."""
-        facts = {**Fact.to_dict(self), "topic": self.topic, "queue_id": self.queue_id}
+        facts = Fact.to_dict(self)
         if self.kind == "log-differs":
             return {**facts, "physical_offset": self.start, "physical_end": self.end}
         places = {"queue_offset": self.start, "queue_end": self.end} if self.kind == "queue-differs" else {}
@@ -81,11 +81,11 @@ class Differs(Fact):
 
 
 @dataclass(slots=True)
-class Written:
+class Written(Result):
     """A file of digests that was written."""
 
     settings: StoreSettings  # the store's
-    file: Path  # the file
+    out: Path  # the file
     start: int  # start, end: of the log, physical offsets
     end: int
     ranges: int = 0  # ranges, queues: how many
@@ -97,75 +97,45 @@ class Written:
         """0, or 1 when a queue isn't whole."""
         return int(bool(self.not_read))
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            **_store(self.settings),
-            "out": str(self.file),
-            "start": self.start,
-            "end": self.end,
-            "ranges": self.ranges,
-            "queues": self.queues,
-            "not_read": self.not_read,
-            "next_steps": [],
-        }
-
 
 @dataclass(slots=True)
-class Compared:
+class Compared(Result):
     """What came of a comparison with a file of digests."""
 
     settings: StoreSettings  # the store's
-    file: Path  # the file
-    other: str  # the store that it is of, as it was named there
-    same: int = 0  # ranges that are the same
-    differs: list[Differs] = field(default_factory=list)  # what isn't
+    against: Path  # the file
+    against_store: str  # the store that it is of, as it was named there
+    same_ranges: int = 0  # ranges that are the same
+    findings: list[Differs] = field(default_factory=list)  # what isn't
     not_read: list[str] = field(default_factory=list)  # ranges that only one of the two has, in words
 
     @property
     def exit_code(self) -> int:
         """0 when all that both have is the same, and they have something."""
-        return int(bool(self.differs) or not self.same)
+        return int(bool(self.findings) or not self.same_ranges)
 
     @property
     def verdict(self) -> str:
         """For programs: differs, not-read if nothing was compared, nothing-found if not all, or sound."""
-        if self.differs:
+        if self.findings:
             return "differs"
-        return "not-read" if not self.same else "nothing-found" if self.not_read else "sound"
+        return "not-read" if not self.same_ranges else "nothing-found" if self.not_read else "sound"
 
     @property
     def text(self) -> str:
         """What it comes to."""
-        if not self.differs and not self.same:
-            return f"Nothing of {self.settings.root} could be compared with {self.other}"
-        if not self.differs:
+        if not self.findings and not self.same_ranges:
+            return f"Nothing of {self.settings.root} could be compared with {self.against_store}"
+        if not self.findings:
             where = "" if not self.not_read else " where both have something"
-            return f"{self.settings.root} is the same as {self.other}{where}: {counted(self.same, 'range')}"
-        return f"{self.settings.root} isn't the same as {self.other}: {counted(len(self.differs), 'finding')}"
+            ranges = counted(self.same_ranges, "range")
+            return f"{self.settings.root} is the same as {self.against_store}{where}: {ranges}"
+        findings = counted(len(self.findings), "finding")
+        return f"{self.settings.root} isn't the same as {self.against_store}: {findings}"
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            **_store(self.settings),
-            "verdict": self.verdict,
-            "summary": self.text,
-            "against": str(self.file),
-            "against_store": self.other,
-            "same_ranges": self.same,
-            "findings": [one.to_dict() for one in self.differs],
-            "not_read": self.not_read,
-            "next_steps": [],
-        }
-
-
-def _store(settings: StoreSettings) -> dict[str, object]:
-    basis = settings.basis
-    return {
-        "store": settings.place,
-        "rocketmq_version": basis.rocketmq_version,
-        "settings": basis.to_dict(),
-    }
+    def more(self) -> dict[str, object]:
+        """What it comes to."""
+        return {"verdict": self.verdict, "summary": self.text}
 
 
 class _Bytes:
@@ -241,9 +211,8 @@ def write(
 ) -> Written:
     """Write the digests of a store's log and queues.
 
-    Args:
-        file: a new one, not in the store; with ``force`` it may be there.
-        listener: gets bytes of the log that were read, and how many there are.
+    ``file``: a new one, not in the store; with ``force`` it may be there. ``listener``: gets bytes of the log
+    that were read, and how many there are.
 
     Raises:
         OutputError: the file can't be written, is there, or lies in the store.
@@ -316,15 +285,15 @@ def compare(
         if found is None:
             done.not_read.append(_missing(one))
         elif found == one.sha256:
-            done.same += 1
+            done.same_ranges += 1
         else:
-            done.differs.append(Differs(kind, str(path), one.topic, one.queue_id, one.start, one.end))
+            done.findings.append(Differs(kind, str(path), one.topic, one.queue_id, one.start, one.end))
     if here.end > end:
         done.not_read.append(f"{end} to {here.end} of the log, which the other store doesn't have")
     for queues, kind in ((named - known, "queue-only-there"), (known - named, "queue-only-here")):
         for topic, queue_id in sorted(queues):
             path = names.queue_directory(here.settings.root, topic, queue_id)
-            done.differs.append(Differs(kind, str(path), topic, queue_id))
+            done.findings.append(Differs(kind, str(path), topic, queue_id))
     return done
 
 

@@ -29,7 +29,6 @@ def follow(
     """The records of a log, and those that come, until ``end`` is reached; None while there is nothing new.
 
     Args:
-        settings: the store's.
         wanted: which records are asked for.
         start: physical offset to begin at; None for what isn't in the log yet.
         end: physical offset; half open.
@@ -92,10 +91,7 @@ class _Record(NamedTuple):
 class _Following:
     """Goes from one settled end to the next.
 
-    Args:
-        live: the log.
-        reader: reads its segments.
-        exact: a record begins where the first stretch does.
+    ``reader``: reads its segments. ``exact``: a record begins where the first stretch does.
     """
 
     def __init__(self, live: LiveLog, reader: Reader, *, exact: bool) -> None:
@@ -150,9 +146,7 @@ class _Standing:
     def passed(self, place: int, settled: int) -> int:
         """Where what came later begins: ``place``, or the end of what stood there; physical offsets.
 
-        Args:
-            place: everything before it was shown, or stood there.
-            settled: the settled end.
+        ``place``: everything before it was shown, or stood there. ``settled``: the settled end.
         """
         while self._records and self._records[0][0].end <= settled:
             record, found = self._records.popleft()

@@ -159,11 +159,9 @@ def dump(
 ) -> Iterator[Event]:
     """What a file holds.
 
-    Args:
-        place: the file.
-        since, until: ms, half open. An entry's time is kept in whole seconds: it counts where its
-            message may be of that time.
-        log_end: where the log ends; asked once all entries were read, for a broker may write both.
+    ``since`` and ``until``: ms, half open. An entry's time is kept in whole seconds: it counts where its
+    message may be of that time. ``log_end``: where the log ends; asked once all entries were read, for a
+    broker may write both.
     """
     head = yield from _head(place)
     count = min(max(head.index_count, 0), place.entries)

@@ -66,10 +66,8 @@ def log_place(
 ) -> LogPlace:
     """The commit log at a path: a store, a directory of segments, or a segment.
 
-    Args:
-        path: what was named.
-        broker_conf, version: see :meth:`StoreSettings.load`.
-        may_be_empty: a directory may have no segments yet, since a broker is starting; the log has none then.
+    ``broker_conf`` and ``version``: see :meth:`StoreSettings.load`. ``may_be_empty``: a directory may have no
+    segments yet, since a broker is starting; the log has none then.
 
     Raises:
         StoreError: it is missing, or a file's place in the log can't be told.
@@ -388,8 +386,7 @@ def checkpoint_file(path: Path) -> Path:
 def store_of(path: Path) -> Path | None:
     """The store that a path is, or lies in; None where that isn't clear, as for a file that was copied away.
 
-    Args:
-        path: absolute.
+    ``path``: absolute.
     """
     derived = (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB, names.INDEX, names.ROCKSDB_STORE)
     parts = (*derived, names.COMMIT_LOG, names.CHECKPOINT)

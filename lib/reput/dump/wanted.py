@@ -115,10 +115,7 @@ class Wanted:
     def rows(self, data: NDArray[np.uint8], found: Frames, count: int) -> NDArray[np.bool_]:
         """Which of the first ``count`` records are wanted: bool[count].
 
-        Args:
-            data: the segment.
-            found: the columns of a block.
-            count: how many records are in it.
+        ``found``: the columns of a block. ``count``: how many records are in it.
         """
         mask = np.ones(count, np.bool_)
         times, offsets = found.store_timestamp[:count], found.queue_offset[:count]

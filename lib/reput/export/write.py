@@ -20,7 +20,7 @@ from reput.dump.commitlog import MOST_OFFSET, Block, Reader
 from reput.dump.damage import Damage
 from reput.dump.places import LogPlace, log_place
 from reput.dump.wanted import Wanted
-from reput.errors import Finding, OutputError, SettingsError, StoreError
+from reput.errors import Finding, OutputError, Result, SettingsError, StoreError
 from reput.export.records import REASONS, Apart, Counted, LeftOut, apart, deliver_time, line_of
 from reput.export.stranded import Stranded, check_kind
 from reput.format import commitlog, javastring, names, properties
@@ -206,7 +206,7 @@ class ExportOptions:
 
 
 @dataclass(slots=True)
-class Exported:
+class Exported(Result):
     """What came of it; ``to_dict`` is what ``--json`` prints."""
 
     settings: StoreSettings  # the store's
@@ -254,22 +254,17 @@ class Exported:
         mend = self.settings.command("mend")
         return [f"`{mend}` brings these messages back; sent anew besides, consumers get them twice"]
 
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
+    hidden = ("options", "first", "last", "not_checked")
+
+    def more(self) -> dict[str, object]:
+        """What isn't a field by this name."""
         return {
-            "store": self.settings.place,
-            "rocketmq_version": self.basis.rocketmq_version,
-            "settings": self.basis.to_dict(),
-            "out": None if self.out is None else str(self.out),
+            "out": self.out,
             "form": self.options.form,
             "finding": self.options.finding,
             "did_you_mean": self.did_you_mean,
-            "messages": self.messages,
-            "bytes": self.bytes,
-            "topics": self.topics,
             "first_physical_offset": self.first,
             "last_physical_offset": self.last,
-            "left_out": [one.to_dict() for one in self.left_out],
             "findings": [Finding.to_dict(one) for one in self.findings],
             "not_read": self.not_checked,
             "next_steps": self.next_steps,

@@ -11,9 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import Generic, Protocol, TypeAlias, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
-from reput.errors import ReputError, SettingsError
+from reput.errors import ReputError, Result, SettingsError
 from reput.job.options import RebuildOptions
 from reput.job.store_list import Place, StoreEntry
 from reput.remote.place import check_here, url_of
@@ -30,19 +30,6 @@ _URLS = ":"
 _Made = TypeVar("_Made")
 _Options = TypeVar("_Options", RebuildOptions, VerifyOptions)
 Options: TypeAlias = RebuildOptions | VerifyOptions
-
-
-class Result(Protocol):
-    """What came of a job on one store."""
-
-    @property
-    def exit_code(self) -> int:
-        """0 when nothing is wrong."""
-        ...
-
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from reput.config.evidence import Basis
 from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.settings import StoreSettings
 from reput.derived.rocksdb import as_units, key_blocks, stored_ends
-from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
+from reput.errors import ReputError, Result, SettingsError, StoreError, UnsupportedError
 from reput.format import consumequeue, names, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE
@@ -60,7 +60,7 @@ _FORMS = (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB)
 
 
 @dataclass(slots=True)
-class Migration:
+class Migration(Result):
     """What a migration is going to do; ``to_dict`` is what ``--json`` prints."""
 
     store: str  # the store
@@ -75,27 +75,15 @@ class Migration:
     replaces: list[str]  # what is put in place or moved away, relative to the store
     needed_bytes: int | None = None  # of disk, by a sample of the log; None where none was taken
 
-    @property
-    def exit_code(self) -> int:
-        """0: what would be refused raises an error."""
-        return 0
+    hidden = ("broker_conf", "settings", "basis", "lines")
 
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        return {
-            "store": self.store,
-            "to": self.to,
-            "already": self.already,
-            "broker_conf_lines": self.lines,
-            "config": self.config.said,
-            "lacking": self.lacking,
-            "replaces": self.replaces,
-            "needed_bytes": self.needed_bytes,
-        }
+    def more(self) -> dict[str, object]:
+        """What isn't a field."""
+        return {"broker_conf_lines": self.lines, "config": self.config.said}
 
 
 @dataclass(slots=True)
-class Migrated:
+class Migrated(Result):
     """What was migrated; ``to_dict`` is what ``--json`` prints."""
 
     plan: Migration  # what was to be done
@@ -110,19 +98,12 @@ class Migrated:
     #: what else the rebuild showed to differ; in ``plan.lacking``, too
     differs: list[str] = field(default_factory=list)
 
+    hidden = ("findings", "differs")
+
     @property
     def exit_code(self) -> int:
         """0, or 1 when the log is damaged, or committed offsets lead to other messages."""
         return 1 if self.findings else 0 if self.rebuilt is None else self.rebuilt.exit_code
-
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        return {
-            "store": self.store,
-            "plan": self.plan.to_dict(),
-            "kept": self.kept,
-            "rebuilt": None if self.rebuilt is None else self.rebuilt.to_dict(),
-        }
 
 
 def plan_migration(

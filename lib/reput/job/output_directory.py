@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError
+from reput.errors import OutputError, Result
 from reput.format import names
 from reput.remote.place import check_here
 from reput.store import files, swap
@@ -19,17 +19,13 @@ from reput.store.space import existing_parent
 
 
 @dataclass(frozen=True, slots=True)
-class Undone:
+class Undone(Result):
     """What was undone; ``to_dict`` is what ``--json`` prints."""
 
     store: str  # the store
     put_back: list[str]  # what is in place again, relative to the store
     taken_away: list[str]  # what the rebuild had added, relative to the store
     kept: str  # the directory that holds what was in place, the rebuilt files
-
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        return asdict(self)
 
 
 def undo(store: Path, kept: Path | None = None) -> Undone:

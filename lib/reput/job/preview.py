@@ -8,6 +8,7 @@ from pathlib import Path
 
 from reput.config.evidence import Basis
 from reput.config.topics import unknown_queues
+from reput.errors import Result
 from reput.format import names
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import chosen
@@ -22,7 +23,7 @@ from reput.store.space import check_free, free_bytes
 
 
 @dataclass(frozen=True, slots=True)
-class Preview:
+class Preview(Result):
     """What a rebuild would do; ``to_dict`` is what ``--json`` prints."""
 
     store: str  # the store
@@ -44,23 +45,11 @@ class Preview:
     #: or None
     unknown_queues: dict[str, str | None] = field(default_factory=dict)
     basis: Basis = field(default_factory=Basis)  # what the settings are based on
-
-    @property
-    def exit_code(self) -> int:
-        """0: what would be refused raises an error."""
-        return 0
-
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        facts: dict[str, object] = {
-            name: getattr(self, name) for name in self.__dataclass_fields__ if name != "basis"
-        }
-        version = self.basis.rocketmq_version
-        return {"dry_run": True, **facts, "rocketmq_version": version, "settings": self.basis.to_dict()}
+    dry_run: bool = True  # nothing was done
 
 
 @dataclass(frozen=True, slots=True)
-class UndoPreview:
+class UndoPreview(Result):
     """What an undo would do; ``to_dict`` is what ``--json`` prints."""
 
     store: str  # the store
@@ -68,10 +57,7 @@ class UndoPreview:
     kept: str | None  # the directory that it would put back; None when only the swap would be finished
     put_back: list[str]  # put_back, taken_away: names in the store, relative to it
     taken_away: list[str]
-
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        return {"dry_run": True, **{name: getattr(self, name) for name in self.__dataclass_fields__}}
+    dry_run: bool = True  # nothing was done
 
 
 def preview(options: RebuildOptions) -> Preview:

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reput.config.stand_in import opened, with_queues
-from reput.errors import OutputError, ReputError, SettingsError, UnsupportedError
+from reput.errors import OutputError, ReputError, Result, SettingsError, UnsupportedError
 from reput.format import names
 from reput.job.options import RebuildOptions
 from reput.job.plan import Intended, intended, prepare
@@ -128,7 +128,7 @@ _MADE_HERE = frozenset({names.CHECKPOINT, names.LOCK, names.ABORT})
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class Restored(Result):
     """The result of a restore; ``to_dict`` is what ``--json`` prints."""
 
     store: str  # the URL where it was read
@@ -151,17 +151,9 @@ class Restored:
         """The exit code of its rebuild."""
         return 0 if self.rebuilt is None else self.rebuilt.exit_code
 
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        rebuilt = self.rebuilt
-        facts = {name: getattr(self, name) for name in self.__slots__}
-        return {
-            **facts,
-            "left_out": list(self.left_out),
-            "next_steps": list(self.next_steps),
-            "findings": [] if rebuilt is None else [finding.to_dict() for finding in rebuilt.findings],
-            "rebuilt": None if rebuilt is None else rebuilt.to_dict(),
-        }
+    def more(self) -> dict[str, object]:
+        """Its findings."""
+        return {"findings": [] if self.rebuilt is None else self.rebuilt.findings}
 
 
 @dataclass(frozen=True, slots=True)

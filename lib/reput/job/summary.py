@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
 from reput.derived.last_file import NO_UNIT, LastFile, last_ext_file, last_file
-from reput.errors import Finding, ReputError
+from reput.errors import Finding, ReputError, Result
 from reput.format import names
 from reput.format.dtypes import IN_FILES, PLAIN, Form
 from reput.replay.selection import Selection, is_known
@@ -136,7 +136,7 @@ def _queues(root: Path) -> list[tuple[str, int, Path]]:
 
 
 @dataclass(slots=True)
-class Summary:
+class Summary(Result):
     """The result of a rebuild; ``to_dict`` is what ``--json`` prints."""
 
     store: str  # store, output: directories
@@ -198,22 +198,6 @@ class Summary:
         """A queue that had messages begins at 0 again, or leads to messages that the log should have."""
         lost = any(reason != NO_UNIT for reason in self.vanished_queues.values())
         return lost or bool(self.doubtful_queues)
-
-    def to_dict(self) -> dict[str, object]:
-        """The summary as a JSON-ready mapping."""
-        apart = ("findings", "stops", "stages", "catalog", "basis")
-        facts = {name: getattr(self, name) for name in self.__slots__ if name not in apart}
-        findings = [finding.to_dict() for finding in self.findings]
-        catalog = None if self.catalog is None else self.catalog.to_dict()
-        return {
-            **facts,
-            "rocketmq_version": self.basis.rocketmq_version,
-            "settings": self.basis.to_dict(),
-            "findings": findings,
-            "stops": [problem.to_dict() for problem in self.stops],
-            "stages": self.stages,
-            "catalog": catalog,
-        }
 
 
 def summarize(

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
 from reput.config.kept import of_either, parse
-from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.errors import Result, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.format.names import Queue
 from reput.lag.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
@@ -199,7 +199,7 @@ class GroupLag:
 
 
 @dataclass(frozen=True)
-class LagReport:
+class LagReport(Result):
     """What :func:`lag` found."""
 
     store: Path  # the store
@@ -246,23 +246,18 @@ class LagReport:
         target = self.offsets.with_name(self.offsets.name.removesuffix(".bak"))
         return [f"With the broker stopped: {shlex.join(['cp', str(self.corrected), str(target)])}"]
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
+    hidden = ("taken", "rows", "delays")
+
+    def more(self) -> dict[str, object]:
+        """What isn't a field by this name."""
         return {
-            "store": str(self.store),
-            "rocketmq_version": self.basis.rocketmq_version,
-            "settings": self.basis.to_dict(),
-            "offsets": str(self.offsets),
             "taken_ms": self.taken,
-            "ages_to": str(self.ages_to),
             "ages_to_ms": self.reference,
             "lag": sum(row.lag for row in self.rows),
             "expired": sum(row.expired for row in self.rows),
-            "groups": [one.to_dict() for one in self.groups],
-            "queues": [row.to_dict() for row in self.rows],
-            "delay_levels": [level.to_dict() for level in self.delays],
-            "corrected": None if self.corrected is None else str(self.corrected),
-            "moved": self.moved,
+            "groups": self.groups,
+            "queues": self.rows,
+            "delay_levels": self.delays,
             "next_steps": self.next_steps,
         }
 

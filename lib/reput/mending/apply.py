@@ -25,7 +25,7 @@ from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.derived import closable, merged, torn_end
 from reput.diagnosis.start import LOG_CUTS, of_start, unique
 from reput.diagnosis.verdict import EXIT_CODES, WORDS, Effect, Remedy, Sort, Verdict
-from reput.errors import Problem, SettingsError, StoreError, StoreInUseError
+from reput.errors import Problem, Result, SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE
@@ -65,7 +65,7 @@ _BY_CONFIG = frozenset({"queue-type", MISSING_CONFIG, LOST_CONFIG})
 
 
 @dataclass(slots=True)
-class Mended:
+class Mended(Result):
     """What ``reput mend`` would do, or has done; ``to_dict`` is what ``--json`` prints."""
 
     before: Diagnosis  # what was wrong

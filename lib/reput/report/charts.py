@@ -98,8 +98,7 @@ class _Scale:
 def log_map(log: LogFacts, past: frozenset[str] = frozenset()) -> LogMap:
     """Lay a log out from left to right.
 
-    Args:
-        past: names of reaches that lead past the log's end.
+    ``past``: names of reaches that lead past the log's end.
     """
     scale = _Scale(log)
     boxes: list[Box] = []
@@ -183,8 +182,7 @@ OTHERS_COLOUR = 7
 def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
     """Stack the topics of each bucket.
 
-    Args:
-        what: "messages" or "bytes".
+    ``what``: "messages" or "bytes".
     """
     binary = what == "bytes"
     shown = numbers.size if binary else numbers.number
@@ -235,9 +233,7 @@ def traffic_chart(traffic: Traffic, *, what: str) -> Chart:
 def _stacked(values: Sequence[Sequence[int]], top: float) -> list[str]:
     """Paths of layers, one on the other.
 
-    Args:
-        values: of each layer, one for each bucket; at least one layer.
-        top: value at the upper edge.
+    ``values``: of each layer, one for each bucket; at least one layer. ``top``: value at the upper edge.
     """
     wide = WIDE / len(values[0])
     gap = min(wide * 0.15, 1.0)

@@ -12,6 +12,7 @@ from typing import Any
 
 from reput.config.evidence import Basis
 from reput.diagnosis.verdict import Finding, Sort, Verdict
+from reput.errors import Result
 from reput.verify.report import Note
 
 #: What JSON calls attributes: by what they are in all documents (docs/interface.md).
@@ -205,7 +206,7 @@ class GroupLag:
 
 
 @dataclass(slots=True)
-class Facts:
+class Facts(Result):
     """A store, at one moment."""
 
     store: str  # its directory

@@ -75,9 +75,7 @@ class RunRow:
 def write(path: Path, rows: Sequence[Row], earlier: Sequence[Row], zone: numbers.Zone) -> None:
     """Write the page of a run.
 
-    Args:
-        rows: of the run, one a store.
-        earlier: of runs before, in the order of time.
+    ``rows``: of the run, one a store. ``earlier``: of runs before, in the order of time.
     """
     write_alone(path, with_urls(render(rows, earlier, zone).decode()).encode())
 

@@ -98,9 +98,8 @@ _NONE = 1 << 62
 class Tally:
     """Counts messages.
 
-    Args:
-        latest: the latest time, ms, that a clock may have had: now, and a little more.
-        times: for each of these times, ms, it is told how far the log has no newer message.
+    ``latest``: the latest time, ms, that a clock may have had: now, and a little more. ``times``: for each of
+    these times, ms, it is told how far the log has no newer message.
 
     Attributes:
         counts: what was counted so far.
@@ -146,10 +145,7 @@ class Tally:
     def add(self, data: NDArray[np.uint8], base: int, block: Frames) -> None:
         """Count the records of a block.
 
-        Args:
-            data: the segment, uint8[segment_length].
-            base: physical offset of its first byte.
-            block: its columns.
+        ``data``: the segment, uint8[segment_length]. ``base``: physical offset of its first byte.
         """
         row = 0
         while row < int(block.counts[ROWS]):
@@ -281,8 +277,7 @@ def scan_log(
 ) -> LogScan:
     """Read a log from its first segment up to a physical offset.
 
-    Args:
-        end: a live log is read up to its end at the moment of the start.
+    ``end``: a live log is read up to its end at the moment of the start.
     """
     result = LogScan(log.start, tally, findings=list(log.findings))
     chain = Chain(log.start, 0)

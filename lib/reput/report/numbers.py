@@ -151,8 +151,7 @@ def width(ms: int) -> str:
 def value_ticks(most: float, *, binary: bool = False, wanted: int = 4) -> list[float]:
     """Round values from 0 to one that is at least ``most``, some ``wanted`` of them.
 
-    Args:
-        binary: round in units of 1,024.
+    ``binary``: round in units of 1,024.
     """
     if most <= 0:
         return [0.0, 1.0]

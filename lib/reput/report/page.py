@@ -10,17 +10,18 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import cache
 from importlib.resources import files
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from typing import Any, TypeVar
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 import reput
+from reput.config.settings import StoreSettings
 from reput.diagnosis.verdict import TITLES, Effect, Finding, Sort
 from reput.diagnosis.verdict import WORDS as VERDICTS
 from reput.report import numbers
@@ -40,6 +41,8 @@ from reput.report.facts import (
     QueueFacts,
 )
 from reput.report.language import ENGLISH, TAGS, current, gettext, in_language, said
+from reput.store.files import reporting
+from reput.store.outside import check_file, check_outside
 from reput.words import counted, visible
 
 #: Rows of a table, unless more are asked for.
@@ -161,8 +164,7 @@ def _rendered(facts: Facts, rows: int) -> bytes:
 def filled(template: str, embedded: dict[str, object], **facts: object) -> bytes:
     """A page of one of the templates, as UTF-8, with the style, the script and the words of all.
 
-    Args:
-        embedded: what the script reads, JSON-ready.
+    ``embedded``: what the script reads, JSON-ready.
     """
     script = _source("report.js")
     text = (
@@ -396,3 +398,39 @@ def _tiles(facts: Facts) -> list[Tile]:
             )
         )
     return tiles
+
+
+#: A page names its maker within so many bytes.
+_HEAD = 512
+_MARK = f'<meta name="generator" content="{GENERATOR}'.encode()
+
+
+def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
+    """As :func:`check_page`, for the report of one store."""
+    return check_page(path, settings.directories, force=force)
+
+
+def check_page(path: Path, directories: Iterable[Path], *, force: bool) -> Path:
+    """Refuse what a page must not be written to; before anything is read, for that may take long.
+
+    ``directories``: of stores. ``force``: a file that is no report may be replaced.
+
+    Returns:
+        Where to write, with links followed.
+    """
+    target = check_outside("a report", path, directories, "Name another file with --out.")
+    check_file(
+        target,
+        "a report is",
+        force=force or (target.is_file() and is_report(target)),
+        other=", and it is no report",
+        expected="no file, or a page that reput report made",
+    )
+    return target
+
+
+def is_report(path: Path) -> bool:
+    """Whether a file is a page of reput's, or empty."""
+    with reporting("the file can't be read", path), open(path, "rb") as file:
+        head = file.read(_HEAD)
+    return not head or _MARK in head

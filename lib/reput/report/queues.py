@@ -18,7 +18,7 @@ from reput.derived.files import Listing, in_order
 from reput.derived.queues import Queues, recovered
 from reput.derived.rocksdb import RocksQueues
 from reput.diagnosis.absent import NO_QUEUES, not_derived
-from reput.errors import RemoteStoreError, ReputError, SettingsError, StartFailsError
+from reput.errors import RemoteStoreError, ReputError, Result, SettingsError, StartFailsError
 from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.names import Queue
 from reput.log.segments import CommitLog, discover
@@ -243,7 +243,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class TopicList:
+class TopicList(Result):
     """The topics of a store."""
 
     settings: StoreSettings  # the store's

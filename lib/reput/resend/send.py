@@ -15,7 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from reput.dump.damage import Damage
-from reput.errors import Finding, OutputError, SettingsError, StoreInUseError
+from reput.errors import Finding, OutputError, Result, SettingsError, StoreInUseError
 from reput.export.records import Apart, Counted, LeftOut
 from reput.newer_python import Self
 from reput.remote.place import check_here
@@ -181,7 +181,7 @@ class ResendOptions:
 
 
 @dataclass(slots=True)
-class Resent:
+class Resent(Result):
     """What came of it; ``to_dict`` is what ``--json`` prints."""
 
     options: ResendOptions  # what was asked for
@@ -195,29 +195,25 @@ class Resent:
     findings: list[Damage] = field(default_factory=list)  # damage in the store's log
     seconds: float = 0.0  # how long it took
 
-    @property
-    def exit_code(self) -> int:
-        """0 when all was sent, and is safe."""
-        return int(bool(self.left_out or self.left_out_before or self.unsure or self.findings))
+    hidden = ("options", "sent")
 
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
+    def more(self) -> dict[str, object]:
+        """What isn't a field by this name."""
         return {
-            "source": str(self.options.source),
+            "source": self.options.source,
             "name_server": self.options.name_server,
             "to_topic": self.options.to_topic,
             "dry_run": self.options.dry_run,
             "messages": self.sent,
-            "sent_before": self.sent_before,
-            "left_out_before": self.left_out_before,
             "most_repeated": MOST_REPEATED,
-            "unsure": self.unsure,
-            "topics": self.topics,
-            "left_out": [one.to_dict() for one in self.left_out],
             "findings": [Finding.to_dict(one) for one in self.findings],
-            "position": str(self.position),
             "seconds": round(self.seconds, 3),
         }
+
+    @property
+    def exit_code(self) -> int:
+        """0 when all was sent, and is safe."""
+        return int(bool(self.left_out or self.left_out_before or self.unsure or self.findings))
 
 
 @dataclass(slots=True)

@@ -109,7 +109,7 @@ def count(
         groups=groups,
         gaps=gaps,
         steps_back=backs,
-        most_back=most_back,
+        most_back_ms=most_back,
         findings=log.findings,
         seconds=time.monotonic() - began,
         basis=settings.basis,

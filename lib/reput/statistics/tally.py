@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reput.caches import CACHED
 from reput.config.evidence import Basis
-from reput.errors import Finding
+from reput.errors import Finding, Result
 from reput.format.commitlog import TRANSACTION_MASK
 from reput.newer_python import StrEnum
 from reput.scan.frames import ROWS, Frames
@@ -115,7 +115,7 @@ class Gap:
 
 
 @dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(Result):
     """What a log, or a range of it, holds."""
 
     store: Path
@@ -130,7 +130,7 @@ class Statistics:
     groups: tuple[Group, ...]  # by descending bytes, hours in their order
     gaps: tuple[Gap, ...]  # the longest, those with the most ms first
     steps_back: int  # messages stored earlier than the one before them in the log
-    most_back: int  # by how much at most, ms
+    most_back_ms: int  # by how much at most, ms
     findings: tuple[Finding, ...]  # missing segments, and segments of a wrong length
     seconds: float  # how long it took
     basis: Basis = field(default_factory=Basis)  # what the settings rest on
@@ -138,27 +138,13 @@ class Statistics:
     #: that was asked for; else None
     log_times: tuple[int, int] | None = None
 
-    @property
-    def exit_code(self) -> int:
-        """1 when part of the log is missing."""
-        return int(bool(self.findings))
+    hidden = ("log_times",)
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
+    def more(self) -> dict[str, object]:
+        """Sums as programs have them, and what isn't a field."""
         return {
-            "store": str(self.store),
-            "rocketmq_version": self.basis.rocketmq_version,
-            "settings": self.basis.to_dict(),
-            "by": str(self.by),
-            "start": self.start,
-            "end": self.end,
-            "allocated": self.allocated,
             "total": None if self.total is None else self._group(self.total, ()),
             "groups": [self._group(group, _KEYS[self.by]) for group in self.groups],
-            "gaps": [gap.to_dict() for gap in self.gaps],
-            "steps_back": self.steps_back,
-            "most_back_ms": self.most_back,
-            "findings": [finding.to_dict() for finding in self.findings],
             "seconds": round(self.seconds, 3),
             "log_first_store_timestamp": None if self.log_times is None else self.log_times[0],
             "log_last_store_timestamp": None if self.log_times is None else self.log_times[1],

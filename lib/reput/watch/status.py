@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError, ReputError, StoreInUseError, counts
+from reput.errors import OutputError, ReputError, Result, StoreInUseError, counts
 from reput.format import names
 from reput.output.journal import read_state
 from reput.remote.place import check_here
@@ -40,7 +40,7 @@ _BLOCK = 512  # bytes that st_blocks counts in, whatever the file system
 
 
 @dataclass(slots=True)
-class Status:
+class Status(Result):
     """The status of an output."""
 
     root: Path  # the output

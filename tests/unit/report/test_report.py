@@ -37,9 +37,8 @@ from reput.report.facts import (
     Traffic,
 )
 from reput.report.gather import GatherOptions, gather
-from reput.report.page import render
+from reput.report.page import check_target, is_report, render
 from reput.report.queues import topic_list
-from reput.report.target import check_target, is_report
 from reput.store.temporary import write_alone
 from reput.verify.plan import VerifyOptions
 from reput.words import visible

@@ -232,7 +232,7 @@ def test_damage_is_gone_around_and_a_step_back_is_told(tmp_path: Path) -> None:
     size = len(data) // 4
     store = write_store(tmp_path, [(0, data)])
     found = count(store.settings)
-    assert (found.steps_back, found.most_back, found.gaps[0].ms) == (1, 15_000, 65_000)
+    assert (found.steps_back, found.most_back_ms, found.gaps[0].ms) == (1, 15_000, 65_000)
     damaged = bytearray(data)
     damaged[5] ^= 0xFF
     store = write_store(tmp_path, [(0, bytes(damaged))])

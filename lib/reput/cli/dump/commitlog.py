@@ -3,23 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import typer
-
-from reput.cli.arguments import BrokerConf, Limit, TimeZone, WrittenBy
+from reput.cli.arguments import Broker, Limited, command, dump_app, flag, option
 from reput.cli.dump.lines import Lines, damage_line, dumping, in_log, message_line, place_line, word
-from reput.cli.dump.options import (
-    AsLines,
-    Conditions,
-    End,
-    PathArgument,
-    Quiet,
-    in_order,
-    unclear,
-    wanted_of,
-    with_conditions,
-)
+from reput.cli.dump.options import AsLines, Conditions, OnPath, in_order, unclear, wanted_of
 from reput.cli.output import settings_told
 from reput.cli.times import moment
 from reput.dump.damage import Damage
@@ -31,80 +20,42 @@ if TYPE_CHECKING:
     from reput.dump.wanted import Wanted
     from reput.statistics.tally import Group
 
-EXAMPLES = """**Examples**
-
-What a topic got between two times:
-
+_EXAMPLES = """Examples:
+  What a topic got between two times:
     reput dump commitlog /data/store --topic orders --since 2026-11-21T10:00 --until 2026-11-21T10:05
-
-The messages of a queue from queueOffset 1000 on, with their bodies:
-
+  The messages of a queue from queueOffset 1000 on, with their bodies:
     reput dump commitlog /data/store --queue orders:3 --queue-start 1000 --limit 20 --bodies
-
-Messages with more than 1 MiB of body, without the bodies:
-
-    reput dump commitlog /data/store --body-size-over 1m
-
-One segment that was copied here, whatever it is called; is it sound?
-
+  One segment that was copied here, whatever it is called; is it sound?
     reput dump commitlog ./00000000001073741824 --quiet
-
-Bytes by topic, and what comes from now on, for a program:
-
+  Bytes by topic, and what comes from now on, for a program:
     reput dump commitlog /data/store --stats
-
     reput dump commitlog /data/store --follow --start end --json | jq .topic
 """
 
 
-@with_conditions
-def commitlog_command(
-    path: PathArgument,
-    start: Annotated[
-        str | None,
-        typer.Option(
-            "--start",
-            "-s",
-            metavar="N",
-            help="Start at this physical offset; with --follow also `end`: only new records.",
-        ),
-    ] = None,
-    end: End = None,
-    *,
-    conditions: Conditions,
-    limit: Limit = None,
-    body: Annotated[
-        bool, typer.Option("--bodies", help="Print bodies, uncompressed: as text, or in base64.")
-    ] = False,
-    show_all: Annotated[bool, typer.Option("--all", help="Also show BLANKs and the unwritten end.")] = False,
-    stats: Annotated[
-        bool, typer.Option("--stats", "-z", help="Print sums by topic instead of records.")
-    ] = False,
-    follow: Annotated[
-        bool, typer.Option("--follow", "-f", help="Continue with what a running broker writes, until Ctrl-C.")
-    ] = False,
-    quiet: Quiet = False,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    _tz: TimeZone = None,
-    as_json: AsLines = False,
-) -> None:
+@dataclass(kw_only=True)
+class _Words(OnPath, Conditions, Limited, Broker, AsLines):
+    start: str | None = option("--start -s N", "Start at this physical offset; with --follow also `end`.")
+    bodies: bool = flag("--bodies", "Print bodies, uncompressed: as text, or in base64.")
+    show_all: bool = flag("--all", "Also show BLANKs and the unwritten end.")
+    stats: bool = flag("--stats -z", "Print sums by topic instead of records.")
+    follow: bool = flag("--follow -f", "Continue with what a running broker writes, until Ctrl-C.")
+
+
+@command("commitlog", _EXAMPLES, group=dump_app)
+def commitlog_command(given: _Words) -> None:
     """Show the messages of the commit log, in log order, and what is damaged between them.
 
-    Ranges are half open. All conditions must hold. Damage in the range is always shown, whatever is asked
-    for.
-
-    Where nothing is to be shown, stderr says where the log begins and ends.
-
-    With --follow a message is shown once it is certain to stay: mostly within milliseconds. One that ends in
-    a zero byte, and the last one that stands in the log when the command begins, wait for the next message,
-    or for two seconds in which nothing changes.
+    Ranges are half open. All conditions must hold. Damage in the range is always shown. Where nothing is to
+    be shown, stderr says where the log begins and ends.
 
     Exit code 0: sound. 1: something in the range is damaged. 2: refused or failed.
     """
-    with dumping(as_json) as lines:
-        first = _start(start, follow=follow)
-        wanted = wanted_of(conditions)
+    end, body, show_all = given.end, given.bodies, given.show_all
+    stats, quiet, follow = given.stats, given.quiet, given.follow
+    with dumping(given.as_json) as lines:
+        first = _start(given.start, follow=follow)
+        wanted = wanted_of(given)
         in_order("--start", first, "--end", end)
         if stats and (body or show_all):
             raise unclear("--stats with --bodies or --all", "--stats alone: no record is shown")
@@ -112,14 +63,12 @@ def commitlog_command(
             raise unclear("--quiet with --bodies, --all or --stats", "--quiet alone: no record is shown")
         from reput.dump import places
 
-        place = places.log_place(path, broker_conf, rocketmq_version, may_be_empty=follow)
+        place = places.log_place(given.path, given.broker_conf, given.rocketmq_version, may_be_empty=follow)
         if follow and not place.can_grow:
             raise unclear("--follow with one file", "--follow with a store or a directory of segments")
         settings_told(place.settings.basis, files=False)
         events = _log_events(place, wanted, first, end, follow=follow)
-        anything = _show_log(
-            lines, events, limit=limit, body=body, show_all=show_all, stats=stats, quiet=quiet, follow=follow
-        )
+        anything = _show_log(lines, events, given)
         if not (anything or follow):
             lines.nothing(in_log(place, wanted, first or 0, end), quiet=quiet)
 
@@ -140,24 +89,14 @@ def _log_events(
     yield from reader.log(place.log, followed=place.followed)
 
 
-def _show_log(
-    lines: Lines,
-    events: Iterator[LogEvent | None],
-    *,
-    limit: int | None,
-    body: bool,
-    show_all: bool,
-    stats: bool,
-    quiet: bool,
-    follow: bool,
-) -> bool:
+def _show_log(lines: Lines, events: Iterator[LogEvent | None], given: _Words) -> bool:
     """Whether there was anything to show."""
     from reput.dump.commitlog import Block
     from reput.statistics.count import groups_of, total_of
     from reput.statistics.tally import By, Tally
 
     tally = Tally(By.TOPIC)
-    left = limit
+    left = given.limit
     anything = False
     try:
         for event in events:
@@ -168,17 +107,17 @@ def _show_log(
                 lines.show(event, damage_line)
                 lines.flush()
             elif not isinstance(event, Block):
-                if not show_all:
+                if not given.show_all:
                     continue
                 lines.show(event, place_line)
             else:
                 block = event if left is None else event.first(left)
                 left = None if left is None else left - len(block.rows)
-                if stats:
+                if given.stats:
                     tally.add(block.data, block.base, block.frames, block.rows)
-                elif not quiet:
+                elif not given.quiet:
                     for message in block.messages():
-                        held = message.body_to_dict() if body else {}
+                        held = message.body_to_dict() if given.bodies else {}
                         if lines.as_json:
                             lines.record({"type": "message", **message.to_dict(), **held})
                         else:
@@ -188,9 +127,9 @@ def _show_log(
             if left == 0:
                 break
     except KeyboardInterrupt:
-        if not follow:
+        if not given.follow:
             raise
-    if stats:
+    if given.stats:
         _show_sums(lines, groups_of([tally], By.TOPIC), total_of([tally]))
     return anything
 

@@ -2,21 +2,29 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from reput.cli.arguments import AsJson, BrokerConf, Limit, Since, Store, TimeZone, Until, WrittenBy
+from reput.cli.arguments import (
+    AsJson,
+    Broker,
+    InTime,
+    InZone,
+    Limited,
+    OnStore,
+    command,
+    dump_app,
+    flag,
+    option,
+)
 from reput.cli.dump.lines import dumping, in_index, in_queues, index_line, queue_line, word
-from reput.cli.dump.options import AsLines, PathArgument, Quiet, filled, in_order, times_of, unclear
+from reput.cli.dump.options import AsLines, OnPath, filled, in_order, times_of, unclear
 from reput.cli.output import Output, ProgressDisplay, at_most, fact_lines, settings_lines, settings_told
 from reput.cli.times import moment
 from reput.config.log_places import absolute
-from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
 from reput.dump.damage import Damage
 from reput.errors import SettingsError
@@ -31,40 +39,24 @@ if TYPE_CHECKING:
     from reput.dump.config import Kept
     from reput.dump.digest import Compared, Written
 
-CONSUMEQUEUE_EXAMPLES = """**Examples**
-
-A queue, from a queueOffset on:
-
+_CONSUMEQUEUE_EXAMPLES = """Examples:
+  A queue, from a queueOffset on:
     reput dump consumequeue /data/store --queue orders:3 --start 1000 --limit 10
-
-When delayed messages are due:
-
+  When delayed messages are due:
     reput dump consumequeue /data/store/consumequeue/SCHEDULE_TOPIC_XXXX
 """
 
 
-def consumequeue_command(
-    path: PathArgument,
-    queue: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue", metavar="TOPIC[:ID]", help="Only this topic or queue; repeat it for several."
-        ),
-    ] = None,
-    start: Annotated[
-        int, typer.Option("--start", "-s", metavar="N", min=0, help="Start at this queueOffset.")
-    ] = 0,
-    end: Annotated[
-        int | None, typer.Option("--end", "-e", metavar="N", min=0, help="Stop before this queueOffset.")
-    ] = None,
-    limit: Limit = None,
-    show_all: Annotated[
-        bool, typer.Option("--all", help="Also show the unwritten end of each queue.")
-    ] = False,
-    quiet: Quiet = False,
-    _tz: TimeZone = None,
-    as_json: AsLines = False,
-) -> None:
+@dataclass(kw_only=True)
+class _QueueWords(OnPath, Limited, AsLines):
+    queue: list[str] | None = option("--queue TOPIC[:ID]", "Only this topic or queue; repeatable.")
+    start: int = option("--start -s N", "Start at this queueOffset.", 0, min=0)
+    end: int | None = option("--end -e N", "Stop before this queueOffset.", min=0)
+    show_all: bool = flag("--all", "Also show the unwritten end of each queue.")
+
+
+@command("consumequeue", _CONSUMEQUEUE_EXAMPLES, group=dump_app)
+def consumequeue_command(given: _QueueWords) -> None:
     """Show the units of consume queues and batch queues: where each leads, and its tagsCode.
 
     With files of `consumequeue_ext` beside them, what a tagsCode leads to there is shown with its unit.
@@ -75,7 +67,8 @@ def consumequeue_command(
 
     Exit code 0: sound. 1: something in the range is damaged. 2: refused or failed.
     """
-    with dumping(as_json) as lines:
+    with dumping(given.as_json) as lines:
+        path, queue, start, end = given.path, given.queue, given.start, given.end
         in_order("--start", start, "--end", end)
         from reput.dump import places
         from reput.dump.consumequeue import MOST, UNWRITTEN, QueueUnit, Run, dump
@@ -94,13 +87,13 @@ def consumequeue_command(
                 continue
             asked.append(place)
             for event in dump(place, start, MOST if end is None else end):
-                if isinstance(event, Run) and event.kind == UNWRITTEN and not show_all:
+                if isinstance(event, Run) and event.kind == UNWRITTEN and not given.show_all:
                     continue
                 anything = True
-                if isinstance(event, Damage) or not quiet:
+                if isinstance(event, Damage) or not given.quiet:
                     lines.show(event, queue_line)
                 shown += isinstance(event, QueueUnit)
-                if shown == limit:
+                if shown == given.limit:
                     return
         if not asked:
             raise SettingsError(
@@ -111,7 +104,7 @@ def consumequeue_command(
                 next_step=_instead(absolute(path), queue or [], chosen),
             )
         if not anything:
-            lines.nothing(in_queues(asked, start, end), quiet=quiet)
+            lines.nothing(in_queues(asked, start, end), quiet=given.quiet)
 
 
 def _instead(path: Path, queues: list[str], chosen: list[tuple[str, int | None]]) -> str:
@@ -127,13 +120,18 @@ def _instead(path: Path, queues: list[str], chosen: list[tuple[str, int | None]]
     return text if meant is None else f"Did you mean {word(meant)}? {text}"
 
 
-CHECKPOINT_EXAMPLES = """**Examples**
-
+_CHECKPOINT_EXAMPLES = """Examples:
     reput dump checkpoint /data/store
 """
 
 
-def checkpoint_command(path: PathArgument, _tz: TimeZone = None, as_json: AsLines = False) -> None:
+@dataclass(kw_only=True)
+class _CheckpointWords(OnPath, InZone):
+    as_json: bool = flag("--json", "Print JSON lines: one object per record.")
+
+
+@command("checkpoint", _CHECKPOINT_EXAMPLES, group=dump_app)
+def checkpoint_command(given: _CheckpointWords) -> None:
     """Show the fields of a store checkpoint: three times, in ms and as times, and three physical offsets.
 
     Exit code 0: read. 2: refused or failed.
@@ -141,44 +139,36 @@ def checkpoint_command(path: PathArgument, _tz: TimeZone = None, as_json: AsLine
     from reput.dump import checkpoint as checkpoint_fields
     from reput.dump import places
 
-    with dumping(as_json) as lines:
-        file = places.checkpoint_file(path)
-        fields = checkpoint_fields.read(file)
-        shown = {name: moment(fields[name]) for name in checkpoint_fields.NAMES[: checkpoint_fields.TIMES]}
-        if as_json:
-            names = (field.name for field in dataclasses.fields(StoreCheckpoint))
-            values = dict(zip(names, fields.values(), strict=True))
+    with dumping(given.as_json) as lines:
+        file = places.checkpoint_file(given.path)
+        found = checkpoint_fields.read(file)
+        shown = {name: moment(found[name]) for name in checkpoint_fields.NAMES[: checkpoint_fields.TIMES]}
+        if given.as_json:
+            names = (field.name for field in fields(StoreCheckpoint))
+            values = dict(zip(names, found.values(), strict=True))
             lines.record({"type": "checkpoint", "path": str(file), **values})
             return
-        for name, value in fields.items():
+        for name, value in found.items():
             lines.put(
                 f"{name:<21} {value:>19}  {shown[name]}" if name in shown else f"{name:<21} {value:>19}"
             )
 
 
-CONFIG_EXAMPLES = """**Examples**
-
+_CONFIG_EXAMPLES = """Examples:
     reput dump config /data/store
-
-The offsets of one group:
-
+  The offsets of one group:
     reput dump config /data/store/config/consumerOffsets --group billing
 """
 
 
-def config_command(
-    path: PathArgument,
-    topic: Annotated[
-        str | None, typer.Option("--topic", metavar="T", help="Only this topic, and offsets in it.")
-    ] = None,
-    group: Annotated[
-        str | None, typer.Option("--group", metavar="G", help="Only this group, and its offsets.")
-    ] = None,
-    limit: Limit = None,
-    quiet: Quiet = False,
-    _tz: TimeZone = None,
-    as_json: AsLines = False,
-) -> None:
+@dataclass(kw_only=True)
+class _ConfigWords(OnPath, Limited, AsLines):
+    topic: str | None = option("--topic T", "Only this topic, and offsets in it.")
+    group: str | None = option("--group G", "Only this group, and its offsets.")
+
+
+@command("config", _CONFIG_EXAMPLES, group=dump_app)
+def config_command(given: _ConfigWords) -> None:
     """Show topics, groups and offsets that a broker keeps in RocksDB: each database of config/.
 
     Versions come first. What a start takes where JSON files lie beside them is another question: `reput lag`
@@ -186,13 +176,14 @@ def config_command(
 
     Exit code 0: sound. 1: an entry isn't as a broker writes it. 2: refused or failed.
     """
-    with dumping(as_json) as lines:
+    topic, group = given.topic, given.group
+    with dumping(given.as_json) as lines:
         filled("--topic", topic)
         filled("--group", group)
         from reput.dump import config
 
         shown = 0
-        for database in config.databases(absolute(here(path, derived=False))):
+        for database in config.databases(absolute(here(given.path, derived=False))):
             for event in config.dump(database):
                 if isinstance(event, config.Kept):
                     named = event.name if event.kind not in (config.GROUP, config.VERSION) else None
@@ -200,9 +191,9 @@ def config_command(
                     if (topic is not None and named != topic) or (group is not None and of_group != group):
                         continue
                     shown += 1
-                if isinstance(event, Damage) or not quiet:
+                if isinstance(event, Damage) or not given.quiet:
                     lines.show(event, _line)
-                if shown == limit:
+                if shown == given.limit:
                     return
 
 
@@ -223,30 +214,22 @@ def _line(event: Kept) -> str:
     return f"{database}  {event.kind}  {word(event.name)}  {text}"
 
 
-DIGEST_EXAMPLES = """**Examples**
-
-On one host, and with that file on another one:
-
+_DIGEST_EXAMPLES = """Examples:
+  On one host, and with that file on another one:
     reput dump digest /data/store --out store.digest --broker-conf broker.conf
-
     reput dump digest /data/store --against store.digest --broker-conf broker.conf
 """
 
 
-def digest_command(
-    store: Store,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="FILE", help="Write the digests to this new file.")
-    ] = None,
-    against: Annotated[
-        Path | None,
-        typer.Option("--against", metavar="FILE", help="Compare with a file of digests of another store."),
-    ] = None,
-    force: Annotated[bool, typer.Option("--force", help="Replace a file that is there.")] = False,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    as_json: AsJson = False,
-) -> None:
+@dataclass(kw_only=True)
+class _DigestWords(OnStore, Broker, AsJson):
+    out: Path | None = option("--out -o FILE", "Write the digests to this new file.")
+    against: Path | None = option("--against FILE", "Compare with a file of digests of another store.")
+    force: bool = flag("--force", "Replace a file that is there.")
+
+
+@command("digest", _DIGEST_EXAMPLES, group=dump_app)
+def digest_command(given: _DigestWords) -> None:
     """Compare log and queues of two hosts by a small file, without copying a store.
 
     The file has a SHA-256 for each 16 MiB of log and each 65,536 units of a queue; batch queues and index
@@ -258,8 +241,9 @@ def digest_command(
     """
     from reput.dump.digest import Compared, compare, write
 
-    with Output(as_json, interrupted="nothing was written") as output:
-        store = here(store, derived=True)
+    out, against = given.out, given.against
+    with Output(given.as_json, interrupted="nothing was written") as output:
+        store = here(given.store, derived=True)
         if (out is None) == (against is None):
             raise SettingsError(
                 "what to do with the digests is not clear",
@@ -267,26 +251,18 @@ def digest_command(
                 found="neither" if out is None else "both",
             )
         with ProgressDisplay("reading") as display:
+            broker = given.broker_conf, given.rocketmq_version
             done: Written | Compared
             if out is not None:
-                done = write(
-                    store, out, broker_conf, rocketmq_version, force=force,
-                    listener=lambda read, total: display.update(read, 0, total),
-                )  # fmt: skip
+                done = write(store, out, *broker, force=given.force, listener=display.read)
             elif against is not None:
-                done = compare(
-                    store,
-                    against,
-                    broker_conf,
-                    rocketmq_version,
-                    lambda read, total: display.update(read, 0, total),
-                )
+                done = compare(store, against, *broker, display.read)
     output.show(done, _compared(done) if isinstance(done, Compared) else _written(done))
 
 
 def _written(done: Written) -> Iterator[str]:
-    size = human(done.file.stat().st_size)
-    yield f"Wrote {counted(done.ranges, 'digest')} of {done.settings.root} to {done.file}: {size}"
+    size = human(done.out.stat().st_size)
+    yield f"Wrote {counted(done.ranges, 'digest')} of {done.settings.root} to {done.out}: {size}"
     yield from settings_lines(done.settings.basis)
     yield f"  log        {done.start} to {done.end}"
     yield f"  queues     {done.queues:,}"
@@ -297,47 +273,27 @@ def _compared(done: Compared) -> Iterator[str]:
     yield done.text
     yield from at_most("  not read   ", done.not_read, "             and {} more; --json prints all")
     yield from settings_lines(done.settings.basis)
-    yield from fact_lines("findings", done.differs, done.settings.root)
+    yield from fact_lines("findings", done.findings, done.settings.root)
 
 
-INDEX_EXAMPLES = """**Examples**
-
-The header of each file, and how full it is:
-
+_INDEX_EXAMPLES = """Examples:
+  The header of each file, and how full it is:
     reput dump index /data/store --headers --broker-conf broker.conf
-
-Where a key leads, entry by entry:
-
+  Where a key leads, entry by entry:
     reput dump index /data/store --key 'orders#4711' --broker-conf broker.conf
-
-Of an index in RocksDB:
-
+  Of an index in RocksDB:
     reput dump index /data/store/rocksdbstore --limit 20
 """
 
 
-def index_command(
-    path: PathArgument,
-    key: Annotated[
-        str | None,
-        typer.Option(
-            "--key",
-            metavar="TOPIC#KEY",
-            help="Walk only this key's chain, newest entry first; in RocksDB, only this key.",
-        ),
-    ] = None,
-    since: Since = None,
-    until: Until = None,
-    headers: Annotated[
-        bool, typer.Option("--headers", help="Show only headers and how full the files are.")
-    ] = False,
-    limit: Limit = None,
-    quiet: Quiet = False,
-    broker_conf: BrokerConf = None,
-    rocketmq_version: WrittenBy = None,
-    _tz: TimeZone = None,
-    as_json: AsLines = False,
-) -> None:
+@dataclass(kw_only=True)
+class _IndexWords(OnPath, InTime, Limited, Broker, AsLines):
+    key: str | None = option("--key TOPIC#KEY", "Only this key, of a file its chain, newest entry first.")
+    headers: bool = flag("--headers", "Show only headers and how full the files are.")
+
+
+@command("index", _INDEX_EXAMPLES, group=dump_app)
+def index_command(given: _IndexWords) -> None:
     """Show the index: of files the header, how many slots are used, and each entry; of RocksDB each key.
 
     Entries know the hash of a key, not the key, and whole seconds: an entry's message may be up to 999 ms
@@ -346,25 +302,24 @@ def index_command(
 
     Exit code 0: sound. 1: something is damaged. 2: refused or failed.
     """
-    with dumping(as_json) as lines:
+    key, headers = given.key, given.headers
+    with dumping(given.as_json) as lines:
         if headers and key is not None:
             raise unclear("--headers and --key", "one of them")
-        if headers and (since is not None or until is not None):
+        if headers and (given.since is not None or given.until is not None):
             raise unclear("--headers with --since or --until", "--headers alone: no entry is shown")
         if key is not None and "#" not in key:
             raise SettingsError(
                 "a key can't be understood", expected="TOPIC#KEY, e.g. orders#4711", found=key
             )
-        begin, stop = times_of(since, until)
+        begin, stop = times_of(given.since, given.until)
         from reput.dump import index, places
 
-        path = here(path, derived=True)
+        path = here(given.path, derived=True)
         root = absolute(path)
         alone = root if root.is_dir() else root.parent
         store = places.store_of(root)
-        settings = StoreSettings.load(
-            store or alone, broker_conf, rocketmq_version, dledger=True, rocksdb=True
-        )
+        settings = given.settings(store or alone)
         settings_told(settings.basis)
         shown = 0
         anything = False
@@ -387,11 +342,11 @@ def index_command(
                 if is_entry and headers:
                     break
                 anything |= is_entry or isinstance(event, Damage)
-                if isinstance(event, Damage) or not quiet:
+                if isinstance(event, Damage) or not given.quiet:
                     lines.show(event, index_line)
                 is_head = isinstance(event, index.FileHead | index.DatabaseHead)
                 shown += is_head if headers else is_entry
-                if shown == limit:
+                if shown == given.limit:
                     return
         if not (anything or headers) and (key is None or (begin, stop) != (None, None)):
-            lines.nothing(in_index(files, database, begin, stop), quiet=quiet)
+            lines.nothing(in_index(files, database, begin, stop), quiet=given.quiet)

@@ -341,8 +341,7 @@ class Lines:
     def nothing(self, nothing: Nothing, *, quiet: bool) -> None:
         """Why nothing is shown: to stderr, with ``--json`` as a line as well.
 
-        Args:
-            quiet: only where a range lies beside all that there is, so that it can't be said to be sound.
+        ``quiet``: only where a range lies beside all that there is, so that it can't be said to be sound.
         """
         if quiet and not nothing.is_outside:
             return

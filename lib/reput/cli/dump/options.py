@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING
 
-import typer
-
-from reput.cli.arguments import Since, Until, queues, size, topics
+from reput.cli.arguments import InTime, InZone, Words, argument, flag, option, queues, size, topics
 from reput.cli.times import time_of
 from reput.errors import SettingsError
 from reput.format.names import parse_queue
@@ -18,77 +14,42 @@ from reput.format.names import parse_queue
 if TYPE_CHECKING:
     from reput.dump.wanted import Wanted
 
-PathArgument = Annotated[
-    Path,
-    typer.Argument(metavar="PATH", help="A store, a directory in it, or a single file, wherever it lies."),
-]
-AsLines = Annotated[bool, typer.Option("--json", help="Print JSON lines: one object per record.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but damage.")]
+TAGS = "--tags EXPR", "Only with one of these tags: 'A || B', or '*' for all."
 
-End = Annotated[
-    int | None,
-    typer.Option(
-        "--end", "-e", metavar="N", min=0, help="Only records that begin before this physical offset."
-    ),
-]
-Tags = Annotated[
-    str | None,
-    typer.Option("--tags", metavar="EXPR", help="Only with one of these tags: 'A || B', or '*' for all."),
-]
-#: Which records of a commit log: :func:`wanted_of` makes one condition of them.
-CONDITIONS: dict[str, Any] = {
-    "since": Since,
-    "until": Until,
-    "topic": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--topic",
-            metavar="T",
-            autocompletion=topics,
-            help="Only this topic; repeat it, or add --queue, for several.",
-        ),
-    ],
-    "queue": Annotated[
-        list[str] | None,
-        typer.Option(
-            "--queue",
-            metavar="TOPIC[:ID]",
-            autocompletion=queues,
-            help="Only this queue; repeat it, or add --topic, for several.",
-        ),
-    ],
-    "queue_start": Annotated[
-        int | None,
-        typer.Option("--queue-start", metavar="N", help="With --queue: start at this queueOffset."),
-    ],
-    "queue_end": Annotated[
-        int | None,
-        typer.Option("--queue-end", metavar="N", help="With --queue: stop before this queueOffset."),
-    ],
-    "tags": Tags,
-    "key": Annotated[
-        str | None, typer.Option("--key", metavar="KEY", help="Only with this key, or this UNIQ_KEY.")
-    ],
-    "uniq_key": Annotated[
-        str | None, typer.Option("--uniq-key", metavar="ID", help="Only with this UNIQ_KEY.")
-    ],
-    "transaction": Annotated[
-        str | None,
-        typer.Option(
-            "--transaction", metavar="STATE", help="Only prepared, commit, rollback or none of these."
-        ),
-    ],
-    "body_size_over": Annotated[
-        str | None,
-        typer.Option(
-            "--body-size-over",
-            metavar="SIZE",
-            help="Only with a body of more bytes than this, as stored (bodySize), e.g. 100000, 64k or 1m.",
-        ),
-    ],
-}
-#: What was given for each of them.
-Conditions = dict[str, Any]
+
+@dataclass(kw_only=True)
+class OnPath(Words):
+    """A store, or a part of one."""
+
+    path: Path = argument("PATH", "A store, a directory in it, or a single file, wherever it lies.")
+
+
+@dataclass(kw_only=True)
+class AsLines(InZone):
+    """For people or programs, line by line."""
+
+    quiet: bool = flag("--quiet -q", "Print nothing but damage.")
+    as_json: bool = flag("--json", "Print JSON lines: one object per record.")
+
+
+@dataclass(kw_only=True)
+class Conditions(InTime):
+    """Which records of a commit log: :func:`wanted_of` makes one condition of them."""
+
+    topic: list[str] | None = option("--topic T", "Only this topic; repeatable.", autocompletion=topics)
+    queue: list[str] | None = option(
+        "--queue TOPIC[:ID]", "Only this queue; repeatable.", autocompletion=queues
+    )
+    queue_start: int | None = option("--queue-start N", "With --queue: start at this queueOffset.")
+    queue_end: int | None = option("--queue-end N", "With --queue: stop before this queueOffset.")
+    tags: str | None = option(*TAGS)
+    key: str | None = option("--key KEY", "Only with this key, or this UNIQ_KEY.")
+    uniq_key: str | None = option("--uniq-key ID", "Only with this UNIQ_KEY.")
+    transaction: str | None = option("--transaction STATE", "Only prepared, commit, rollback or none.")
+    body_size_over: str | None = option(
+        "--body-size-over SIZE", "Only with a larger body as stored, e.g. 64k."
+    )
+    end: int | None = option("--end -e N", "Only records that begin before this physical offset.", min=0)
 
 
 def filled(option: str, text: str | None) -> None:
@@ -130,32 +91,8 @@ def unclear(found: str, expected: str) -> SettingsError:
     return SettingsError("what to show is not clear", expected=expected, found=found)
 
 
-def with_conditions(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with the options of :data:`CONDITIONS` in place of its parameter ``conditions``."""
-    hints = get_type_hints(command, include_extras=True)
-    kind = inspect.Parameter.KEYWORD_ONLY
-    parameters: list[inspect.Parameter] = []
-    for one in inspect.signature(command).parameters.values():
-        if one.name == "conditions":
-            parameters += [
-                inspect.Parameter(name, kind, default=None, annotation=hint)
-                for name, hint in CONDITIONS.items()
-            ]
-        else:
-            parameters.append(one.replace(kind=kind, annotation=hints[one.name]))
-
-    def run(*arguments: Any, **given: Any) -> None:
-        conditions = {name: given.pop(name, None) for name in CONDITIONS}
-        command(*arguments, conditions=conditions, **given)
-
-    run.__doc__ = command.__doc__
-    run.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
-    run.__annotations__ = {one.name: one.annotation for one in parameters}
-    return run
-
-
-def wanted_of(conditions: Conditions) -> Wanted:
-    """Which records the options of :data:`CONDITIONS` ask for.
+def wanted_of(texts: Conditions) -> Wanted:
+    """Which records are asked for.
 
     Raises:
         SettingsError: one can't be understood, or they don't go together; names the options.
@@ -163,14 +100,13 @@ def wanted_of(conditions: Conditions) -> Wanted:
     from reput.dump.wanted import Transaction, Wanted
     from reput.query.pull import TagFilter
 
-    texts = SimpleNamespace(**conditions)
-    for option in ("queue", "tags", "key", "uniq_key", "topic"):
-        given = conditions[option]
+    for name in ("queue", "tags", "key", "uniq_key", "topic"):
+        given = getattr(texts, name)
         for text in given if isinstance(given, list) else (given,):
-            filled(f"--{option.replace('_', '-')}", text)
-    queues = tuple(map(parse_queue, texts.queue or ()))
+            filled(f"--{name.replace('_', '-')}", text)
+    chosen = tuple(map(parse_queue, texts.queue or ()))
     if texts.queue_start is not None or texts.queue_end is not None:
-        if len(queues) != 1 or queues[0][1] is None:
+        if len(chosen) != 1 or chosen[0][1] is None:
             raise unclear("--queue-start or --queue-end without it", "one --queue TOPIC:ID beside them")
         if texts.topic:
             raise unclear("--queue-start or --queue-end with --topic", "one --queue TOPIC:ID and no --topic")
@@ -186,7 +122,7 @@ def wanted_of(conditions: Conditions) -> Wanted:
     over = texts.body_size_over
     return Wanted(
         topics=tuple(texts.topic or ()),
-        queues=queues,
+        queues=chosen,
         queue_start=texts.queue_start,
         queue_end=texts.queue_end,
         tags=TagFilter.parse(texts.tags).tags,
