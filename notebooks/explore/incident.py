@@ -16,8 +16,8 @@ import numpy as np
 import pandas as pd
 
 from explore.charts import BLUE, GREEN, GREY, ORANGE, RED, Chart, grid, note, short, subtitle, thousands
-from reput.broker.queue import QueueModel
 from reput.broker.snapshot import take
+from reput.derived.plain import QueueModel
 from reput.errors import StoreError
 from reput.format import indexfile, names
 from reput.format.dtypes import ENTRY_DTYPE

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.query.keys import MOST_OFFSETS
+from reput.derived.index import MOST_OFFSETS
 from tests.cli.test_help import COMMANDS
 from tests.rebuilds import broker_conf, environment, golden
 

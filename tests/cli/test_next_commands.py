@@ -14,11 +14,11 @@ import typer.main
 
 from reput.cli import app as cli
 from reput.config.settings import StoreSettings
+from reput.derived.index import IndexReader
 from reput.diagnosis.check import compare
 from reput.errors import ReputError, StoreInUseError
 from reput.format import names
 from reput.next_command import next_command
-from reput.query.keys import IndexReader
 from reput.recovery.mend_log import LogCopies
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.dump import rocksdb as dumped_queues
+from reput.derived import rocksdb as dumped_queues
 from reput.format import names, rocksdbqueue
 from reput.rocksdb import CURRENT
 from reput.rocksdb.reader import PACKAGE

@@ -19,11 +19,11 @@ from typing import Any
 
 import pytest
 
-from reput.broker.index import read_header
 from reput.broker.predict import Prediction, predict
 from reput.broker.snapshot import take
 from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
+from reput.derived.index import read_header
 from reput.errors import UnsupportedError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint

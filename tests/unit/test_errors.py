@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from reput.broker.problem import Problem
 from reput.diagnosis.derived import judged
 from reput.diagnosis.verdict import Effect, Remedy
 from reput.dump.damage import Damage
-from reput.errors import Fact, Finding, JournalError, OutputError, ReputError, StoreError
+from reput.errors import Fact, Finding, JournalError, OutputError, Problem, ReputError, StoreError
 from reput.job import databases
 from reput.log import segments
 from reput.output import retention, step_back, writer

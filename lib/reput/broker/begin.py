@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import struct
 
-from reput.broker.files import StoreFile
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.config.dialect import CleanStart, CrashStart
+from reput.derived.files import StoreFile
 from reput.format import commitlog
 from reput.log.segments import map_segment
 

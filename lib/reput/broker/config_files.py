@@ -20,10 +20,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.broker.problem import Problem
 from reput.config.kept import ConfigPlace, Form, Kind, kept, parse
 from reput.config.settings import StoreSettings
-from reput.errors import SettingsError
+from reput.errors import Problem, SettingsError
 from reput.format import names
 from reput.format.rocksdbconfig import SEPARATE, SINGLE, V2
 from reput.rocksdb import is_database
@@ -67,11 +66,7 @@ class Missing:
 
 
 def config_problems(settings: StoreSettings) -> Iterator[Problem]:
-    """Files that keep the broker from starting, and those that it reads from their backup.
-
-    Raises:
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
-    """
+    """Files that keep the broker from starting, and those that it reads from their backup."""
     place = settings.config
     in_files = [name for name in FILES if place.form is Form.FILES or place.file_kind(name) is None]
     for kind in Kind if place.form is not Form.FILES else ():

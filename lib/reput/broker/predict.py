@@ -15,22 +15,23 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.batch_queue import BatchModel, inner
 from reput.broker.begin import begin
-from reput.broker.files import NO_FILE, STRAY, Listing, StoreFile
-from reput.broker.index import IndexModel, IndexModelFile
-from reput.broker.problem import Problem, StartFailsError
-from reput.broker.queue import QueueModel
-from reput.broker.queue_ext import ExtModel
-from reput.broker.rocksdb_queues import RocksDBModel, units_of
+from reput.broker.rocksdb_queues import RocksDBModel
 from reput.broker.snapshot import Snapshot
 from reput.broker.units import WalkedUnits, queue_of
 from reput.broker.walk import LogWalk, Walked, store_timestamp
 from reput.broker.written import last_written
 from reput.config.topics import known_topics
-from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.derived.batch import BatchModel, inner
+from reput.derived.ext import ExtModel
+from reput.derived.files import NO_FILE, STRAY, Listing, StoreFile
+from reput.derived.index import IndexModel, IndexModelFile
+from reput.derived.plain import QueueModel
+from reput.derived.rocksdb import open_queues
+from reput.errors import Problem, SettingsError, StartFailsError, StoreError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.commitlog import SCHEDULE_TOPIC
+from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.names import Queue
 from reput.rocksdb import Database
 from reput.scan import output
@@ -87,6 +88,10 @@ class Prediction:
     #: by queue, units of delayed messages among them that hold a hash and no deliver time
     hashed: dict[Queue, int] = field(default_factory=dict)
     walked: WalkedUnits = field(default_factory=WalkedUnits)  # the messages of the walk, by queue
+
+    def form_of(self, queue: Queue) -> Form:
+        """The form of a queue in files."""
+        return BATCH if queue in self.batch_queues else PLAIN
 
     @property
     def starts(self) -> bool:
@@ -147,7 +152,7 @@ class _Start:
     def run(self) -> None:
         with ExitStack() as stack:
             if self._rocksdb is not None and self._rocksdb.kept.exists and self._snapshot.clean:
-                self._database = stack.enter_context(units_of(self._rocksdb.kept.directory))
+                self._database = stack.enter_context(open_queues(self._rocksdb.kept.directory))
             self._run()
 
     def _run(self) -> None:

@@ -10,7 +10,6 @@ Source: ``RocksDBConsumeQueueStore``, ``RocksDBConsumeQueueOffsetTable``, ``Rock
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -18,12 +17,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.derived.rocksdb import open_queues, stored_ends
 from reput.errors import StoreError
 from reput.format import rocksdbqueue as keys
 from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 from reput.format.names import Queue
 from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd
-from reput.rocksdb import Database, opened
+from reput.rocksdb import Database
 
 _I64 = NDArray[np.int64]
 _TAIL = 8  # bytes of a key behind its queue's prefix
@@ -52,47 +52,25 @@ class KeptQueues:
 
 
 def read(directory: Path) -> KeptQueues:
-    """The ends of the queues of a database.
-
-    Raises:
-        StoreError: it can't be read, or a value isn't as long as it has to be.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
-    """
+    """The ends of the queues of a database."""
     found = KeptQueues(directory, exists=True)
-    with units_of(directory) as db:
+    with open_queues(directory) as db:
         found.units = db.estimate(UNITS)
-        for names, values in db.blocks(OFFSETS):
-            for name, value in zip(names, values, strict=True):
-                _take(found, name, value)
+        mark = db.get(OFFSETS, keys.CHECKPOINT_KEY)
+        found.checkpoint = None if mark is None else keys.parse_checkpoint(mark)
+        if mark is not None and found.checkpoint is None:
+            raise _broken(directory, keys.CHECKPOINT_KEY, f"{keys.CHECKPOINT_LENGTH} bytes", mark)
+        for name, key, end, value in stored_ends(db):
+            if key is None:
+                continue  # a broker passes over it, too
+            if end is None:
+                raise _broken(directory, name, f"{keys.OFFSET_LENGTH} bytes", value)
+            ends = found.ends.setdefault((key.topic.decode("utf-8", "replace"), key.queue_id), QueueKeys())
+            if key.which == keys.MAX:
+                ends.last = end
+            else:
+                ends.first = end
     return found
-
-
-def units_of(directory: Path) -> AbstractContextManager[Database]:
-    """The database, opened as that of queues.
-
-    Raises:
-        StoreError, UnsupportedError: see :func:`read`.
-    """
-    return opened(directory, required=(UNITS, OFFSETS), known=(UNITS, OFFSETS))
-
-
-def _take(found: KeptQueues, name: bytes, value: bytes) -> None:
-    if name == keys.CHECKPOINT_KEY:
-        found.checkpoint = keys.parse_checkpoint(value)
-        if found.checkpoint is None:
-            raise _broken(found.directory, name, f"{keys.CHECKPOINT_LENGTH} bytes", value)
-        return
-    key = keys.parse_offset_key(name)
-    if key is None:
-        return  # a broker passes over it, too
-    end = keys.parse_offset(value)
-    if end is None:
-        raise _broken(found.directory, name, f"{keys.OFFSET_LENGTH} bytes", value)
-    ends = found.ends.setdefault((key.topic.decode("utf-8", "replace"), key.queue_id), QueueKeys())
-    if key.which == keys.MAX:
-        ends.last = end
-    else:
-        ends.first = end
 
 
 def _broken(directory: Path, name: bytes, expected: str, value: bytes) -> StoreError:
@@ -275,7 +253,7 @@ class RocksDBModel:
             self.unreadable = error
 
     def _truncate(self, past: list[tuple[Queue, _State, int]], log_start: int, end: int) -> None:
-        with units_of(self.kept.directory) as db:
+        with open_queues(self.kept.directory) as db:
             for queue, state, last in past:
                 first = self._first(db, queue, state, log_start)
                 at = self._search(db, queue, state, first, last, end, least=False)
@@ -293,7 +271,7 @@ class RocksDBModel:
         if self.kept.exists:
             self.unread = most is not None and self.kept.units * UNIT_BYTES > most
             try:
-                with units_of(self.kept.directory) as db:
+                with open_queues(self.kept.directory) as db:
                     self._begin(db, log_start)
                     if not self.unread:
                         self._count(db, log_start, log_end)

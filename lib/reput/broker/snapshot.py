@@ -15,7 +15,11 @@ from functools import partial
 from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
-from reput.broker.files import (
+from reput.broker.rocksdb_queues import KeptQueues, read
+from reput.config.kept import Kind
+from reput.config.settings import StoreSettings
+from reput.config.topics import batch_queue_topics
+from reput.derived.files import (
     MISSING_SEGMENTS,
     NO_FILE,
     WRONG_LENGTH,
@@ -26,15 +30,11 @@ from reput.broker.files import (
     in_order,
     listed,
 )
-from reput.broker.index import read_header
-from reput.broker.problem import Problem
-from reput.broker.rocksdb_queues import KeptQueues, read
-from reput.config.kept import Kind
-from reput.config.settings import StoreSettings
-from reput.config.topics import batch_queue_topics
-from reput.errors import ReputError, SettingsError, StoreError
+from reput.derived.index import read_header
+from reput.errors import Problem, ReputError, SettingsError, StoreError
 from reput.format import names, properties
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
+from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.indexfile import IndexHeader, file_length
 from reput.format.names import Queue
 from reput.log.rivals import ODD_NAME, choose
@@ -108,6 +108,11 @@ class Snapshot:
         }
 
     @property
+    def by_form(self) -> dict[Form, dict[Queue, Listing]]:
+        """The files of queues that have units."""
+        return {PLAIN: self.queues, BATCH: self.batch_queues}
+
+    @property
     def loaded(self) -> Snapshot:
         """The same with those files alone that a broker loads."""
         if self.settings.dialect.recovery.refuses_wrong_length:
@@ -125,11 +130,7 @@ class Snapshot:
 
 
 def take(settings: StoreSettings) -> Snapshot:
-    """Look at a store. Nothing is changed.
-
-    Raises:
-        StoreError: something in it can't be read, or it isn't there.
-    """
+    """Look at a store. Nothing is changed."""
     check_store(settings.root)
     rules = settings.dialect.recovery
     size = _segment_size(settings)
@@ -477,17 +478,14 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
         batch = batch_queue_topics(settings.config)
     except SettingsError:
         return  # said of the file itself
-    for queues, directory, wrong in (
-        (snapshot.queues, names.CONSUME_QUEUE, True),
-        (snapshot.batch_queues, names.BATCH_CONSUME_QUEUE, False),
-    ):
+    for form, queues in snapshot.by_form.items():
         for topic in dict.fromkeys(topic for topic, _ in queues):
-            if (topic in batch) is wrong:
+            if (topic in batch) is form.by_place:
                 yield Problem(
                     kind="queue-type",
-                    path=str(settings.root / directory / topic),
+                    path=str(settings.root / form.directory / topic),
                     expected=f"queues of the type that {settings.config.where(Kind.TOPICS)} says",
-                    found=f"{'plain' if wrong else 'batch'} queues",
+                    found=f"{form.name} queues",
                     outcome="the broker doesn't start",
                     next_step="Set queue.type of the topic to what its files are, or move them elsewhere.",
                     stops=True,

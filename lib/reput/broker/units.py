@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.batch_queue import BatchModel, Inner
-from reput.broker.files import LAST_FILES
-from reput.broker.queue import QueueModel
+from reput.derived.batch import BatchModel, Inner
+from reput.derived.files import LAST_FILES
+from reput.derived.plain import QueueModel
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue

@@ -17,10 +17,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import StoreFile, segment_at
 from reput.broker.record import Kind, judge
 from reput.broker.written import written_ranges
 from reput.config.settings import StoreSettings
+from reput.derived.files import StoreFile, segment_at
 from reput.format import commitlog, javastring, properties
 from reput.log.segments import map_segment
 from reput.newer_python import Self

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from reput.broker.files import StoreFile
 from reput.broker.snapshot import Snapshot
+from reput.derived.files import StoreFile
 from reput.errors import StoreError
 from reput.log.segments import map_segment
 from reput.scan import kernel

@@ -91,11 +91,10 @@ def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
 
 def _in_rocksdb(ctx: typer.Context) -> list[Queue]:
     """Topic and queueId of the queues in RocksDB."""
-    from reput.query.rocksdb import RocksQueues, queues_of
+    from reput.derived.rocksdb import queues_in_rocksdb
 
-    settings = _settings(ctx)
-    path = queues_of(settings)
-    return [] if path is None or not is_database(path) else list(RocksQueues(settings, path).ends())
+    queues = queues_in_rocksdb(_settings(ctx))
+    return [] if queues is None else list(queues.ends())
 
 
 def _settings(ctx: typer.Context) -> StoreSettings:

@@ -85,8 +85,8 @@ def query_command(given: _Words) -> None:
 
     Exit code 0: found. 1: not found, or --bodies was given and a body is damaged. 2: refused or failed.
     """
+    from reput.derived.index import MOST_OFFSETS
     from reput.query import Boundary, QueryStore, ask
-    from reput.query.keys import MOST_OFFSETS
 
     offset, queue, at, when, bound = given.offset, given.queue, given.at, given.time, given.boundary
     message_id, key, topic = given.id, given.key, given.topic

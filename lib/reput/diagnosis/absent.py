@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
-from reput.errors import StoreError, UnsupportedError
-from reput.format import commitlog, names, properties, rocksdbindex
+from reput.derived.rocksdb import open_index
+from reput.errors import Problem, StoreError, UnsupportedError
+from reput.format import commitlog, names, properties
 from reput.log.segments import map_segment
 from reput.log.walk import Frame, frame
-from reput.rocksdb import opened, traces
+from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
 
 #: No queue at all, no index file at all: of a log whose first message belongs there.
@@ -74,7 +74,7 @@ def index_database(settings: StoreSettings) -> Iterator[Problem]:
     if not traces(directory) or not is_installed():
         return
     try:
-        with opened(directory, required=(rocksdbindex.ENTRIES,), known=rocksdbindex.FAMILIES):
+        with open_index(directory):
             return
     except (StoreError, UnsupportedError) as error:
         yield Problem(

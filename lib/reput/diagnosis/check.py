@@ -11,11 +11,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.broker.config_files import missing_config
-from reput.broker.files import NO_FILE, UNFINISHED_RESTORE
-from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot, take
 from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
+from reput.derived.files import NO_FILE, UNFINISHED_RESTORE
 from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
 from reput.diagnosis.derived import GIVE_DELAY_LEVELS, judged, merged
 from reput.diagnosis.start import (
@@ -29,7 +28,7 @@ from reput.diagnosis.start import (
     unique,
 )
 from reput.diagnosis.verdict import COUNTS, Area, Effect, Finding, Remedy, Verdict, of_two, verdict
-from reput.errors import OutputError, ReputError, Result, SettingsError, StoreError, UnsupportedError
+from reput.errors import OutputError, Problem, ReputError, Result, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays

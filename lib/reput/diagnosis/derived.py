@@ -11,10 +11,10 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
-from reput.broker.files import MISSING_SEGMENTS
-from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
+from reput.derived.files import MISSING_SEGMENTS
+from reput.derived.plain import QueueModel
 from reput.diagnosis.start import LOG_CUTS, QUEUE_CUT, mending
 from reput.diagnosis.verdict import (
     ORDINAL,

@@ -11,11 +11,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
-from reput.broker.files import MISSING_SEGMENTS, UNFINISHED_RESTORE, WRONG_LENGTH
-from reput.broker.problem import Problem
 from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
 from reput.config.settings import StoreSettings
+from reput.derived.files import MISSING_SEGMENTS, UNFINISHED_RESTORE, WRONG_LENGTH
 from reput.diagnosis.verdict import PHYSICAL, QUEUE_OFFSET, Area, Effect, Finding, Remedy
+from reput.errors import Problem
 from reput.format import names
 from reput.format.names import Queue
 from reput.log.rivals import MISTAKEN, SECOND_FILE

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import astuple
 from pathlib import Path
 
+from reput.derived.files import read_bytes
 from reput.dump.places import store_of
-from reput.dump.reading import read_bytes
 from reput.errors import StoreError
 from reput.format.checkpoint import FIELDS, LENGTH, StoreCheckpoint
 from reput.next_command import next_command
@@ -24,11 +24,7 @@ TIMES = 3
 
 
 def read(path: Path) -> dict[str, int]:
-    """The fields by name, in the order of the file.
-
-    Raises:
-        SegmentGoneError, StoreError: the file can't be read, or is too short for them.
-    """
+    """The fields by name, in the order of the file."""
     data = read_bytes("the checkpoint", path, 0, LENGTH)
     store = store_of(path)
     if len(data) < 8 * FIELDS:

@@ -83,11 +83,7 @@ def databases(path: Path) -> list[Path]:
 def dump(path: Path) -> Iterator[Kept | Damage]:
     """All entries of a database, the versions first; what no broker writes is damage.
 
-    ``path``: the database; its name says of which form it is.
-
-    Raises:
-        StoreError: it can't be read.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
+    Its name says of which form it is.
     """
     with opened(path) as db:
         if path.name == rocksdbconfig.V2:

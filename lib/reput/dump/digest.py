@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.derived.queues import Queues, Unbatched
 from reput.dump.commitlog import of_log
 from reput.dump.places import LogPlace, log_place
 from reput.errors import Fact, RemoteStoreError, ReputError, Result, SettingsError
@@ -24,14 +24,9 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.names import Queue
 from reput.log.segments import open_segment
-from reput.query.queue import QueueView
-from reput.query.rocksdb import RocksQueueView, is_read_from, queues_in_rocksdb
 from reput.store import files
 from reput.store.temporary import write_alone
 from reput.words import SCHEMA_VERSION, counted
-
-if TYPE_CHECKING:
-    from reput.broker.queue import QueueFile
 
 #: Bytes of log, and units of a queue, in a range; ranges begin at their multiples.
 LOG_RANGE, QUEUE_RANGE = 16 << 20, 1 << 16
@@ -151,8 +146,8 @@ class _Bytes:
         self.settings = self.place.settings
         extent = of_log(self.place)
         self.start, self.end = extent.start, extent.end
-        self._queues: dict[Queue, QueueView | RocksQueueView] = {}
-        self._in_rocksdb = queues_in_rocksdb(self.settings)
+        self._queues: dict[Queue, Unbatched] = {}
+        self._all = Queues(self.settings)
         self._batch = self.settings.batch_topics()
 
     def stretches(self) -> Iterator[tuple[int, int]]:
@@ -182,18 +177,14 @@ class _Bytes:
     def queues(self) -> list[Queue]:
         """Plain queues, by topic and id."""
         found = set(take(self.settings).queues)
-        if self._in_rocksdb is not None:
-            found |= {queue for queue in self._in_rocksdb.read() if queue[0] not in self._batch}
+        found |= {queue for queue in self._all.read_from_rocksdb() if queue[0] not in self._batch}
         return sorted(found)
 
-    def queue(self, topic: str, queue_id: int) -> QueueView | RocksQueueView:
+    def queue(self, topic: str, queue_id: int) -> Unbatched:
         """A queue; the last one is kept."""
         view = self._queues.get((topic, queue_id))
-        if view is None and self._in_rocksdb is not None and is_read_from(self.settings, topic):
-            view = self._in_rocksdb.view(topic, queue_id, self.start)
-            self._queues = {(topic, queue_id): view}
         if view is None:
-            view = QueueView(self.settings, topic, queue_id, self.start)
+            view = self._all.unbatched(topic, queue_id, self.start)
             self._queues = {(topic, queue_id): view}
         return view
 
@@ -202,25 +193,11 @@ class _Bytes:
         view = self.queue(topic, queue_id)
         if start < view.min_offset or end > view.max_offset:
             return None
-        found = hashlib.sha256()
-        if isinstance(view, RocksQueueView):
-            if self._in_rocksdb is None:
-                return None
-            count = 0
-            for _, value in self._in_rocksdb.values(topic, queue_id, start, end):
-                found.update(value[:UNIT_LENGTH])  # a file's unit, without the storeTimestamp behind it
-                count += 1
-            return found.hexdigest() if count == end - start else None
-        while start < end:
-            file: QueueFile | None = view.file_at(start)
-            if file is None:
-                return None
-            units = view.units(file, start * UNIT_LENGTH - file.base, end - start)
-            if not len(units):
-                return None
-            found.update(units.tobytes())
-            start += len(units)
-        return found.hexdigest()
+        found, length = hashlib.sha256(), 0
+        for data in view.pieces(start, end):
+            found.update(data)
+            length += len(data)
+        return found.hexdigest() if length == (end - start) * UNIT_LENGTH else None
 
 
 def write(

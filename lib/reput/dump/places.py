@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reput.broker.files import in_order
 from reput.config.log_places import absolute
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
+from reput.derived.files import in_order, numbered_files
+from reput.derived.rocksdb import kept_open, queues_with_units
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
+from reput.format.dtypes import IN_FILES, IN_ROCKSDB, PLAIN, Form
+from reput.format.names import QueueBytes
 from reput.log.segments import (
     MAX_BASE,
     CommitLog,
@@ -47,9 +50,15 @@ class QueuePlace:
     queue_id: int | None
     #: (path, byte offset of the first byte in the queue, bytes), in the queue's order
     files: tuple[tuple[Path, int, int], ...]
-    batch: bool | None  # units are those of a batch queue; None where only the bytes can tell
+    form: Form | None  # None where only the bytes can tell
     ext: Path | None  # where its records of consumequeue_ext would be
     database: Path | None = None  # the RocksDB that has it instead of files
+
+    @property
+    def keys(self) -> tuple[Path, QueueBytes]:
+        """Of a queue in RocksDB the database, and topic and queueId as keys have them."""
+        topic = (self.topic or "").encode("utf-8", "surrogateescape")
+        return self.database or Path(), (topic, self.queue_id or 0)
 
 
 def log_place(
@@ -264,10 +273,11 @@ def queue_places(path: Path) -> Iterator[QueuePlace]:
         return
     found = False
     for database in databases(path):
-        from reput.dump.rocksdb import queues
-
         found = True
-        yield from queues(database)
+        for name, queue_id in queues_with_units(kept_open(database)):
+            yield QueuePlace(
+                name.decode("utf-8", "surrogateescape"), queue_id, (), IN_ROCKSDB, None, database
+            )
     for one in _below(path) if not is_database(path) or path.name == names.CONSUME_QUEUE else ():
         found = True
         yield one
@@ -313,23 +323,14 @@ def _queues(topic: Path) -> Iterator[QueuePlace]:
             yield _queue(one.path, files)
 
 
-def numbered_files(directory: Path) -> list[tuple[Path, int, int]]:
-    """The files that are named by an offset: (path, that offset, bytes), in order."""
-    return [
-        (entry.path, base, entry.length)
-        for entry in in_order(directory)
-        if (base := names.parse_offset_name(entry.path.name)) is not None and not entry.is_dir
-    ]
-
-
 def _queue(directory: Path, files: list[tuple[Path, int, int]]) -> QueuePlace:
     queue_id = _number(directory.name)
     if queue_id is None:
         return QueuePlace(None, None, tuple(files), None, None)
     topic, kind = directory.parent.name, directory.parent.parent
-    batch = {names.CONSUME_QUEUE: False, names.BATCH_CONSUME_QUEUE: True}.get(kind.name)
-    ext = names.queue_ext_directory(kind.parent, topic, queue_id) if batch is False else None
-    return QueuePlace(topic, queue_id, tuple(files), batch, ext)
+    form = {one.directory: one for one in IN_FILES}.get(kind.name)
+    ext = names.queue_ext_directory(kind.parent, topic, queue_id) if form == PLAIN else None
+    return QueuePlace(topic, queue_id, tuple(files), form, ext)
 
 
 def _number(name: str) -> int | None:
@@ -337,11 +338,7 @@ def _number(name: str) -> int | None:
 
 
 def index_files(path: Path) -> list[Path]:
-    """The index files at a path: a store, ``index/``, or one file; none where the index is in RocksDB alone.
-
-    Raises:
-        StoreError: it is missing.
-    """
+    """The index files at a path: a store, ``index/``, or one file; none where RocksDB alone has the index."""
     path = _looked_at(path, "index")
     if path.is_file():
         return [path]
@@ -371,11 +368,7 @@ def _is_index(name: str) -> bool:
 
 
 def checkpoint_file(path: Path) -> Path:
-    """The checkpoint at a path: a store, or the file.
-
-    Raises:
-        StoreError: it is missing.
-    """
+    """The checkpoint at a path: a store, or the file."""
     path = absolute(here(path, derived=False))
     inner = path / names.CHECKPOINT if path.is_dir() else path
     file = _looked_at(inner, "checkpoint")

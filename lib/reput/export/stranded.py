@@ -2,32 +2,22 @@
 
 from __future__ import annotations
 
-import errno
-from bisect import bisect_right
-from collections.abc import Iterable
 from contextlib import nullcontext, suppress
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import mapped
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.derived.queues import OnDisk, Queues
 from reput.dump.commitlog import Block
-from reput.dump.places import numbered_files
 from reput.errors import SettingsError, UnsupportedError
-from reput.format import batchconsumequeue, commitlog, consumequeue, javastring, names
-from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
+from reput.format import commitlog, javastring
 from reput.format.names import QueueBytes
-from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.recovery.plan import MOST_READ, brings_back, plan
 from reput.replay.placing import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING
 from reput.store.listing import nearest
-from reput.store.reading import unreadable
 
-#: Past every queueOffset.
-_PAST = 1 << 63
 #: Findings without messages to save, and why.
 _WITHOUT = {
     "past-log-end": "the log doesn't hold these messages: look for its end on a replica or in a backup",
@@ -51,12 +41,11 @@ class Stranded:
         self._settings = settings
         self._kind = check_kind(kind)
         self._ranges: list[tuple[int, int]] = []
-        self._queues: dict[QueueBytes, _Queue] = {}
+        self._queues: dict[QueueBytes, OnDisk] = {}
         self.uncertain: list[str] = []
         by_range = kind in BY_RANGE
         if not by_range:
-            self._batch = settings.batch_topics()
-            self._in_rocksdb = queues_in_rocksdb(settings)
+            self._all = Queues(settings)
         elif settings.dledger is not None:
             raise UnsupportedError("what a start cuts off a DLedger log isn't known", path=settings.root)
         with nullcontext() if by_range else suppress(UnsupportedError):
@@ -84,26 +73,15 @@ class Stranded:
         wanted = np.zeros(len(rows), np.bool_)
         for queue, numbers in of_queue.items():
             chosen = np.array(numbers)
-            states = self._queue(queue).states(found.queue_offset[rows[chosen]], places[chosen])
+            states = _states(self._queue(queue), found.queue_offset[rows[chosen]], places[chosen])
             wanted[chosen] = np.isin(states, list(BY_UNIT[self._kind]))
         chosen_rows: NDArray[np.int64] = rows[wanted & has_unit]
         return chosen_rows
 
-    def _queue(self, queue: QueueBytes) -> _Queue:
-        found = self._queues.get(queue)
-        if found is None:
-            topic = javastring.decode(queue[0])
-            root, is_batch = self._settings.root, topic in self._batch
-            if names.topic_problem(topic.encode()) is not None:
-                found = _Queue([], is_batch=False)  # no directory can have this name
-            elif self._in_rocksdb is not None and is_read_from(self._settings, topic):
-                found = _QueueBytes(self._in_rocksdb, topic, queue[1])
-            elif is_batch:
-                found = _Queue(_files(names.batch_queue_directory(root, topic, queue[1])), is_batch=True)
-            else:
-                found = _Queue(_files(names.queue_directory(root, topic, queue[1])), is_batch=False)
-            self._queues[queue] = found
-        return found
+    def _queue(self, queue: QueueBytes) -> OnDisk:
+        if queue not in self._queues:
+            self._queues[queue] = self._all.on_disk(javastring.decode(queue[0]), queue[1])
+        return self._queues[queue]
 
 
 def check_kind(kind: str) -> str:
@@ -122,84 +100,12 @@ def check_kind(kind: str) -> str:
     )
 
 
-def _files(directory: Path) -> list[tuple[Path, int, int]]:
-    return numbered_files(directory) if directory.is_dir() else []
+def _states(queue: OnDisk, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
+    """What stands in the places of messages, by their queueOffsets and physical offsets, int64[messages].
 
-
-class _Queue:
-    """The units of a queue, as they are on disk.
-
-    ``files`` are (path, byte offset of the first byte in the queue, bytes), in order. Units of a batch queue
-    stand in the order of the log, and not by queueOffset.
+    One that stands elsewhere in the queue counts as itself: consumers get it.
     """
-
-    def __init__(self, files: Iterable[tuple[Path, int, int]], *, is_batch: bool) -> None:
-        self._is_batch = is_batch
-        module = batchconsumequeue if is_batch else consumequeue
-        self._length = module.UNIT_LENGTH
-        self._bases: list[int] = []
-        self._units = []
-        for path, base, length in files:
-            whole = length - length % self._length
-            if not whole:
-                continue
-            try:
-                units = mapped(path, whole)
-            except (OSError, ValueError) as error:  # no permission; or it has become shorter meanwhile
-                reason = error if isinstance(error, OSError) else OSError(errno.EIO, str(error))
-                raise unreadable("this queue", path, reason) from error
-            self._bases.append(base // self._length)
-            self._units.append(units.view(BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE))
-        self._known: NDArray[np.int64] | None = None
-
-    def states(self, offsets: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
-        """What stands in the places of messages, given by queueOffsets and physical offsets: int64[messages].
-
-        One that stands elsewhere in the queue counts as itself: consumers get it.
-        """
-        found = np.full(len(offsets), ITSELF)
-        for number in np.flatnonzero(~self._is_in(places)).tolist():
-            found[number] = ANOTHER if self._holds(int(offsets[number])) else NOTHING
-        return found
-
-    def _is_in(self, places: NDArray[np.int64]) -> NDArray[np.bool_]:
-        known = self._positions()
-        at = np.minimum(np.searchsorted(known, places), max(len(known) - 1, 0))
-        return known[at] == places if len(known) else np.zeros(len(places), np.bool_)
-
-    def _positions(self) -> NDArray[np.int64]:
-        """Physical offsets that units lead to, int64[units], ascending; 8 bytes of memory each."""
-        if self._known is None:
-            pieces = [units["position"][_is_unit(units)].astype(np.int64) for units in self._units]
-            self._known = np.sort(np.concatenate(pieces)) if pieces else np.empty(0, np.int64)
-        return self._known
-
-    def _holds(self, offset: int) -> bool:
-        """Whether a unit stands at a queueOffset; never in a batch queue, where it has no place."""
-        number = bisect_right(self._bases, offset) - 1
-        if self._is_batch or number < 0 or offset < 0:
-            return False
-        units, at = self._units[number], offset - self._bases[number]
-        return at < len(units) and bool(_is_unit(units[at : at + 1])[0])
-
-
-class _QueueBytes(_Queue):
-    """The units of a queue in RocksDB: each stands at its queueOffset."""
-
-    def __init__(self, queues: RocksQueues, topic: str, queue_id: int) -> None:
-        super().__init__([], is_batch=False)
-        keys, values = [], []
-        for key, value in queues.values(topic, queue_id, 0, _PAST):
-            keys.append(key[-8:])
-            values.append(value[:8])
-        self._offsets = np.frombuffer(b"".join(keys), ">i8").astype(np.int64)
-        self._known = np.sort(np.frombuffer(b"".join(values), ">i8").astype(np.int64))
-
-    def _holds(self, offset: int) -> bool:
-        at = int(np.searchsorted(self._offsets, offset))
-        return at < len(self._offsets) and int(self._offsets[at]) == offset
-
-
-def _is_unit(units: NDArray[np.void]) -> NDArray[np.bool_]:
-    is_one: NDArray[np.bool_] = classify(units) == UnitKind.MESSAGE
-    return is_one
+    found = np.full(len(offsets), ITSELF)
+    for number in np.flatnonzero(~queue.leads_to(places)).tolist():
+        found[number] = ANOTHER if queue.holds(int(offsets[number])) else NOTHING
+    return found

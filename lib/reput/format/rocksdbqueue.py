@@ -101,6 +101,11 @@ def unit_key(topic: bytes, queue_id: int, queue_offset: int) -> bytes:
     return prefix(topic, queue_id) + _LONG.pack(queue_offset)
 
 
+def after(topic: bytes, queue_id: int) -> bytes:
+    """A key past all of a queue's units, and before those of the next queue."""
+    return prefix(topic, queue_id)[:-1] + CTRL_2
+
+
 def parse_unit_key(key: bytes) -> UnitKey | None:
     """Where a key puts its unit; None for what no broker writes.
 

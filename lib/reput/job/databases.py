@@ -8,14 +8,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.stand_in import with_queues
+from reput.derived.last_file import NO_UNIT
+from reput.derived.rocksdb import stored_ends
 from reput.errors import Finding, OutputError, StoreError, UnsupportedError
-from reput.format import names, rocksdbindex, rocksdbqueue
+from reput.format import names, rocksdbindex
 from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import QueueEnd
 from reput.job.summary import missing_queues, queues_without_messages
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.rocksdb.reader import installed
-from reput.store.last_file import NO_UNIT
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
@@ -176,18 +177,16 @@ def expired_ends(
     """
     found: dict[QueueBytes, QueueEnd] = {}
     state = plan.journal.state
-    for keys, values in database.blocks(rocksdbqueue.OFFSETS):
-        for key, value in zip(keys, values, strict=True):
-            parsed, end = rocksdbqueue.parse_offset_key(key), rocksdbqueue.parse_offset(value)
-            if parsed is None or end is None or parsed.which != rocksdbqueue.MAX:
-                continue
-            if not plan.selection.wants_topic(parsed.topic) or key == rocksdbqueue.CHECKPOINT_KEY:
-                continue
-            name = parsed.topic.decode("utf-8", "surrogateescape"), parsed.queue_id
-            if end.position < plan.log.start:
-                found[parsed.topic, parsed.queue_id] = end
-            elif doubtful is not None and end.position < state.cursor and name not in state.queues:
-                doubtful[parsed.topic, parsed.queue_id] = end
+    for one in stored_ends(database):
+        queue, end = one.queue, one.end
+        if queue is None or end is None or not plan.selection.wants_topic(queue[0]):
+            continue
+        if end.position < plan.log.start:
+            found[queue] = end
+            continue
+        name = queue[0].decode("utf-8", "surrogateescape"), queue[1]
+        if doubtful is not None and end.position < state.cursor and name not in state.queues:
+            doubtful[queue] = end
     return found
 
 

@@ -21,10 +21,11 @@ from reput.config.broker_conf import BrokerConf, Property, read
 from reput.config.evidence import Basis
 from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.settings import StoreSettings
+from reput.derived.rocksdb import as_units, key_blocks, stored_ends
 from reput.errors import ReputError, Result, SettingsError, StoreError, UnsupportedError
 from reput.format import consumequeue, names, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
-from reput.format.dtypes import ROCKSDB_UNIT_DTYPE, UNIT_DTYPE
+from reput.format.dtypes import UNIT_DTYPE
 from reput.job import databases
 from reput.job.moved_config import ConfigMove, config_move
 from reput.job.options import RebuildOptions
@@ -500,29 +501,23 @@ def _units(
     plan: Plan, database: Database, topic: bytes, queue_id: int, first: int, after: int
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """QueueOffset and physicalOffset of the database's units of [first, after) that point into the log."""
-    start, stop = (rocksdbqueue.unit_key(topic, queue_id, place) for place in (first, after))
-    for keys, values in database.blocks(rocksdbqueue.UNITS, start, stop):
-        data = b"".join(values)
-        if len(data) != len(values) * rocksdbqueue.UNIT_LENGTH:
+    for keys, values in key_blocks(database, topic, queue_id, first, after):
+        found = as_units(topic, keys, values)
+        if found is None:
             raise StoreError(
                 "a unit of this RocksDB is broken",
                 path=database.path,
                 expected=f"{rocksdbqueue.UNIT_LENGTH} bytes",
                 found=f"another length in {topic.decode('utf-8', 'replace')}:{queue_id}",
             )
-        offsets = np.frombuffer(b"".join(key[-8:] for key in keys), ">i8").astype(np.int64)
-        positions = np.frombuffer(data, ROCKSDB_UNIT_DTYPE)["position"].astype(np.int64)
+        offsets, positions = found[0], found[1]["position"].astype(np.int64)
         inside = (positions >= plan.log.start) & (positions < plan.end)
         yield offsets[inside], positions[inside]
 
 
 def _queues_that_come_back(plan: Plan, database: Database) -> list[str]:
-    known = {
-        (key.topic.decode("utf-8", "replace"), key.queue_id)
-        for keys, _ in database.blocks(rocksdbqueue.OFFSETS)
-        for key in map(rocksdbqueue.parse_offset_key, keys)
-        if key is not None
-    }
+    found = (one.key for one in stored_ends(database))
+    known = {(key.topic.decode("utf-8", "replace"), key.queue_id) for key in found if key is not None}
     return [f"{topic}:{queue_id}" for topic, queue_id in sorted(plan.journal.state.queues.keys() - known)]
 
 

@@ -13,17 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.evidence import Basis
+from reput.derived.last_file import NO_UNIT, LastFile, last_ext_file, last_file
 from reput.errors import Finding, ReputError, Result
 from reput.format import names
+from reput.format.dtypes import IN_FILES, PLAIN, Form
 from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.store import files
-from reput.store.last_file import NO_UNIT, LastFile, last_ext_file, last_file
 from reput.store.listing import ignored_features, nearest_queue, queues_in
 
 if TYPE_CHECKING:
-    from reput.broker.problem import Problem
     from reput.catalog.options import Cataloged
+    from reput.errors import Problem
     from reput.job.plan import Plan
     from reput.replay.state import State
 
@@ -35,7 +36,7 @@ class Gone:
     topic: str  # topic, queue_id: the queue
     queue_id: int
     last: LastFile | str  # its last file, which can be carried over, or why it can't
-    is_batch: bool = False  # it is a batch queue
+    form: Form = PLAIN  # the queue's
 
     def __str__(self) -> str:
         return f"{self.topic}:{self.queue_id}"
@@ -56,16 +57,14 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
     if not plan.selection.is_all:
         return
     log = plan.log.start, plan.journal.state.cursor
-    for is_batch, root in ((False, names.CONSUME_QUEUE), (True, names.BATCH_CONSUME_QUEUE)):
-        for topic, queue_id, directory in _queues(store / root):
-            if (topic, queue_id) in plan.journal.state.queues or plan.selection.is_batch(topic) != is_batch:
+    for form in IN_FILES:
+        _, size = plan.settings.queue_file_sizes[form.directory]
+        for topic, queue_id, directory in _queues(store / form.directory):
+            if (topic, queue_id) in plan.journal.state.queues or plan.selection.form_of(topic) != form:
                 continue
             wanted = plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
             if wanted and any(directory.iterdir()):
-                size = plan.settings.consume_queue_file_size
-                size = plan.settings.recovery.batch_queue_file_size if is_batch else size
-                last = last_file(directory, size, *log, is_batch=is_batch)
-                yield Gone(topic, queue_id, last, is_batch)
+                yield Gone(topic, queue_id, last_file(directory, size, *log, form), form)
 
 
 def carry_over(plan: Plan, store: Path) -> None:
@@ -86,16 +85,13 @@ def carry_over(plan: Plan, store: Path) -> None:
         for name, is_made in made.items():
             if is_made and (store / name).is_dir():
                 files.make_dirs(plan.root / name, plan.owner)
+    sizes = plan.settings.queue_file_sizes
     for gone in gone_queues(plan, store):
         if isinstance(gone.last, str):
             continue
         queue = gone.topic, gone.queue_id
-        if gone.is_batch:
-            directory = names.batch_queue_directory(plan.root, *queue)
-            _put(plan, directory, gone.last, recovery.batch_queue_file_size)
-            continue
-        _put(plan, names.queue_directory(plan.root, *queue), gone.last, plan.settings.consume_queue_file_size)
-        if recovery.queue_ext:
+        _put(plan, gone.form.place(plan.root, *queue), gone.last, sizes[gone.form.directory][1])
+        if recovery.queue_ext and gone.form == PLAIN:
             found = names.queue_ext_directory(store, *queue)
             ext = last_ext_file(found, recovery.queue_ext_file_size)
             if ext is not None:

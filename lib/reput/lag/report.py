@@ -34,7 +34,7 @@ from reput.store.temporary import write_alone
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
-    from reput.query.store import View
+    from reput.derived.queues import View
 
 
 # How far the broker is with delayed messages. The file holds ``{"offsetTable": {LEVEL: OFFSET, …}}``: the

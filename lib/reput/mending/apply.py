@@ -18,15 +18,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
-from reput.broker.files import Listing
-from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
+from reput.derived.files import Listing
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.derived import closable, merged, torn_end
 from reput.diagnosis.start import LOG_CUTS, of_start, unique
 from reput.diagnosis.verdict import EXIT_CODES, WORDS, Effect, Remedy, Sort, Verdict
-from reput.errors import Result, SettingsError, StoreError, StoreInUseError
+from reput.errors import Problem, Result, SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE

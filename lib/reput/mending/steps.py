@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reput.broker.files import NO_FILE
+from reput.derived.files import NO_FILE
 from reput.diagnosis.check import Diagnosis
 from reput.diagnosis.start import QUEUE_CUT
 from reput.diagnosis.verdict import Area, Effect

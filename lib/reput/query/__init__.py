@@ -1,10 +1,9 @@
 """Queries of a store, stopped or live, answered from its files: by offset, by time, by key, by id."""
 
-from reput.query.keys import KeyHit, Verdict
+from reput.derived.times import Boundary
 from reput.query.message import Message, MessageId
 from reput.query.pull import Found, Pulled, Status, TagFilter
-from reput.query.store import ById, QueryStore
-from reput.query.times import Boundary
+from reput.query.store import ById, KeyHit, QueryStore, Verdict
 
 __all__ = [
     "Boundary",

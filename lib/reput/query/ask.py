@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from reput.derived.index import MOST_OFFSETS
+from reput.derived.times import Boundary
 from reput.format.commitlog import LMQ_PREFIX
-from reput.query.keys import MOST_OFFSETS, Verdict
 from reput.query.message import Batch, Message, MessageId
 from reput.query.pull import MOST_MESSAGES, Found, Status, TagFilter
-from reput.query.store import ALWAYS, QueryStore
-from reput.query.times import Boundary
+from reput.query.store import ALWAYS, QueryStore, Verdict
 
 #: After these a consumer continues at the next offset that the broker names.
 _CONTINUES = (

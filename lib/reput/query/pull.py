@@ -17,11 +17,10 @@ from reput.format.consumequeue import UNIT_LENGTH
 
 if TYPE_CHECKING:
     from reput.config.dialect import Queries
-    from reput.query.batch import BatchQueueView
+    from reput.derived.plain import Unit
+    from reput.derived.queues import View
     from reput.query.log import LogReader
     from reput.query.message import Message
-    from reput.query.queue import QueueView, Unit
-    from reput.query.rocksdb import RocksQueueView
 
 # MessageStoreConfig: maxTransferBytesOnMessageInMemory, maxTransferCountOnMessageInMemory,
 # maxFilterMessageSize.
@@ -121,7 +120,7 @@ class Pulled:
 
 def pull(
     log: LogReader,
-    queue: QueueView | BatchQueueView | RocksQueueView,
+    queue: View,
     rules: Queries,
     offset: int,
     wanted: int,
@@ -162,7 +161,7 @@ def _span(rules: Queries, wanted: int, unit_length: int) -> int:
 
 def _take(
     log: LogReader,
-    queue: QueueView | BatchQueueView | RocksQueueView,
+    queue: View,
     units: list[Unit],
     rules: Queries,
     offset: int,

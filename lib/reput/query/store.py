@@ -6,38 +6,39 @@ Queries are answered from the files as they are. A broker that starts on a damag
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
-from functools import cached_property
+from enum import Enum
 from pathlib import Path
 
-from reput.broker.queue import QueueModel
 from reput.config.settings import StoreSettings
-from reput.config.topics import TopicsNow
+from reput.derived.index import MOST_OFFSETS, IndexReader, RocksIndexReader
+from reput.derived.queues import Queues, View
+from reput.derived.times import Boundary
 from reput.errors import SettingsError
-from reput.format import names
-from reput.format.names import Queue
-from reput.query.batch import BatchQueueView
-from reput.query.keys import MOST_OFFSETS, IndexReader, KeyHit, look_up
 from reput.query.log import LogReader
 from reput.query.message import Message, MessageId
 from reput.query.pull import Pulled, TagFilter, pull
-from reput.query.queue import QueueView
-from reput.query.rocksdb import (
-    RocksIndexReader,
-    RocksQueues,
-    RocksQueueView,
-    is_read_from,
-    queues_in_rocksdb,
-)
-from reput.query.times import Boundary, offset_by_time
-from reput.store.listing import names_in
 from reput.store.reading import check_store
 
-#: A queue in files or in RocksDB.
-View = QueueView | BatchQueueView | RocksQueueView
 #: Every time that a broker takes.
 ALWAYS = (0, (1 << 63) - 1)
+
+
+class Verdict(Enum):
+    """Whether a message that the index gave really has the key."""
+
+    MATCH = "the message has this key"
+    COLLISION = "another key with the same hash"
+    GONE = "no message begins there any more"
+
+
+@dataclass(frozen=True, slots=True)
+class KeyHit:
+    """An offset that the index gave."""
+
+    physical_offset: int
+    verdict: Verdict
+    message: Message | None  # the message there; None when it is gone
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,15 +60,17 @@ class QueryStore:
     Raises:
         StoreError: there is no store, or no log in it.
         SettingsError: broker.conf gives another segment size than the segments have.
+
+    Attributes:
+        log: its log.
+        all_queues: its queues, each as it was when it was first asked for.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
         check_store(settings.root)
         self._settings = settings
-        self._queues: dict[Queue, View] = {}
-        self._listed: dict[str, dict[str, set[int]]] = {}
         self._index: RocksIndexReader | None = None
-        self._topics = TopicsNow(settings.config)
+        self.all_queues = Queues(settings)
         self.log = LogReader(settings)
 
     @property
@@ -84,25 +87,9 @@ class QueryStore:
             self._index = RocksIndexReader(self._settings)
         return self._index
 
-    @cached_property
-    def in_rocksdb(self) -> RocksQueues | None:
-        """The queues in RocksDB; None where all are in files."""
-        return queues_in_rocksdb(self._settings)
-
     def queue_ids(self, topic: str) -> tuple[int, ...]:
         """Queue ids of a topic that has queues, in order."""
-        found: set[int] = set()
-        # Half of a surrogate pair, which JSON may hold, isn't a name either.
-        if names.topic_problem(topic.encode("utf-8", "surrogatepass")) is None:
-            for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
-                if kind in self._listed:
-                    found |= self._listed[kind].get(topic, set())
-                    continue
-                numbers = filter(names.is_queue_id, names_in(f"{self.root}/{kind}/{topic}"))
-                found |= {int(name) for name in numbers if not name.startswith("-")}
-            if self.in_rocksdb is not None and is_read_from(self._settings, topic):
-                found |= {number for number in self.in_rocksdb.ids(topic) if number >= 0}
-        return tuple(sorted(found))
+        return self.all_queues.ids(topic)
 
     def queue(self, topic: str, queue_id: int) -> View:
         """A queue, which may have no files, of the kind that its topic has.
@@ -111,16 +98,7 @@ class QueryStore:
             SettingsError: no topic can have this name; or broker.conf gives batch queues an impossible size.
             StoreError: it can't be read.
         """
-        view = self._queues.get((topic, queue_id))
-        if view is None and self.in_rocksdb is not None and is_read_from(self._settings, topic):
-            self._check_name(topic)
-            view = self.in_rocksdb.view(topic, queue_id, self.log.start)
-            self._queues[topic, queue_id] = view
-        if view is None:
-            kind = BatchQueueView if self._holds_batches(topic, queue_id) else QueueView
-            view = kind(self._settings, topic, queue_id, self.log.start)
-            self._queues[topic, queue_id] = view
-        return view
+        return self.all_queues.view(topic, queue_id, self.log.start)
 
     def queues(self, topic: str) -> dict[int, View]:
         """All queues of a topic that are there, in order; its type is looked at once.
@@ -128,35 +106,7 @@ class QueryStore:
         Raises:
             SettingsError, StoreError: see :meth:`queue`.
         """
-        ids = self.queue_ids(topic)
-        if not ids or not self._is_plain(topic):
-            return {queue_id: self.queue(topic, queue_id) for queue_id in ids}
-        start = self.log.start
-        for queue_id in ids:
-            if (topic, queue_id) not in self._queues:
-                self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, start)
-        return {queue_id: self._queues[topic, queue_id] for queue_id in ids}
-
-    def know_listed(self, directory: str, queues: Iterable[Queue]) -> None:
-        """Take the queues in one of the store's directories of queues as somebody else has listed them."""
-        found: dict[str, set[int]] = {}
-        for topic, queue_id in queues:
-            if queue_id >= 0:
-                found.setdefault(topic, set()).add(queue_id)
-        self._listed[directory] = found
-
-    def know(self, topic: str, queue_id: int, model: QueueModel) -> None:
-        """Take a plain queue as somebody else has just looked at it."""
-        self._queues[topic, queue_id] = QueueView(self._settings, topic, queue_id, self.log.start, model)
-
-    def _is_plain(self, topic: str) -> bool:
-        """Whether all queues of a topic that has queues are in files, and none is a batch queue."""
-        if self.in_rocksdb is not None:
-            return False
-        if not self._settings.dialect.recovery.switches_queue_types:
-            return True
-        is_there = (self.root / names.BATCH_CONSUME_QUEUE / topic).is_dir()
-        return not is_there and topic not in self._topics.batch
+        return self.all_queues.views(topic, self.log.start)
 
     def message_at(self, physical_offset: int) -> Message | None:
         """The message that begins at a physical offset: ``DefaultMessageStore.lookMessageByOffset``."""
@@ -178,12 +128,22 @@ class QueryStore:
     ) -> int:
         """The queue offset of a time in ms: ``DefaultMessageStore.getOffsetInQueueByTime``.
 
+        Args:
+            timestamp: ms.
+            boundary: LOWER when None.
+
         Raises:
-            SettingsError, StoreError: see :meth:`queue` and
-                :func:`reput.query.times.offset_by_time`.
+            SettingsError, StoreError: see :meth:`queue`; or these releases have no boundaries.
         """
+        dialect = self._settings.dialect
+        if boundary is not None and not dialect.queries.time_boundaries:
+            raise SettingsError(
+                "this release has no boundaries",
+                expected="5.1.1 or later, or no boundary: the nearest message's offset",
+                found=dialect.name,
+            )
         queue = self.queue(topic, queue_id)
-        return offset_by_time(self.log, queue, self._settings.dialect, timestamp, boundary)
+        return queue.offset_by_time(self.log, dialect.queries, timestamp, boundary or Boundary.LOWER)
 
     def by_key(
         self,
@@ -200,7 +160,7 @@ class QueryStore:
 
         A broker searches the index up to three times until it has bytes; the second and third time it gets
         what it got the first time, or less, so once is enough. Parameters: see
-        :meth:`reput.query.keys.IndexReader.offsets`.
+        :meth:`reput.derived.index.IndexReader.offsets`.
 
         Raises:
             SettingsError: an index of this type doesn't exist.
@@ -236,19 +196,21 @@ class QueryStore:
         own = (one for one in found if (one.topic, one.uniq_key) == (topic, text))
         return ById(next(own, None), by_key=True)
 
-    def _check_name(self, topic: str) -> None:
-        problem = names.topic_problem(topic.encode("utf-8", "surrogateescape"))
-        if problem is not None:
-            raise SettingsError("no topic can have this name", expected="a topic", found=problem)
 
-    def _holds_batches(self, topic: str, queue_id: int) -> bool:
-        """Whether the topic has batch queues; if its type isn't known, whether only such files are there."""
-        settings = self._settings
-        self._check_name(topic)
-        if not settings.dialect.recovery.switches_queue_types:
-            return False
-        if topic in self._topics.batch:
-            return True
-        if not names.batch_queue_directory(settings.root, topic, queue_id).is_dir():
-            return False
-        return not names.queue_directory(settings.root, topic, queue_id).is_dir()
+def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: bool = False) -> list[KeyHit]:
+    """The messages that the index gave, in log order, each with whether the key really is its own.
+
+    Args:
+        tags: the key is a tag.
+    """
+    hits = []
+    for offset in sorted(offsets):
+        message = log.message(offset)
+        if message is None:
+            verdict = Verdict.GONE
+        elif (message.topic == topic and message.tags == key) if tags else message.has_key(topic, key):
+            verdict = Verdict.MATCH
+        else:
+            verdict = Verdict.COLLISION
+        hits.append(KeyHit(offset, verdict, message))
+    return hits

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from reput.broker.batch_queue import BatchModel
-from reput.broker.files import StoreFile, records_of, segment_at
 from reput.broker.predict import LogCut, Prediction
-from reput.broker.queue import QueueModel
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.broker.units import Unreached
 from reput.broker.written import first_written
+from reput.derived.batch import BatchModel
+from reput.derived.files import StoreFile, records_of, segment_at
+from reput.derived.plain import QueueModel
 from reput.errors import Fact
 from reput.format import commitlog, names, properties
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
@@ -409,9 +409,7 @@ def _loss(
     prediction: Prediction, queue: Queue, kind: str, places: tuple[int, int], count: int, text: str
 ) -> Loss:
     """What a queue loses, by the queueOffsets of its first place and after its last one."""
-    is_batch = queue in prediction.batch_queues
-    directory = names.batch_queue_directory if is_batch else names.queue_directory
-    path = str(directory(prediction.snapshot.settings.root, *queue))
+    path = str(prediction.form_of(queue).place(prediction.snapshot.settings.root, *queue))
     return Loss(kind, path, *places, count, text, queue)
 
 

@@ -19,10 +19,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import WRONG_LENGTH, StoreFile, segment_at
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
+from reput.derived.files import WRONG_LENGTH, StoreFile, segment_at
 from reput.errors import Fact, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record

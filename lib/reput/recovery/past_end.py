@@ -11,9 +11,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import segment_at
 from reput.broker.snapshot import Snapshot
 from reput.broker.written import first_written
+from reput.derived.files import segment_at
 from reput.format import commitlog
 from reput.format.checkpoint import LOGICS_FIELDS
 from reput.format.names import Queue

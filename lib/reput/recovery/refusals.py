@@ -5,15 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from reput.broker.files import NO_FILE, StoreFile
 from reput.broker.predict import Prediction
-from reput.broker.problem import Problem
 from reput.broker.snapshot import Snapshot
 from reput.broker.walk import store_timestamp
 from reput.broker.written import first_written, written_ranges
 from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
-from reput.errors import SettingsError, StoreError, UnsupportedError
+from reput.derived.files import NO_FILE, StoreFile
+from reput.errors import Problem, SettingsError, StoreError, UnsupportedError
 from reput.format import names
 from reput.log.rivals import SECOND_FILE
 from reput.log.segments import map_segment

@@ -10,6 +10,7 @@ from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
 from reput.format.batchconsumequeue import UNIT_LENGTH
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
+from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.names import Queue, parse_queue
 from reput.replay.state import QueueState
 
@@ -71,6 +72,10 @@ class Selection:
         if self.known is not None and not is_known(name, self.known):
             return False
         return not self.queues or any(chosen == name for chosen, _ in self.queues)
+
+    def form_of(self, topic: str) -> Form:
+        """The form of its queues in files."""
+        return BATCH if self.is_batch(topic) else PLAIN
 
     def is_batch(self, topic: str) -> bool:
         """Whether a topic's queues are batch queues."""

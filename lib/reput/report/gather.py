@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, TypeVar
 
 import reput
 from reput.broker.begin import begin
-from reput.broker.files import Listing
 from reput.broker.snapshot import IndexEntry, Snapshot, take
 from reput.config.settings import StoreSettings
+from reput.derived.files import Listing
 from reput.diagnosis.check import NOT_FORETOLD, Diagnosis, check, not_looked_at
 from reput.errors import RemoteStoreError, ReputError, SettingsError, StoreError
 from reput.format import names

@@ -10,31 +10,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING
 
-from reput.broker.batch_queue import BatchModel
-from reput.broker.files import Listing, in_order
-from reput.broker.problem import StartFailsError
-from reput.broker.queue import QueueModel
 from reput.broker.snapshot import Snapshot, queue_directories, take
 from reput.config.topics import TopicConfig, batch_queue_topics, topic_configs
+from reput.derived.files import Listing, in_order
+from reput.derived.queues import Queues, recovered
+from reput.derived.rocksdb import RocksQueues
 from reput.diagnosis.absent import NO_QUEUES, not_derived
-from reput.errors import RemoteStoreError, ReputError, Result, SettingsError
-from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
-from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.errors import RemoteStoreError, ReputError, Result, SettingsError, StartFailsError
+from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.names import Queue
 from reput.log.segments import CommitLog, discover
-from reput.query import QueryStore, batch, queue
+from reput.query import QueryStore
 from reput.query.log import LogReader
-from reput.query.rocksdb import RocksQueues, is_read_from, queues_in_rocksdb
 from reput.report.facts import IN_ROCKSDB, QueueFacts, QueueTotals
 from reput.report.log_scan import InLog, LogScan
-from reput.store.reading import pread, reading
 
 if TYPE_CHECKING:
-    from reput.broker.problem import Problem
     from reput.config.settings import StoreSettings
+    from reput.errors import Problem
 
 _ODD_FILES = "files that aren't a queue's: see their names and lengths"
 
@@ -58,34 +53,24 @@ def queue_facts(
 ) -> QueuesSeen:
     """Look at every queue.
 
-    Args:
-        log: None where it can't be read: then nothing has expired, as far as that can be told.
-        scan: None where the log wasn't read.
-        running: a broker may add to log and queues meanwhile, so that none is called behind.
-        store: gets to know the queues in files.
-
-    Raises:
-        StoreError: their RocksDB can't be read.
-        UnsupportedError: what reads RocksDB isn't installed, or can't read this one.
+    Without a log nothing has expired, as far as that can be told; without a scan the log wasn't read. Where a
+    broker is running, none is called behind. ``store`` gets to know the queues in files.
     """
     if store is not None:
         for name in queue_directories(snapshot.settings):
-            store.know_listed(name, snapshot.all_queues[name])
+            store.all_queues.know_listed(name, snapshot.all_queues[name])
     looking = _Looking(snapshot, log, scan, store, compares=scan is not None and not running)
     rows = sorted(looking.rows(), key=lambda row: (row.topic, row.queue_id))
     seen = QueuesSeen(rows, _totals(rows), looking.end)
-    if looking.in_rocksdb is not None:
-        lengths = [entry.length for entry in in_order(looking.in_rocksdb.path) if not entry.is_dir]
+    if looking.queues.in_rocksdb is not None:
+        lengths = [entry.length for entry in in_order(looking.queues.in_rocksdb.path) if not entry.is_dir]
         of_files = seen.totals.files + len(lengths), seen.totals.bytes + sum(lengths)
         seen.totals = replace(seen.totals, files=of_files[0], bytes=of_files[1])
     return seen
 
 
 class _Looking:
-    """Goes over the queues.
-
-    ``compares``: ends of queues are compared with what the log has of them.
-    """
+    """Goes over the queues; ``compares`` their ends with what the log has of them."""
 
     def __init__(
         self,
@@ -103,99 +88,81 @@ class _Looking:
         self._scan = scan
         self._reader = LogReader(snapshot.settings) if log is not None and scan is None else None
         self._batch_topics = _batch_topics(snapshot)
+        self.queues = Queues(snapshot.settings)
         self.end = -1
 
     def rows(self) -> Iterator[QueueFacts]:
         """One for each queue that has files or is in RocksDB, or that has messages in the log."""
         in_log = dict(self._scan.queues) if self._scan is not None else {}
-        for of, listing in self._snapshot.queues.items():
-            yield self._row(of, "plain", listing, in_log.pop(of, None))
-        for of, listing in self._snapshot.batch_queues.items():
-            yield self._row(of, "batch", listing, in_log.pop(of, None))
-        if self.in_rocksdb is not None:
-            for of in self.in_rocksdb.read():
-                yield self._row_in_rocksdb(self.in_rocksdb, of, in_log.pop(of, None))
+        for form, queues in self._snapshot.by_form.items():
+            for of, listing in queues.items():
+                yield self._row(of, form, listing, in_log.pop(of, None))
+        if (kept := self.queues.in_rocksdb) is not None:
+            for of in kept.read():
+                yield self._row_in_rocksdb(kept, of, in_log.pop(of, None))
         for (topic, queue_id), known in in_log.items():
-            kind = "batch" if topic in self._batch_topics else "plain"
-            if self.in_rocksdb is not None and is_read_from(self._snapshot.settings, topic):
+            kind = BATCH.name if topic in self._batch_topics else PLAIN.name
+            if self.queues.is_in_rocksdb(topic):
                 kind = IN_ROCKSDB
             yield QueueFacts(
                 topic, queue_id, kind, None, None, 0, 0, known.messages, known.next, known.last_time
             )
 
-    def _row(self, of: Queue, kind: str, listing: Listing, known: InLog | None) -> QueueFacts:
-        settings, is_batch = self._snapshot.settings, kind == "batch"
-        size = settings.recovery.batch_queue_file_size if is_batch else settings.consume_queue_file_size
+    def _row(self, of: Queue, form: Form, listing: Listing, known: InLog | None) -> QueueFacts:
+        settings = self._snapshot.settings
+        _, size = settings.queue_file_sizes[form.directory]
         least = most = last_time = None
         problem = _why_unloadable(listing)
-        if problem is None and is_batch and size % BATCH_UNIT:
+        if problem is None and size % form.unit_length:
             problem = f"files of {size} bytes hold no whole number of units"
         if problem is None and listing.files:
             try:
-                model: QueueModel | BatchModel
-                if is_batch:
-                    model = batch.recovered(settings, listing, self._log_start)
-                else:
-                    model = queue.recovered(settings, listing, self._log_start)
-                least, most = model.min_offset, model.max_offset
-                if is_batch:
-                    least = max(least, 0)
+                model = recovered(form, settings, listing, self._log_start)
+                least, most = max(model.min_offset, 0), model.max_offset
                 self.end = max(self.end, model.max_physical)
-                if self._store is not None and isinstance(model, QueueModel):
-                    self._store.know(*of, model)
+                if self._store is not None:
+                    self._store.all_queues.know(*of, self._log_start, model)
                 if known is None:
-                    last_time = self._last_time(model)
+                    last_time = model.last_time(self._reader)
             except IndexError:
                 problem = _ODD_FILES  # such as one that begins between two units
             except RemoteStoreError:
                 raise
             except (OSError, ValueError, StartFailsError, ReputError) as error:
                 problem = str(error)
-        return QueueFacts(
-            topic=of[0],
-            queue_id=of[1],
-            kind=kind,
-            min_offset=least,
-            max_offset=most,
-            files=len(listing.files),
-            bytes=len(listing.files) * size,
-            log_messages=None if self._scan is None else 0 if known is None else known.messages,
-            log_next=None if known is None else known.next,
-            last_time=last_time if known is None else known.last_time,
-            behind=None if is_batch else self._behind(known, most),
-            problem=problem,
-        )
+        of_files = len(listing.files), len(listing.files) * size
+        behind = self._behind(known, most) if form.by_place else None
+        return self._facts(of, form.name, known, (least, most), of_files, last_time, behind, problem)
 
-    @cached_property
-    def in_rocksdb(self) -> RocksQueues | None:
-        """The queues in RocksDB; None where all are in files."""
-        return queues_in_rocksdb(self._snapshot.settings)
-
-    def _row_in_rocksdb(self, queues: RocksQueues, of: Queue, known: InLog | None) -> QueueFacts:
+    def _row_in_rocksdb(self, kept: RocksQueues, of: Queue, known: InLog | None) -> QueueFacts:
         least = most = last_time = problem = None
         try:
-            view = queues.view(*of, self._log_start)
+            view = kept.view(*of, self._log_start)
             least, most = view.min_offset, view.max_offset
-            last = view.unit(most - 1)
+            last = view.last()
             if last is not None:
-                self.end = max(self.end, last.position + last.size)
-                last_time = last.timestamp
+                self.end, last_time = max(self.end, last[0]), last[1]
         except ReputError as error:
-            problem = str(error)
+            least, problem = None, str(error)
         whole = problem is None and of[0] not in self._batch_topics
-        return QueueFacts(
-            *of,
-            kind=IN_ROCKSDB,
-            min_offset=None if problem else least,
-            max_offset=None if problem else most,
-            files=0,
-            bytes=0,
-            log_messages=None if self._scan is None else 0 if known is None else known.messages,
-            log_next=None if known is None else known.next,
-            last_time=last_time if known is None else known.last_time,
-            behind=self._behind(known, most) if whole else None,
-            problem=problem,
-        )
+        ends = (None, None) if problem else (least, most)
+        behind = self._behind(known, most) if whole else None
+        return self._facts(of, IN_ROCKSDB, known, ends, (0, 0), last_time, behind, problem)
+
+    def _facts(
+        self,
+        of: Queue,
+        kind: str,
+        known: InLog | None,
+        ends: tuple[int | None, int | None],
+        of_files: tuple[int, int],
+        last_time: int | None,
+        behind: int | None,
+        problem: str | None,
+    ) -> QueueFacts:
+        messages = None if self._scan is None else 0 if known is None else known.messages
+        following, last_time = (None, last_time) if known is None else (known.next, known.last_time)
+        return QueueFacts(*of, kind, *ends, *of_files, messages, following, last_time, behind, problem)
 
     def _behind(self, known: InLog | None, most: int | None) -> int | None:
         """Places that the log has of a queue and that it doesn't reach; None where that can't be told.
@@ -205,22 +172,6 @@ class _Looking:
         if not self._compares or known is None or most is None or not known.regular:
             return None
         return max(known.next - most, 0)
-
-    def _last_time(self, model: QueueModel | BatchModel) -> int | None:
-        """Of the message of the last unit, ms."""
-        if isinstance(model, BatchModel):
-            full = next((file for file in reversed(model.files) if len(file.counting)), None)
-            return None if full is None else int(full.counting[-1]["timestamp"])
-        file = next((file for file in reversed(model.files) if file.wrote), None)
-        if file is None or file.place is None or self._reader is None:
-            return None
-        with reading(file.place, by_ranges=True) as descriptor:
-            unit = pread(file.place, descriptor, UNIT_LENGTH, file.wrote - UNIT_LENGTH)
-        if len(unit) < UNIT_LENGTH:
-            return None
-        offset, length, _tags = UNIT.unpack(unit)
-        time = self._reader.store_timestamp(offset, length)
-        return time if time > 0 else None
 
 
 def _why_unloadable(listing: Listing) -> str | None:
@@ -325,12 +276,9 @@ class TopicList(Result):
 
 
 def topic_list(settings: StoreSettings, topic: str | None = None) -> TopicList:
-    """The topics of a store, and their queues as consumers get them (``ConsumeQueue.correctMinOffset``).
+    """The topics of a store, or one, and their queues as consumers get them.
 
-    ``topic``: only this one.
-
-    Raises:
-        ReputError: the store can't be read. Of a queue that can't, ``problem`` says why.
+    Source: ``ConsumeQueue.correctMinOffset``. Of a queue that can't be read, ``problem`` says why.
     """
     configs = topic_configs(settings.config)
     queues: dict[str, list[QueueFacts]] = {}

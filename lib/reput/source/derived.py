@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from reput.config.settings import StoreSettings
-    from reput.source.index_entries import EntryRange
-    from reput.source.index_keys import HourRange
+    from reput.source.index_entries import EntryRange, HourRange
     from reput.source.queue_files import UnitRange
 
 #: For ``spark.read.format``.
@@ -172,16 +171,12 @@ class _IndexReader(_FilesReader["EntryRange | HourRange"]):
         self._names = names
 
     def _ranges(self, settings: StoreSettings, reads: ReadStatistics) -> Iterator[EntryRange | HourRange]:
-        from reput.source import index_entries, index_keys
+        from reput.source import index_entries
 
         yield from index_entries.ranges(
             settings, self.wanted, self._shared.time_slack_ms, self._shared.part_bytes, reads
         )
-        yield from index_keys.ranges(settings, self.wanted)
+        yield from index_entries.hour_ranges(settings, self.wanted)
 
     def _rows(self, one: EntryRange | HourRange, reads: ReadStatistics) -> Iterator[pa.RecordBatch]:
-        from reput.source import index_entries, index_keys
-
-        if isinstance(one, index_keys.HourRange):
-            return index_keys.read(one, self._names, self.wanted, reads)
-        return index_entries.read(one, self._names, self.wanted, reads)
+        return one.rows(self._names, self.wanted, reads)

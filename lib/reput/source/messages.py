@@ -69,9 +69,6 @@ def read(
             small batches in log order.
         units: those that lead to all wanted messages of the segment, and to others; None where the log has to
             be walked.
-
-    Raises:
-        StoreError: the segment can't be read, or the planner has another one.
     """
     wanted, reads = wanted or Wanted(), reads or ReadStatistics()
     segment = open_segment(part.path, part.segment_length, keeps=False)

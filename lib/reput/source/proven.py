@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
+from reput.derived.plain import QueueReader
 from reput.errors import SettingsError
 from reput.format import dledger
 from reput.log.segments import Segment
@@ -21,7 +22,6 @@ from reput.source.filters import ALL, NOTHING, Range, Wanted
 from reput.source.ranges import ReadStatistics
 from reput.store.reading import read_file
 from reput.verify.proven import Proofs, QueueUnits, identity_of_segment
-from reput.verify.queue_files import QueueReader
 from reput.verify.sums import unit_sum
 from reput.verify.units import units_of
 

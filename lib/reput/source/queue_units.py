@@ -11,22 +11,25 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from reput.derived import rocksdb
+from reput.derived.files import numbered_files
+from reput.errors import StoreError
 from reput.format import consumequeueext
-from reput.format.dtypes import BATCH_UNIT_DTYPE, EXT_HEAD_DTYPE, UNIT_DTYPE, UnitKind, classify
+from reput.format.dtypes import BATCH, EXT_HEAD_DTYPE, IN_ROCKSDB, PLAIN, UnitKind, are_written, classify
 from reput.log.segments import map_segment
-from reput.source import arrow, queue_keys
+from reput.source import arrow
 from reput.source.columns import QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import Wanted
-from reput.source.queue_files import BATCH, DAMAGED, HOLE, PLAIN, PRE_BLANK, UnitRange, based_files
+from reput.source.queue_files import DAMAGED, HOLE, PRE_BLANK, UnitRange
 from reput.source.ranges import BATCH as BATCH_UNITS
 from reput.source.ranges import ReadStatistics, opened, stretches
 
 _EXT_HEAD = EXT_HEAD_DTYPE
-_KINDS = (PLAIN, BATCH, PRE_BLANK, HOLE, DAMAGED)
+_KINDS = (PLAIN.name, BATCH.name, PRE_BLANK, HOLE, DAMAGED)
 _NUMBER = {kind: np.int8(number) for number, kind in enumerate(_KINDS)}
 _OF_PLAIN = np.zeros(len(UnitKind), np.int8)
 _OF_PLAIN[[UnitKind.MESSAGE, UnitKind.PRE_BLANK, UnitKind.EMPTY, UnitKind.BROKEN]] = [
-    _NUMBER[kind] for kind in (PLAIN, PRE_BLANK, HOLE, DAMAGED)
+    _NUMBER[kind] for kind in (PLAIN.name, PRE_BLANK, HOLE, DAMAGED)
 ]
 
 
@@ -39,18 +42,15 @@ def read(
         wanted: which units; its columns are those of :data:`reput.source.columns.QUEUE_FILTERS`.
         blanks: places without a unit are rows, too, up to the queue's last unit.
     """
-    kind = BATCH_UNIT_DTYPE if part.is_batch else UNIT_DTYPE
+    kind = part.form.dtype
     schema = arrow_schema(names_, QUEUE_COLUMNS)
     needs_ext = part.ext is not None and bool(
         {"storeTimestamp", "extTagsCode", "bitMap"} & (set(names_) | wanted.columns)
     )
     ext = _Ext(Path(part.ext), reads) if needs_ext and part.ext is not None else None
-    if part.database is not None:
-        for offsets, units in queue_keys.read(part, reads):
-            is_unit = (units["position"] >= 0) & (units["size"] > 0)
-            kinds = np.where(is_unit, _NUMBER[PLAIN], _NUMBER[DAMAGED])
-            rows = _Rows(part, offsets, units, kinds)
-            rows = rows if blanks else rows.kept(is_unit)
+    if part.form == IN_ROCKSDB:
+        for offsets, units in _in_rocksdb(part, reads):
+            rows = _rows(part, offsets, units, blanks=blanks)
             yield from _batches(rows.kept(_fits(rows, wanted)), names_, schema, None, reads)
         return
     with opened(part.path, "a consume queue file", reads) as descriptor:
@@ -60,7 +60,8 @@ def read(
             end = part.last if part.goes_on else _end_of_units(descriptor, kind, part.first, length, reads)
             found = _with_holes(found, kind, part.first, min(end, part.last))
         for ordinal, units in found:
-            rows = _rows(part, ordinal, units, blanks=blanks)
+            places = part.base + ordinal + np.arange(len(units), dtype=np.int64)
+            rows = _rows(part, places, units, blanks=blanks)
             if ext is not None:
                 rows = replace(rows, ext=ext.look_up(rows))
             yield from _batches(rows.kept(_fits(rows, wanted)), names_, schema, ext, reads)
@@ -124,12 +125,12 @@ class _Rows:
     @property
     def queue_offset(self) -> NDArray[np.int64]:
         """The queueOffset of each unit's first message."""
-        return self.units["base_offset"].astype(np.int64) if self.part.is_batch else self.ordinal
+        return self.ordinal if self.part.form.by_place else self.units["base_offset"].astype(np.int64)
 
     @property
     def store_timestamp(self) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
         """The times that are known, ms, and which are."""
-        if self.part.is_batch or self.part.database is not None:
+        if self.part.form.has_time:
             return self.units["timestamp"].astype(np.int64), self.is_message
         return self.ext_field("timestamp"), self.has_ext
 
@@ -144,9 +145,8 @@ class _Ext:
     """A queue's files in consumequeue_ext: ``ConsumeQueueExt.get``, ``CqExtUnit.read``."""
 
     def __init__(self, directory: Path, reads: ReadStatistics) -> None:
-        found = based_files(directory)
-        self._bases = np.array([base for base, _ in found], np.int64)
-        self._entries = [entry for _, entry in found]
+        self._files = numbered_files(directory)
+        self._bases = np.array([base for _, base, _ in self._files], np.int64)
         self._data: dict[int, NDArray[np.uint8]] = {}
         self._touched = reads
 
@@ -197,22 +197,43 @@ class _Ext:
     def _file(self, number: int) -> NDArray[np.uint8]:
         data = self._data.get(number)
         if data is None:
-            entry = self._entries[number]
-            data = self._data[number] = map_segment(entry.path, entry.length)
+            path, _, length = self._files[number]
+            data = self._data[number] = map_segment(path, length)
             self._touched.files += 1
         return data
 
 
-def _rows(part: UnitRange, ordinal: int, units: NDArray[np.void], *, blanks: bool) -> _Rows:
-    if part.is_batch:
-        is_unit = (units["position"] >= 0) & (units["size"] > 0)
-        is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
-        kind = np.where(is_unit, _NUMBER[BATCH], _NUMBER[DAMAGED])
-        kind = np.where(_are_written(units), kind, _NUMBER[HOLE])
-    else:
+def _in_rocksdb(
+    part: UnitRange, reads: ReadStatistics
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.void]]]:
+    """The queueOffsets of a range's units in RocksDB, int64[units], and the units."""
+    path, topic = Path(part.path).parent, part.topic.encode("utf-8", "surrogateescape")
+    with rocksdb.open_queues(path) as db:
+        reads.files += 1
+        for keys, values in rocksdb.key_blocks(db, topic, part.queue_id, part.first, part.last):
+            reads.read += sum(map(len, values))
+            found = rocksdb.as_units(topic, keys, values)
+            if found is None:
+                raise StoreError(
+                    "a key or a value of these units in RocksDB isn't a unit's",
+                    path=path,
+                    expected=f"values of {IN_ROCKSDB.unit_length} bytes, for {part.topic}:{part.queue_id}",
+                    found=f"{max(map(len, values), key=lambda one: abs(one - IN_ROCKSDB.unit_length))} bytes",
+                    next_step="`reput dump consumequeue` shows which; badStores=skip reads the other stores",
+                )
+            yield found
+
+
+def _rows(part: UnitRange, places: NDArray[np.int64], units: NDArray[np.void], *, blanks: bool) -> _Rows:
+    if part.form == PLAIN:
         kind = _OF_PLAIN[classify(units)]
-    rows = _Rows(part, part.base + ordinal + np.arange(len(units), dtype=np.int64), units, kind)
-    return rows if blanks else rows.kept(kind <= _NUMBER[BATCH])
+    else:
+        counted = _NUMBER[BATCH.name if part.form == BATCH else PLAIN.name]
+        kind = np.where(part.form.counts(units), counted, _NUMBER[DAMAGED])
+        if part.form == BATCH:
+            kind = np.where(are_written(units), kind, _NUMBER[HOLE])
+    rows = _Rows(part, places, units, kind)
+    return rows if blanks else rows.kept(kind <= _NUMBER[BATCH.name])
 
 
 def _fits(rows: _Rows, wanted: Wanted) -> NDArray[np.bool_]:
@@ -222,7 +243,7 @@ def _fits(rows: _Rows, wanted: Wanted) -> NDArray[np.bool_]:
         fits &= of_kind[rows.kind]
     if "queueOffset" in wanted.columns:
         fits &= wanted.range_of("queueOffset").holds(rows.queue_offset)
-        if rows.part.is_batch:
+        if not rows.part.form.by_place:
             fits &= rows.is_message
     if "physicalOffset" in wanted.columns:
         fits &= rows.is_message & wanted.range_of("physicalOffset").holds(rows.field("position", np.int64))
@@ -242,7 +263,7 @@ def _column(rows: _Rows, name: str, ext: _Ext | None) -> pa.Array:
         case "queueId":
             return arrow.numbers(np.full(count, part.queue_id, np.int32))
         case "queueOffset":
-            return arrow.numbers(rows.queue_offset, present=rows.is_message if part.is_batch else None)
+            return arrow.numbers(rows.queue_offset, present=None if part.form.by_place else rows.is_message)
         case "kind":
             return arrow.labels(_KINDS, rows.kind.astype(np.int32))
         case "physicalOffset":
@@ -265,7 +286,7 @@ def _column(rows: _Rows, name: str, ext: _Ext | None) -> pa.Array:
 
 
 def _of_batches(rows: _Rows, field: str, kind: type[np.signedinteger]) -> pa.Array:
-    if not rows.part.is_batch:
+    if rows.part.form.by_place:
         nothing = np.zeros(len(rows.units), kind)
         return arrow.numbers(nothing, present=np.zeros(len(nothing), np.bool_))
     return arrow.numbers(rows.field(field, kind), present=rows.is_message)
@@ -300,12 +321,7 @@ def _end_of_units(
     """After the last unit of a file, from ``first`` on, that isn't all zeros; ``first`` if there is none."""
     end = first
     for ordinal, units in stretches(descriptor, kind, first, length, 0, reads):
-        written = np.flatnonzero(_are_written(units))
+        written = np.flatnonzero(are_written(units))
         if len(written):
             end = ordinal + int(written[-1]) + 1
     return end
-
-
-def _are_written(units: NDArray[np.void]) -> NDArray[np.bool_]:
-    """Which units aren't all zeros, bool[units]."""
-    return np.asarray(units.view(np.uint8).reshape(len(units), -1).any(axis=1), np.bool_)

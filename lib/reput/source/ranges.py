@@ -119,9 +119,6 @@ def opened(path: str | Path, what: str, reads: ReadStatistics) -> Iterator[int]:
 
     Args:
         what: what is read, for the error.
-
-    Raises:
-        SegmentGoneError, StoreError: it can't be opened, or the block can't read it.
     """
     with reading(path, what) as descriptor:
         reads.files += 1

@@ -16,10 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
+from reput.derived.files import SeriesReader, place_in
 from reput.errors import Finding
 from reput.format import names
 from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_LENGTH
-from reput.format.dtypes import BATCH_UNIT_DTYPE
+from reput.format.dtypes import BATCH_UNIT_DTYPE, are_written
 from reput.format.names import Queue
 from reput.newer_python import Self
 from reput.replay.runner import Runner
@@ -27,8 +28,8 @@ from reput.replay.selection import Selection
 from reput.store.reading import reading
 from reput.verify.explain import Explainer, of_range
 from reput.verify.plan import Plan, queues_on_disk
+from reput.verify.queue_files import series_files
 from reput.verify.report import DIFFERS, ONLY_FIRST, ONLY_SECOND, Difference, Note, Report
-from reput.verify.series import SeriesReader, place_in, series_files
 from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG, QueueRange, add_ranges, pieces
 from reput.verify.waves import in_waves, of_each
 
@@ -130,7 +131,9 @@ class Found(NamedTuple):
         units, places = [np.zeros(0, BATCH_UNIT_DTYPE)], [np.zeros(0, np.int64)]
         for place, data in blocks:
             block = units_of(data)
-            rows = np.flatnonzero((block["position"] >= start) & (block["position"] < end) & ~is_blank(data))
+            rows = np.flatnonzero(
+                (block["position"] >= start) & (block["position"] < end) & are_written(block)
+            )
             units.append(block[rows])
             places.append(place + UNIT_LENGTH * rows.astype(np.int64))
         return cls(np.concatenate(units), np.concatenate(places))
@@ -142,13 +145,6 @@ NOTHING = Found(np.zeros(0, BATCH_UNIT_DTYPE), np.zeros(0, np.int64))
 def units_of(data: bytes) -> NDArray[Any]:
     """Packed units as a structured array, BATCH_UNIT_DTYPE[units]; what is left over at the end isn't one."""
     return np.frombuffer(data, BATCH_UNIT_DTYPE, len(data) // UNIT_LENGTH)
-
-
-def is_blank(data: bytes) -> NDArray[np.bool_]:
-    """bool[units]: whether nothing was written there."""
-    count = len(data) // UNIT_LENGTH
-    rows = np.frombuffer(data, np.uint8, count * UNIT_LENGTH).reshape(count, UNIT_LENGTH)
-    return (rows == 0).all(axis=1)  # type: ignore[no-any-return]
 
 
 def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
@@ -323,7 +319,8 @@ def look_at(root: Path, file_size: int, queue: Queue, log_end: int, *, running: 
     highest, blank_at, blanks = -1, -1, 0
     for base, path in listed.files:
         for first, data in _blocks(path, file_size):
-            blank, units = is_blank(data), units_of(data)
+            units = units_of(data)
+            blank = ~are_written(units)
             position = units["position"].astype(np.int64)
             settled = np.flatnonzero(~blank & (position < log_end) if running else ~blank)
             place = base + first * UNIT_LENGTH

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 import reput
 from reput.config.settings import RocksDBSettings, StoreSettings
+from reput.derived.plain import QueueReader
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, IndexHeader
@@ -49,7 +50,7 @@ from reput.verify.proven import (
     identity_of_segment,
     known_file,
 )
-from reput.verify.queue_files import Outside, QueueReader, Seen
+from reput.verify.queue_files import Outside, Seen
 from reput.verify.report import LOG, Difference, Note, Remembered, key_of
 from reput.verify.sums import MODULUS, Sum, added, mixed_entries, sums_by, unit_sum
 from reput.verify.tasks import PartChecked, sha256_of

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence, Set
 from functools import partial
 from typing import TYPE_CHECKING
 
+from reput.derived.files import place_in
 from reput.errors import Finding
 from reput.format import names
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
@@ -19,9 +20,8 @@ from reput.replay.state import QueueState
 from reput.scan.rules import Part
 from reput.verify.explain import DELAY_LEVELS, TAGS_LOST, Explainer, of_range
 from reput.verify.plan import Plan, queues_on_disk
-from reput.verify.queue_files import Known, Outside, check_outside
+from reput.verify.queue_files import Known, Outside, check_outside, files_of, series_files
 from reput.verify.report import LEGAL, Difference, Note
-from reput.verify.series import files_of, place_in, series_files
 from reput.verify.tasks import IrregularTask, PartChecked, QueueChecked
 from reput.verify.units import (
     DANGLING,

@@ -9,10 +9,10 @@ rocketmq-all-4.9.7, 5.3.3). Behind its last message there is nothing. Records: `
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -20,21 +20,24 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
+from reput.derived.ext import NO_FILE, NO_RECORD, WHOLE, ExtReader, Records
+from reput.derived.files import place_in
+from reput.derived.plain import QueueReader
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.format.consumequeueext import FIRST_ADDRESS, HEAD_LENGTH, MAX_ADDRESS
-from reput.format.dtypes import EXT_HEAD_DTYPE, UnitKind, classify
+from reput.format.consumequeueext import MAX_ADDRESS
+from reput.format.dtypes import UnitKind, classify
 from reput.format.names import Queue
 from reput.newer_python import Self
 from reput.remote.store import have
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.statistics.count import Listener
-from reput.store.reading import extents, pread, reading
+from reput.store.listing import entries_in, names_seen
+from reput.store.reading import extents, looked_at, pread, reading, what_is
 from reput.verify.explain import of_range
 from reput.verify.plan import queues_on_disk
-from reput.verify.report import DIFFERS, ONLY_FIRST, ONLY_SECOND, Difference, Report
-from reput.verify.series import SeriesReader, files_of, place_in, series_files
+from reput.verify.report import DIFFERS, ONLY_FIRST, ONLY_SECOND, QUEUE, Difference, Report
 from reput.verify.sums import unit_sum
 from reput.verify.units import (
     DANGLING,
@@ -63,7 +66,6 @@ _UNITS_AT_ONCE = 1 << 18
 _UNUSED = -2
 #: How far on both sides of a stretch units are looked for that aren't in their places.
 _AROUND = 4096
-WHOLE, NO_FILE, NO_RECORD = range(3)
 
 _KINDS = {
     1: (DANGLING, "file"),
@@ -73,90 +75,75 @@ _KINDS = {
     5: (WRONG_EXT, "tagsCode and storeTimestamp"),
     6: (UNORDERED, None),
 }
-_MOST_OPEN = 128  # files of records
-#: Records further apart are read one by one, so that addresses that lead anywhere cost no long reads.
-_APART = 1 << 16
-_AT_ONCE = 1 << 24
 
 
-class Records(NamedTuple):
-    """What addresses lead to."""
-
-    state: NDArray[np.int8]  # int8[n], WHOLE, NO_FILE or NO_RECORD: bytes that are none
-    tags: NDArray[np.int64]  # tags, timestamp: int64[n], tagsCode and storeTimestamp in ms; where WHOLE
-    timestamp: NDArray[np.int64]
+def files_of(root: Path, topic: str, queue_id: int) -> set[int]:
+    """The first bytes of a plain queue's files, by their names."""
+    found = map(names.parse_offset_name, names_seen(names.queue_directory(root, topic, queue_id)))
+    return {base for base in found if base is not None}
 
 
-class QueueReader(SeriesReader):
-    """Reads the units at any places of a store's queues."""
+@dataclass(slots=True)
+class SeriesListed:
+    """The files of one size that follow one another in a directory."""
 
-    def __init__(self, root: Path, file_size: int) -> None:
-        super().__init__(root, file_size, names.queue_directory, _MOST_OPEN)
-
-    def read(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
-        """The 20 bytes each of ``count`` places from ``first`` on; zeros where no file has them."""
-        at, stop = first * UNIT_LENGTH, (first + count) * UNIT_LENGTH
-        pieces = []
-        while at < stop:
-            base = at - at % self._file_size
-            length = min(stop, base + self._file_size) - at
-            fd = self.descriptor(topic, queue_id, base)
-            if fd >= 0 and self._may_lack:
-                have(self.path(topic, queue_id, base), at - base, at - base + length)
-            data = os.pread(fd, length, at - base) if fd >= 0 else b""
-            pieces.append(data.ljust(length, b"\0"))
-            at += length
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    #: (byte offset of its first byte, file), in order: those that have places
+    files: list[tuple[int, Path]] = field(default_factory=list)
+    problems: list[Difference] = field(default_factory=list)  # what is wrong with the others, and with these
+    fitting: int = 0  # files of the right length
 
 
-class ExtReader(SeriesReader):
-    """Reads records of a store's queues."""
+def series_files(
+    directory: Path, queue: Queue, file_size: int, unit_length: int | None = None
+) -> SeriesListed:
+    """List the files of a queue."""
+    result = SeriesListed()
+    found = result.files
 
-    def __init__(self, root: Path, file_size: int) -> None:
-        super().__init__(root, file_size, names.queue_ext_directory, _MOST_OPEN)
-
-    def read(self, topic: str, queue_id: int, addresses: NDArray[np.int64]) -> Records:
-        """What some addresses lead to."""
-        count = len(addresses)
-        found = Records(
-            np.full(count, NO_FILE, np.int8), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    def wrong(kind: str, path: str, expected: str, found: str, first: int = 0, end: int = 0) -> None:
+        told = Difference(
+            kind, path, QUEUE, expected, found, first=first, end=end, topic=queue[0], queue_id=queue[1]
         )
-        places = addresses ^ np.int64(FIRST_ADDRESS)
-        order = np.argsort(places, kind="stable")
-        places = places[order]
-        near = (np.diff(places) > _APART) | (np.diff(places // self._file_size) != 0)
-        near |= np.diff(places // _AT_ONCE) != 0
-        cuts = [0, *(np.flatnonzero(near) + 1).tolist(), count]
-        for first, stop in pairwise(cuts):
-            if first < stop:
-                self._read(topic, queue_id, places[first:stop], order[first:stop], found)
-        return found
+        result.problems.append(told)
 
-    def _read(
-        self,
-        topic: str,
-        queue_id: int,
-        places: NDArray[np.int64],
-        rows: NDArray[np.int64],
-        found: Records,
-    ) -> None:
-        """Records in one file that are near one another, their places ascending."""
-        low, high = int(places[0]), int(places[-1])
-        base = low - low % self._file_size
-        fd = self.descriptor(topic, queue_id, base)
-        if fd < 0:
-            return
-        length = min(high + HEAD_LENGTH, base + self._file_size) - low
-        data = os.pread(fd, length, low - base)
-        # A record that isn't all there is none; behind the end there are zeros, which are none either.
-        buffer = np.frombuffer(data.ljust(high - low + HEAD_LENGTH, b"\0"), np.uint8)
-        heads = buffer[(places - low)[:, None] + np.arange(HEAD_LENGTH)].reshape(-1).view(EXT_HEAD_DTYPE)
-        size = heads["size"].astype(np.int64)
-        whole = (heads["width"] >= 0) & (size == HEAD_LENGTH + heads["width"].astype(np.int64))
-        whole &= places - base + size <= self._file_size
-        found.state[rows] = np.where(whole, WHOLE, NO_RECORD)
-        found.tags[rows] = heads["tags"]
-        found.timestamp[rows] = heads["timestamp"]
+    for entry in entries_in(directory):
+        facts = looked_at(entry)
+        if facts is None:
+            continue
+        if not stat.S_ISREG(facts.st_mode):
+            wrong("queue-stray-directory", entry.path, "files only", what_is(facts.st_mode))
+            continue
+        base = names.parse_offset_name(entry.name)
+        if base is None or base % file_size:
+            expected = f"20 digits, a multiple of {file_size}"
+            wrong("queue-file-name", entry.path, expected, entry.name)
+            continue
+        per_file = 0 if unit_length is None else file_size // unit_length
+        first = base // file_size * per_file
+        if facts.st_size != file_size:
+            whole = 0 if unit_length is None else min(facts.st_size // unit_length, per_file)
+            wrong(
+                "queue-file-length",
+                entry.path,
+                f"{file_size} bytes",
+                f"{facts.st_size} bytes",
+                first + whole,
+                first + per_file,
+            )
+        else:
+            result.fitting += 1
+        if found and base > found[-1][0] + file_size:
+            missing = found[-1][0] + file_size
+            wrong(
+                "queue-file-missing",
+                str(directory / names.offset_name(missing)),
+                f"file {names.offset_name(missing)}",
+                f"{entry.name} after {names.offset_name(found[-1][0])}",
+                missing // file_size * per_file,
+                first,
+            )
+        found.append((base, Path(entry.path)))
+    return result
 
 
 class OfMessages(NamedTuple):

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from reput.build.placement import Breaks
 from reput.build.rocksdb import unpack
+from reput.derived.rocksdb import stored_ends
 from reput.errors import Finding, SettingsError, UnsupportedError
 from reput.format import rocksdbqueue
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
@@ -476,7 +477,7 @@ class QueueDatabaseCheck(DatabaseCheck):
         foreign: list[bytes] = []
         assert self._held is not None  # noqa: S101 - of compare
         with opened(self._held, named=self.directory) as database:
-            for text, key, end, value in _offsets(database):
+            for text, key, end, value in stored_ends(database):
                 if key is None:
                     foreign.append(text)
                     continue
@@ -644,7 +645,7 @@ class QueueDatabaseCheck(DatabaseCheck):
             return {
                 queue
                 for queue, prefix in prefixes.items()
-                if database.first(UNITS, prefix, prefix[:-1] + rocksdbqueue.CTRL_2) is None
+                if database.first(UNITS, prefix, rocksdbqueue.after(*queue)) is None
             }
 
     def _foreign(self, keys: Sequence[bytes], count: int, family: str) -> Difference:
@@ -656,16 +657,6 @@ class QueueDatabaseCheck(DatabaseCheck):
         if self._held is not None and self._plan.running:
             text = f"what the broker hasn't flushed into {self.directory}: from {self._marked} on"
             yield Note("not-flushed", text)
-
-
-def _offsets(
-    database: Database,
-) -> Iterator[tuple[bytes, rocksdbqueue.OffsetKey | None, QueueEnd | None, bytes]]:
-    """(key, what it is of, what it says, value) of each end of a queue."""
-    for keys, values in database.blocks(OFFSETS):
-        for text, value in zip(keys, values, strict=True):
-            if text != CHECKPOINT_KEY:
-                yield text, rocksdbqueue.parse_offset_key(text), rocksdbqueue.parse_offset(value), value
 
 
 def _wanted_keys(selection: Selection) -> Iterator[tuple[bytes, bytes | None]]:
@@ -758,10 +749,9 @@ def _ends_of(held: Path, place: Path, selection: Selection) -> dict[QueueBytes, 
     """The last message of each queue."""
     with opened(held, required=(UNITS, OFFSETS), named=place) as database:
         return {
-            (key.topic, key.queue_id): end
-            for _, key, end, _ in _offsets(database)
-            if key is not None and end is not None and key.which == MAX
-            if _wants(selection, (key.topic, key.queue_id))
+            one.queue: one.end
+            for one in stored_ends(database)
+            if one.queue is not None and one.end is not None and _wants(selection, one.queue)
         }
 
 

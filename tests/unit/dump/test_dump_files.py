@@ -15,16 +15,17 @@ from hypothesis import strategies as st
 
 from reput.cli.dump.lines import in_queues
 from reput.config.settings import StoreSettings
-from reput.dump import checkpoint, consumequeue, index, places, reading
+from reput.derived import files as files_module
+from reput.dump import checkpoint, consumequeue, index, places
 from reput.dump.commitlog import Blank, Block, Reader
-from reput.dump.consumequeue import dump, extent
+from reput.dump.consumequeue import Event, QueueUnit, Run, dump, extent
 from reput.dump.damage import Damage
 from reput.dump.index import Chain, Entry, FileHead
-from reput.dump.queueevents import Event, QueueUnit, Run
 from reput.dump.wanted import Wanted
 from reput.errors import ReputError, StoreError, UnsupportedError
 from reput.format import consumequeueext, indexfile, javastring, names
 from reput.format.consumequeue import PRE_BLANK, unit
+from reput.format.dtypes import BATCH
 from reput.scan.rules import rules
 from reput.statistics.count import total_of
 from reput.statistics.tally import By, Tally
@@ -248,7 +249,7 @@ def test_where_queues_begin_and_end_is_said_in_place_of_nothing(tmp_path: Path) 
 def test_a_queue_begins_and_ends_with_units_that_lead_somewhere(files: list[list[str]]) -> None:
     parts = {"z": bytes(20), "p": PRE_BLANK, "g": unit(5, 100, 7), "b": struct.pack(">qiq", -1, 5, 5)}
     with TemporaryDirectory() as directory, pytest.MonkeyPatch.context() as patched:
-        patched.setattr(reading, "_PIECE", 2)
+        patched.setattr(files_module, "_PIECE", 2)
         queue = queue_of(Path(directory), *(b"".join(parts[one] for one in file) for file in files if file))
         good = [number for number, one in enumerate(one for file in files for one in file) if one == "g"]
         told = [extent(place) for place in places.queue_places(queue)] if any(files) else []
@@ -277,14 +278,14 @@ def test_holes_of_a_queue_are_not_read(
         for number in (10_000, 20_000):
             file.seek(number * len(one))
             file.write(one)
-    read = reading.read
+    read = files_module.read
     seen = []
 
     def counted(what: str, path: Path, kind: np.dtype, offset: int, items: int) -> np.ndarray:
         seen.append(items * kind.itemsize)
         return read(what, path, kind, offset, items)
 
-    monkeypatch.setattr(reading, "read", counted)
+    monkeypatch.setattr(files_module, "read", counted)
     (place,) = places.queue_places(queue)
     assert extent(place) == ((4, 9) if batches else (10_000, 20_001))
     assert 0 < sum(seen) <= 4 * 8192
@@ -466,7 +467,7 @@ def compare_queues(root: Path) -> None:
         assert not [event for event in found if isinstance(event, Damage)], files
         dumped = [event for event in found if isinstance(event, QueueUnit)]
         shown_queues.add(files[0].parent)
-        if place.batch:
+        if place.form == BATCH:
             assert batch_units(files) == [
                 (one.queue_offset, one.position, one.size, one.tags_code, *(one.batch or ())[:2])
                 for one in dumped

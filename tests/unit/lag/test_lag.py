@@ -342,11 +342,11 @@ def test_queues_and_segments_are_opened_once_each(tmp_path: Path, monkeypatch: p
         {f"t{topic}@g{group}": {"0": 0, "1": 0, "2": 0} for topic in range(20) for group in range(3)},
     )
     opened: list[str] = []
-    for what in ("reput.query.store.QueueView", "reput.query.log.open_segment"):
+    for what in ("reput.derived.queues.QueueView", "reput.query.log.open_segment"):
         monkeypatch.setattr(what, _counted(opened, what))
     report = lag(open_store(tmp_path).settings)
     assert len(report.rows) == sum(row.lag for row in report.rows) == 180
-    assert opened.count("reput.query.store.QueueView") == 60
+    assert opened.count("reput.derived.queues.QueueView") == 60
     assert opened.count("reput.query.log.open_segment") == 1
 
 

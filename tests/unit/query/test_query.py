@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
+from reput.derived.plain import QueueExt
 from reput.errors import SettingsError, StoreError
 from reput.format import commitlog, indexfile, innerbatch, javastring, names
 from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
@@ -25,7 +26,6 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.query import Boundary, MessageId, QueryStore, Status, TagFilter, Verdict, ask, message
 from reput.query import log as query_log
 from reput.query.message import Message
-from reput.query.queue import QueueExt
 from tests.golden.store import GoldenStore
 from tests.levels import examples
 from tests.local import open_store, rebuild_locally, write_store

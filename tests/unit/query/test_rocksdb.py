@@ -15,12 +15,12 @@ from reput.cli import app as cli
 from reput.config.kept import Kind, kept
 from reput.config.settings import StoreSettings
 from reput.config.topics import known_topics
+from reput.derived.rocksdb import RocksQueueView
 from reput.errors import StoreError
 from reput.format import names, rocksdbconfig, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbconfig import Table
 from reput.lag import lag
 from reput.query import Boundary, QueryStore, Status, ask
-from reput.query.rocksdb import RocksQueueView
 from reput.rocksdb.snapshot import PREFIX
 from tests import rocksdbs
 from tests.golden.store import ROCKSDB, SETTINGS, GoldenStore, unpack
@@ -138,7 +138,7 @@ def test_a_hole_ends_what_a_broker_serves(mixed: GoldenStore) -> None:
 def test_the_first_message_in_the_log_is_computed_where_no_min_key_is(tmp_path: Path) -> None:
     store = golden("5.3.3-rocksdb-lost-head", tmp_path)
     asked = QueryStore(settings_of(store))
-    assert asked.in_rocksdb is not None
+    assert asked.all_queues.in_rocksdb is not None
     before = {}
     with writing(store.root / "consumequeue", "offset") as db:
         ends = db.get_column_family("offset")

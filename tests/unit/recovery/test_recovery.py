@@ -18,22 +18,22 @@ from random import Random
 import numpy as np
 import pytest
 
-from reput.broker import kernels, walk
-from reput.broker import queue as queue_module
-from reput.broker.files import StoreFile, listed
-from reput.broker.index import IndexModel
-from reput.broker.problem import StartFailsError
-from reput.broker.queue import QueueModel
+from reput.broker import walk
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot, take
 from reput.config.dialect import DIALECTS, dialect
 from reput.config.settings import StoreSettings
 from reput.demo import VERSION, DemoStore
 from reput.demo import unpack as unpack_demo
+from reput.derived import kernels
+from reput.derived import plain as queue_module
+from reput.derived.files import StoreFile, listed
+from reput.derived.index import IndexModel
+from reput.derived.plain import QueueModel
 from reput.diagnosis.absent import not_derived
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.verdict import COUNTS, Effect, Remedy, Sort
-from reput.errors import StoreError, UnsupportedError
+from reput.errors import StartFailsError, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit

@@ -348,7 +348,7 @@ def test_a_torn_rocksdbstore_is_said(tmp_path: Path, tear: object) -> None:
 def test_without_room_for_links_the_rest_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store("5.5.0-rocksdb-index", tmp_path)
     before = store.check()
-    monkeypatch.setattr("reput.diagnosis.absent.opened", _without_room)
+    monkeypatch.setattr("reput.diagnosis.absent.open_index", _without_room)
     found = store.check()
     assert found.findings == before.findings
     (line,) = [

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from reput.broker.index import read_header
 from reput.config import stand_in
 from reput.config.evidence import index as evidence
 from reput.config.stand_in import opened, with_queues
+from reput.derived.index import read_header
 from reput.errors import RemoteStoreError
 from reput.format import indexfile, names
 from reput.format.indexfile import IndexHeader

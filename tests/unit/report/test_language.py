@@ -28,7 +28,7 @@ SOURCES = {
     "report/page.py": ("_remarks", "_sentences", "_tiles"),
     "report/queues.py": (),
     "broker/config_files.py": (),
-    "broker/files.py": (),
+    "derived/files.py": (),
     "broker/snapshot.py": (),
     "recovery/losses.py": (),
     "recovery/plan.py": (
@@ -77,6 +77,7 @@ SOURCES = {
     "verify/index.py": ("compare_entries", "_check_times", "_header_problems", "_tell", "_missing"),
     "verify/index_file.py": (),
     "verify/queue_check.py": ("_record", "_unit"),
+    "verify/queue_files.py": ("series_files",),
     "verify/rocksdb_index.py": ("compare", "_listed", "_text_of", "_said"),
     "verify/rocksdb_queues.py": (
         "__enter__",
@@ -87,7 +88,6 @@ SOURCES = {
         "_said",
     ),
     "verify/run.py": ("unsafe_topics", "_check_checkpoint", "_not_checked"),
-    "verify/series.py": (),
     "verify/tasks.py": ("_passed_over",),
     "verify/units.py": (),
 }

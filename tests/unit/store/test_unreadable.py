@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.derived.files import read_bytes
 from reput.dump import checkpoint
-from reput.dump.reading import read_bytes
 from reput.errors import SegmentGoneError, StoreError
 from reput.source.ranges import ReadStatistics, opened
 from reput.store.reading import unreadable

@@ -71,8 +71,7 @@ def consumequeue_command(given: _QueueWords) -> None:
         path, queue, start, end = given.path, given.queue, given.start, given.end
         in_order("--start", start, "--end", end)
         from reput.dump import places
-        from reput.dump.consumequeue import MOST, dump
-        from reput.dump.queueevents import UNWRITTEN, QueueUnit, Run
+        from reput.dump.consumequeue import MOST, UNWRITTEN, QueueUnit, Run, dump
 
         chosen = []
         for text in queue or ():
@@ -314,7 +313,7 @@ def index_command(given: _IndexWords) -> None:
                 "a key can't be understood", expected="TOPIC#KEY, e.g. orders#4711", found=key
             )
         begin, stop = times_of(given.since, given.until)
-        from reput.dump import index, places, rocksdbindex
+        from reput.dump import index, places
 
         path = here(given.path, derived=True)
         root = absolute(path)
@@ -329,23 +328,23 @@ def index_command(given: _IndexWords) -> None:
         database = places.index_database(root)
         if files and not settings.rocksdb.index:
             database = None  # a broker makes it unused as well
-        sources: list[Iterator[index.Event | rocksdbindex.Event]] = [
+        sources: list[Iterator[index.Event | index.KeyEvent]] = [
             index.dump(place, begin, stop, lambda: None if store is None else index.log_end(settings))
             if key is None
             else index.walk(place, key, begin, stop)
             for place in files
         ]
         if database is not None:
-            sources.append(rocksdbindex.dump(database, begin, stop, key=key))
+            sources.append(index.dump_keys(database, begin, stop, key=key))
         for events in sources:
             for event in events:
-                is_entry = isinstance(event, index.Entry | rocksdbindex.KeyEntry)
+                is_entry = isinstance(event, index.Entry | index.KeyEntry)
                 if is_entry and headers:
                     break
                 anything |= is_entry or isinstance(event, Damage)
                 if isinstance(event, Damage) or not given.quiet:
                     lines.show(event, index_line)
-                is_head = isinstance(event, index.FileHead | rocksdbindex.DatabaseHead)
+                is_head = isinstance(event, index.FileHead | index.DatabaseHead)
                 shown += is_head if headers else is_entry
                 if shown == given.limit:
                     return

@@ -27,10 +27,9 @@ from reput.words import SCHEMA_VERSION, counted
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from reput.dump.index import Chain, Entry, FileHead, IndexPlace
+    from reput.dump.consumequeue import QueueUnit, Run
+    from reput.dump.index import Chain, DatabaseHead, Entry, FileHead, IndexPlace, KeyEntry
     from reput.dump.places import LogPlace, QueuePlace
-    from reput.dump.queueevents import QueueUnit, Run
-    from reput.dump.rocksdbindex import DatabaseHead, KeyEntry
     from reput.dump.wanted import Wanted
     from reput.query.message import Message
 
@@ -106,7 +105,7 @@ def _queue_name(place: QueuePlace) -> str:
 
 def queue_line(event: QueueUnit | Run) -> str:
     """What a queue holds."""
-    from reput.dump.queueevents import Run
+    from reput.dump.consumequeue import Run
 
     if isinstance(event, Run):
         return f"{_queue_name(event.place)}@{event.start} to {event.end}  {event.kind}"
@@ -134,8 +133,7 @@ def _unit_line(unit: QueueUnit) -> str:
 
 def index_line(event: FileHead | Chain | Entry | DatabaseHead | KeyEntry) -> str:
     """What an index holds."""
-    from reput.dump.index import Chain, FileHead
-    from reput.dump.rocksdbindex import DatabaseHead, KeyEntry
+    from reput.dump.index import Chain, DatabaseHead, FileHead, KeyEntry
 
     if isinstance(event, DatabaseHead):
         last = "none" if event.timestamp is None else moment(event.timestamp)
@@ -249,10 +247,9 @@ def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
 
 def in_index(files: list[IndexPlace], database: Path | None, since: int | None, until: int | None) -> Nothing:
     """Of the entries of [since, until) there is none."""
-    from reput.dump import rocksdbindex
-    from reput.dump.index import of_index
+    from reput.dump.index import extent_of_keys, of_index
 
-    found = [of_index(files), None if database is None else rocksdbindex.extent(database)]
+    found = [of_index(files), None if database is None else extent_of_keys(database)]
     spans = [one for one in found if one is not None]
     if not spans:
         return Nothing("the index has no entry", _facts("index", _EMPTY, {}))

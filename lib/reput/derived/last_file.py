@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH, unit
-from reput.format.dtypes import BATCH_UNIT_DTYPE, UNIT_DTYPE, UnitKind, classify
+from reput.format.dtypes import PLAIN, Form, UnitKind, classify
 from reput.store import files
 from reput.store.reading import read_file
 
@@ -43,7 +43,7 @@ class LastFile:
 
 
 def last_file(
-    directory: Path, file_size: int, log_start: int, log_end: int, *, is_batch: bool = False
+    directory: Path, file_size: int, log_start: int, log_end: int, form: Form = PLAIN
 ) -> LastFile | str:
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
@@ -58,20 +58,16 @@ def last_file(
 
     The log, [log_start, log_end), has no message of the queue. ``file_size`` is as the broker rounds it.
     """
-    dtype = BATCH_UNIT_DTYPE if is_batch else UNIT_DTYPE
     reason, lost, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):
         if isinstance(found, str):
             return found
         path, data, modified = found
-        units = np.frombuffer(data, dtype, len(data) // dtype.itemsize).copy()
+        units = np.frombuffer(data, form.dtype, len(data) // form.unit_length).copy()
         # What recover takes for a unit; the blanks before a queue's first unit count, too.
-        kinds, blanks = classify(units), 0
-        is_unit = (kinds == UnitKind.MESSAGE) | (kinds == UnitKind.PRE_BLANK)
-        if is_batch:
-            is_unit &= (units["base_offset"] >= 0) & (units["batch_size"] > 0)
-        else:
-            blanks = int(np.argmax(np.append(kinds, UnitKind.EMPTY) != UnitKind.PRE_BLANK))
+        is_unit, blanks = form.counts(units), 0
+        if form.by_place:
+            blanks = int(np.argmax(np.append(classify(units), UnitKind.EMPTY) != UnitKind.PRE_BLANK))
         counts = _counts(data, units, is_unit, log_start, log_end, blanks)
         if isinstance(counts, str):
             return counts
@@ -79,7 +75,7 @@ def last_file(
         behind = units["position"][before:][is_unit[before:]]
         left_out = int(behind[0]) if behind.size else left_out
         if count:
-            if is_batch:
+            if not form.by_place:
                 for name, least in (("position", 0), ("size", 1)):
                     units[name][before:count] = units[name][before - 1] if before else least
                 after = int(units[count - 1]["base_offset"]) + int(units[count - 1]["batch_size"])
@@ -87,7 +83,9 @@ def last_file(
                 if before > blanks:
                     units[before:count] = units[before - 1]
                 else:
-                    units[blanks:count] = units[max(count - 1, 0)] = np.frombuffer(AFTER_BLANKS, dtype)[0]
+                    units[blanks:count] = units[max(count - 1, 0)] = np.frombuffer(AFTER_BLANKS, form.dtype)[
+                        0
+                    ]
                 after = (int(path.name) + count * UNIT_LENGTH) // UNIT_LENGTH
             last = int(units[count - 1]["position"]) if count > blanks else -1
             return LastFile(path, units[:count].tobytes(), after, last, left_out, modified)

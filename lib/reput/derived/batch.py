@@ -7,15 +7,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped
+from reput.config.dialect import Queries
+from reput.config.settings import StoreSettings
+from reput.derived.files import (
+    LAST_FILES,
+    WHAT,
+    Listing,
+    MappedFiles,
+    ModelFile,
+    StoreFile,
+    check_listing,
+    listed,
+    mapped,
+)
+from reput.derived.plain import Unit
+from reput.derived.times import Boundary, Messages
+from reput.errors import SettingsError
+from reput.format import names
 from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_LENGTH
-from reput.format.dtypes import BATCH_UNIT_DTYPE
+from reput.format.consumequeueext import place_of
+from reput.format.dtypes import BATCH, BATCH_UNIT_DTYPE
 from reput.log.segments import map_segment
+from reput.store.reading import unreadable
 
 
 class Inner(NamedTuple):
@@ -34,7 +53,7 @@ class Inner(NamedTuple):
 
 def inner(segments: Sequence[StoreFile], size: int, positions: NDArray[np.int64]) -> Inner:
     """Read the records at physical offsets, which rise."""
-    from reput.broker import kernels
+    from reput.derived import kernels
 
     first = np.full(len(positions), -1, np.int64)
     count = np.ones(len(positions), np.int64)
@@ -186,6 +205,11 @@ class BatchModel(MappedFiles[BatchFile]):
         self.max_physical = -1
         self.min_offset, self.max_offset = -1, 0
 
+    def last_time(self, _log: object) -> int | None:
+        """StoreTimestamp of its last unit, ms; None without one."""
+        full = next((file for file in reversed(self.files) if len(file.counting)), None)
+        return None if full is None else int(full.counting[-1]["timestamp"])
+
     def held(self, position: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[n]: whether a unit leads to each physical offset."""
         found = np.zeros(len(position), bool)
@@ -200,13 +224,160 @@ class BatchModel(MappedFiles[BatchFile]):
 
 def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> int:
     """Up to which unit, from ``start`` on, they are valid and lie before a physical offset."""
-    good = (
-        (units["position"] >= 0)
-        & (units["size"] > 0)
-        & (units["base_offset"] >= 0)
-        & (units["batch_size"] > 0)
-    )
+    good = BATCH.counts(units)
     if before is not None:
         good &= units["position"] < before
     bad = np.flatnonzero(~good[start:])
     return start + int(bad[0]) if len(bad) else len(units)
+
+
+_SETTING = "mapperFileSizeBatchConsumeQueue"
+_TIME, _BASE = "timestamp", "base_offset"
+
+
+class BatchQueueView:
+    """A batch queue as a broker has it once it has loaded these files.
+
+    Args:
+        topic, queue_id: which queue; it may have no files.
+        log_start: physical offset where the log begins.
+
+    Raises:
+        SettingsError: files of this size hold no whole number of units.
+        StoreError: a file can't be read, or no broker could load it.
+
+    Attributes:
+        min_offset: queue offset of the first message whose record is still in the log; -1 without a unit.
+        max_offset: queue offset of the next message.
+    """
+
+    unit_length = UNIT_LENGTH
+    holds_batches = True
+
+    def __init__(self, settings: StoreSettings, topic: str, queue_id: int, log_start: int) -> None:
+        file_size = settings.recovery.batch_queue_file_size
+        if file_size % UNIT_LENGTH:
+            raise SettingsError(
+                "files of batch queues can't have this size",
+                expected=f"a multiple of {UNIT_LENGTH}",
+                found=f"{_SETTING}={file_size}",
+            )
+        self._directory = names.batch_queue_directory(settings.root, topic, queue_id)
+        listing = listed([self._directory], file_size, settings.dialect.recovery, _SETTING)
+        check_listing(listing)
+        try:
+            model = recovered(settings, listing, log_start)
+        except OSError as error:
+            raise unreadable(WHAT, self._directory, error) from error
+        self._files = [file.counting for file in model.files]
+        self.min_offset, self.max_offset = model.min_offset, model.max_offset
+
+    @property
+    def exists(self) -> bool:
+        """Whether the queue has a file."""
+        return bool(self._files)
+
+    def roll_next_file(self, queue_offset: int) -> int:  # noqa: ARG002
+        """0: a broker stays at a place without a unit."""
+        return 0
+
+    def tags_code(self, stored: int) -> int | None:
+        """The tagsCode of a unit that stores this: batch queues have no consumequeue_ext."""
+        return None if place_of(stored) is not None else stored
+
+    def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
+        """Units of one file, from the one with the message at a queue offset, or the one before it, on.
+
+        They end before the first whose first message is ``span`` queue offsets behind it; None at or past
+        ``max_offset`` and before the first unit.
+        """
+        if queue_offset >= self.max_offset or not self._files:
+            return None
+        file = self._file(_BASE, queue_offset)
+        if file is None or not len(file):
+            return None
+        at = _floor(file[_BASE], queue_offset)
+        if at < 0:
+            return None
+        stored = (unit.tolist() for unit in file[at:])
+        units = (
+            Unit(base, messages, position, size, tags)
+            for position, size, tags, _time, base, messages, *_ in stored
+        )
+        return list(takewhile(lambda unit: unit.queue_offset - queue_offset < span, units))
+
+    def offset_by_time(self, _log: Messages, rules: Queries, timestamp: int, boundary: Boundary) -> int:
+        """The queue offset of the first message of the unit that a broker gives for a time in ms.
+
+        In one file that is the last unit, when none is later than that time; otherwise for LOWER the
+        first unit of that time or later, or else one of exactly that time; without one, where a search ends.
+        """
+        found = self._at_time(timestamp, lower=boundary is not Boundary.UPPER)
+        return min(max(found, self.min_offset), self.max_offset) if rules.clamps_time else found
+
+    def _at_time(self, timestamp: int, *, lower: bool) -> int:
+        """The same before it is put between the queue's ends; -1 where a broker finds none."""
+        file = self._file(_TIME, timestamp)
+        if file is None or not len(file):
+            file = self._files[0] if self._files else None
+        if file is None or not len(file):
+            return -1
+        times, bases = file[_TIME], file[_BASE]
+        if timestamp >= times[-1]:
+            return int(bases[-1])
+        at = _first_of(times, timestamp, lower=lower)
+        return -1 if at < 0 else int(bases[at])
+
+    def _file(self, column: str, value: int) -> NDArray[np.void] | None:
+        """The file that begins at a value or nearest before it; the last file is checked first."""
+        last = self._files[-1] if self._files else None
+        if last is not None and len(last) and last[column][0] <= value:
+            return last
+        # Of two files that begin with equal values the cache holds the later one.
+        starts = {int(file[column][0]): file for file in self._files if len(file)}
+        return starts.get(max((start for start in starts if start <= value), default=value))
+
+
+def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> BatchModel:
+    """As :func:`reput.derived.plain.recovered`, of a batch queue."""
+    model = BatchModel(listing.files, settings.recovery.batch_queue_file_size)
+    model.recover()
+    model.correct_min(log_start)
+    return model
+
+
+def _floor(values: NDArray[np.int64], target: int) -> int:
+    """``binarySearch``: the number of the last unit with this value or a lesser one; -1 without one."""
+    left, right = 0, len(values) - 1
+    while left <= right:
+        middle = (left + right) // 2
+        found = values[middle]
+        if found == target:
+            return middle
+        if found > target:
+            right = middle - 1
+        elif middle == left:
+            goes_on = middle + 1 < len(values) and values[middle + 1] <= target
+            return middle + 1 if goes_on else middle
+        else:
+            left = middle
+    return -1
+
+
+def _first_of(values: NDArray[np.int64], target: int, *, lower: bool) -> int:
+    """``binarySearchRight``, as in the broker: ``lower`` finds the first unit of at least this value."""
+    left, right = 0, len(values) - 1
+    while left <= right:
+        middle = (left + right) // 2
+        found = values[middle]
+        if middle == right:
+            return middle if found >= target else -1
+        if middle == left:
+            if found >= target:
+                return middle
+            left = middle + 1
+        elif lower:
+            left, right = (middle + 1, right) if found < target else (left, middle)
+        else:
+            left, right = (middle, right) if found <= target else (left, middle - 1)
+    return -1

@@ -9,18 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from reput.errors import SettingsError, StoreError
+from reput.errors import StoreError
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.query.batch import BatchQueueView
 
 if TYPE_CHECKING:
-    from reput.broker.queue import QueueFile
-    from reput.config.dialect import Dialect
-    from reput.query.log import LogReader
-    from reput.query.queue import QueueView
-    from reput.query.rocksdb import RocksQueueView
+    from reput.config.dialect import Queries
+    from reput.derived.plain import QueueFile, QueueView
 
 
 class Boundary(Enum):
@@ -30,53 +26,33 @@ class Boundary(Enum):
     UPPER = "upper"
 
 
-def offset_by_time(
-    log: LogReader,
-    queue: QueueView | BatchQueueView | RocksQueueView,
-    dialect: Dialect,
-    timestamp: int,
-    boundary: Boundary | None = None,
-) -> int:
-    """The queue offset that a broker gives for a time.
+class Messages(Protocol):
+    """The log, as far as times need it."""
+
+    @property
+    def start(self) -> int:
+        """Physical offset where it begins."""
+
+    def store_timestamp(self, offset: int, size: int) -> int:
+        """The storeTimestamp of a message, ms; -1 when it isn't there."""
+
+
+def in_files(log: Messages, queue: QueueView, rules: Queries, timestamp: int, boundary: Boundary) -> int:
+    """The queue offset that a broker finds in the files of a plain queue.
 
     From 5.1.1 on: the first message of that time or later (LOWER), or the last of that time or earlier
     (UPPER), within the file that fits. Before: the nearest message of the file that was changed at that time
-    or later. A queue in RocksDB is searched whole; for a batch queue see
-    :meth:`reput.query.batch.BatchQueueView.offset_by_time`.
-
-    Args:
-        dialect: the release's rules.
-        timestamp: ms.
-        boundary: LOWER when None.
-
-    Raises:
-        SettingsError: these releases have no boundaries.
-        StoreError: a file can't be read.
+    or later.
     """
-    rules = dialect.queries
-    if boundary is not None and not rules.time_boundaries:
-        raise SettingsError(
-            "this release has no boundaries",
-            expected="5.1.1 or later, or no boundary: the nearest message's offset",
-            found=dialect.name,
-        )
-    from reput.query.rocksdb import RocksQueueView
-
-    if isinstance(queue, RocksQueueView):
-        return queue.offset_by_time(timestamp, boundary or Boundary.LOWER)
-    if isinstance(queue, BatchQueueView):
-        found = queue.offset_by_time(timestamp, lower=boundary is not Boundary.UPPER)
-    elif rules.time_boundaries:
-        found = _by_messages(log, queue, timestamp, boundary or Boundary.LOWER)
-    else:
-        found = _by_file_times(log, queue, timestamp)
-    return min(max(found, queue.min_offset), queue.max_offset) if rules.clamps_time else found
+    if rules.time_boundaries:
+        return _by_messages(log, queue, timestamp, boundary)
+    return _by_file_times(log, queue, timestamp)
 
 
 class _Units:
     """The units of one file, by their byte positions."""
 
-    def __init__(self, log: LogReader, queue: QueueView, file: QueueFile) -> None:
+    def __init__(self, log: Messages, queue: QueueView, file: QueueFile) -> None:
         self._log, self._queue, self._file = log, queue, file
         self.low = max(queue.min_logic - file.base, 0)
         self.high = file.wrote - UNIT_LENGTH
@@ -94,7 +70,7 @@ class _Units:
         return max(self._file.base + position, 0) // UNIT_LENGTH
 
 
-def _by_file_times(log: LogReader, queue: QueueView, timestamp: int) -> int:
+def _by_file_times(log: Messages, queue: QueueView, timestamp: int) -> int:
     file = _changed_at(queue, timestamp)
     if file is None or not file.wrote:
         return 0
@@ -156,7 +132,7 @@ def _changed_at(queue: QueueView, timestamp: int) -> QueueFile | None:
     return queue.files[-1] if queue.files else None
 
 
-def _by_messages(log: LogReader, queue: QueueView, timestamp: int, boundary: Boundary) -> int:
+def _by_messages(log: Messages, queue: QueueView, timestamp: int, boundary: Boundary) -> int:
     lower = boundary is Boundary.LOWER
     file = _first_file(log, queue, timestamp) if lower else _last_file(log, queue, timestamp)
     if file is None or not file.wrote:
@@ -187,7 +163,7 @@ def _last_equal(
     return position
 
 
-def _first_file(log: LogReader, queue: QueueView, timestamp: int) -> QueueFile | None:
+def _first_file(log: Messages, queue: QueueView, timestamp: int) -> QueueFile | None:
     """The first file whose last message is of that time or later, else the last file."""
     for file in queue.files[:-1]:
         if _file_time(log, queue, file, queue.file_size - UNIT_LENGTH) >= timestamp:
@@ -195,7 +171,7 @@ def _first_file(log: LogReader, queue: QueueView, timestamp: int) -> QueueFile |
     return queue.files[-1] if queue.files else None
 
 
-def _last_file(log: LogReader, queue: QueueView, timestamp: int) -> QueueFile | None:
+def _last_file(log: Messages, queue: QueueView, timestamp: int) -> QueueFile | None:
     """The last file whose first message is of that time or earlier."""
     for file in reversed(queue.files):
         if _file_time(log, queue, file, 0) <= timestamp:
@@ -203,7 +179,7 @@ def _last_file(log: LogReader, queue: QueueView, timestamp: int) -> QueueFile | 
     return None
 
 
-def _file_time(log: LogReader, queue: QueueView, file: QueueFile, position: int) -> int:
+def _file_time(log: Messages, queue: QueueView, file: QueueFile, position: int) -> int:
     """The time of a file's first or last message, ms; -1 when it isn't there or isn't positive."""
     if file.wrote < position + UNIT_LENGTH:
         return -1

@@ -6,9 +6,11 @@ Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue.load``, ``MappedFil
 
 from __future__ import annotations
 
+import errno
 import mmap
 import os
 import stat
+from collections import OrderedDict
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
@@ -19,17 +21,19 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.problem import Problem
 from reput.config.dialect import Recovery
-from reput.errors import StoreError
+from reput.errors import Problem, StoreError
 from reput.format import names
 from reput.log.rivals import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
+from reput.newer_python import Self
 from reput.remote import remote_store
-from reput.remote.store import have
+from reput.remote.store import have, may_lack
 from reput.store.listing import entries_in
-from reput.store.reading import looked_at, pread, reading, what_is
+from reput.store.reading import looked_at, open_file, pread, reading, what_is, written
 
 _LONG_MAX = 2**63 - 1
+#: What can't be read, in errors.
+WHAT = "the queue"
 #: The problem of a file that isn't the broker's; one that stops no start is taken for a file all the same.
 STRAY = "stray-file"
 #: The problem of a file of the broker's that is cut, or otherwise not as long as all others.
@@ -211,9 +215,7 @@ def gaps(
 ) -> Iterator[Problem]:
     """Files whose names don't follow one another: a broker logs them and goes on.
 
-    Args:
-        step: what is to be done about files that are missing.
-        there: bases of files that lie between, and have a problem of their own.
+    ``there`` has bases of files that lie between, and have a problem of their own.
     """
     in_log = {file.base: file for file in files}
     for before, file in pairwise(in_log[base] for base in sorted(in_log)):
@@ -428,9 +430,6 @@ def records_of(path: str | Path, kind: np.dtype[Any], count: int, offset: int) -
     """Whole records of a file, for reading: ``kind``[rows], rows <= count, from a byte offset on.
 
     As ``numpy.fromfile``, which takes several times as long for a few of them.
-
-    Raises:
-        OSError: the file can't be read.
     """
     with reading(path, by_ranges=True) as fd:
         data = pread(path, fd, count * kind.itemsize, offset)
@@ -442,3 +441,115 @@ def mapped(path: str | Path, size: int) -> NDArray[np.uint8]:
     have(path, 0, size)
     with reading(path, by_ranges=True) as fd:
         return np.frombuffer(mmap.mmap(fd, size, prot=mmap.PROT_READ), np.uint8)
+
+
+_PIECE = 1 << 13  # items
+MOST_OPEN = 128  # files of queues, by one reader
+
+
+def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
+    """Up to ``count`` whole items of a kind from a byte on; fewer where the file, called ``what``, ends."""
+    with reading(path, what) as descriptor:
+        data = os.pread(descriptor, count * kind.itemsize, offset)
+    return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
+
+
+def pieces(
+    what: str, path: Path, kind: np.dtype[Any], size: int, *, backwards: bool = False
+) -> Iterator[tuple[int, NDArray[Any]]]:
+    """A file's whole items in pieces, without those that lie in holes of the file, which are zeros.
+
+    Each with the number of items before it; it may be empty where the file was cut.
+    """
+    width, cuts = kind.itemsize, []
+    done = 0
+    for start, end in written(what, path, 0, size):
+        at, stop = max(start // width, done), min(-(-end // width), size // width)
+        cuts += [(one, min(one + _PIECE, stop)) for one in range(at, stop, _PIECE)]
+        done = max(done, stop)
+    for first, stop in reversed(cuts) if backwards else cuts:
+        yield first, read(what, path, kind, first * width, stop - first)
+
+
+def read_bytes(what: str, path: Path, offset: int, count: int) -> bytes:
+    """Up to ``count`` bytes; see :func:`read`."""
+    return read(what, path, np.dtype("u1"), offset, count).tobytes()
+
+
+def check_listing(listing: Listing, what: str = WHAT) -> None:
+    """Refuse a queue's files that no broker could load, or not all of them.
+
+    Raises:
+        StoreError: the first problem.
+    """
+    for problem in listing.problems:
+        if problem.unloads:
+            raise problem.error(StoreError, f"{what} can't be read")
+
+
+def numbered_files(directory: Path) -> list[tuple[Path, int, int]]:
+    """The files that are named by an offset: (path, that offset, bytes), in order."""
+    return [
+        (entry.path, base, entry.length)
+        for entry in in_order(directory)
+        if (base := names.parse_offset_name(entry.path.name)) is not None and not entry.is_dir
+    ]
+
+
+def place_in(directory: Path, file_size: int, at: int) -> tuple[Path, int]:
+    """The file of a queue that has its byte ``at``, and the byte offset there."""
+    return directory / names.offset_name(at - at % file_size), at % file_size
+
+
+class SeriesReader:
+    """Keeps files of a store's queues open. A context manager.
+
+    Attributes:
+        opened: how many files were opened.
+    """
+
+    def __init__(
+        self, root: Path, file_size: int, directory: Callable[[Path, str, int], Path], most_open: int
+    ) -> None:
+        self._root = root
+        self._file_size = file_size
+        self._directory = directory
+        self._most_open = most_open
+        self._may_lack = may_lack(root)
+        self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()
+        self.opened = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        while self._open:
+            _close(self._open.popitem()[1])
+
+    def path(self, topic: str, queue_id: int, base: int) -> str:
+        """Of the file whose first byte is ``base``."""
+        return f"{self._directory(self._root, topic, queue_id)}/{names.offset_name(base)}"
+
+    def descriptor(self, topic: str, queue_id: int, base: int) -> int:
+        """A file's descriptor, -1 where there is no such file; closed when more are open than may be."""
+        key = (topic, queue_id, base)
+        if key in self._open:
+            self._open.move_to_end(key)
+            return self._open[key]
+        try:
+            path = self.path(topic, queue_id, base)
+            fd = open_file(path)
+            self.opened += 1
+        except OSError as error:
+            if error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP):
+                raise
+            fd = -1
+        self._open[key] = fd
+        if len(self._open) > self._most_open:
+            _close(self._open.popitem(last=False)[1])
+        return fd
+
+
+def _close(fd: int) -> None:
+    if fd >= 0:
+        os.close(fd)

@@ -6,19 +6,41 @@ Source: ``ConsumeQueue``: recover, putMessagePositionInfo, truncateDirtyLogicFil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import os
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.files import LAST_FILES, MappedFiles, ModelFile, StoreFile, mapped, records_of
-from reput.broker.problem import Problem, StartFailsError
-from reput.broker.queue_ext import ExtModel
+from reput.config.dialect import Queries
+from reput.config.settings import StoreSettings
+from reput.derived.ext import ExtModel, QueueExt
+from reput.derived.files import (
+    LAST_FILES,
+    MOST_OPEN,
+    WHAT,
+    Listing,
+    MappedFiles,
+    ModelFile,
+    SeriesReader,
+    StoreFile,
+    check_listing,
+    listed,
+    mapped,
+    records_of,
+)
+from reput.derived.times import Boundary, Messages, in_files
+from reput.errors import Problem, StartFailsError
+from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT, UNIT_LENGTH
 from reput.format.consumequeueext import MAX_ADDRESS
 from reput.format.dtypes import UNIT_DTYPE, UnitKind, classify
-from reput.store.reading import pread, reading
+from reput.remote.store import have
+from reput.store.reading import pread, reading, unreadable
 
 _BLANK = np.frombuffer(PRE_BLANK, UNIT_DTYPE)
 _CHUNK = 8192  # units
@@ -149,7 +171,7 @@ class QueueModel(MappedFiles[QueueFile]):
         if self.ext is not None:
             tags = _addresses(self.ext, tags, own)
         last = self.files[-1] if self.files else None
-        from reput.broker import kernels
+        from reput.derived import kernels
 
         places, state = kernels.place(
             position,
@@ -212,15 +234,9 @@ class QueueModel(MappedFiles[QueueFile]):
             return
 
     def correct_min(self, physical: int, *, searches: bool, fails_on_empty: bool = False) -> None:
-        """Find the first unit of a message that is still in the log.
+        """Find the first unit of a message that is still in the log, which begins at ``physical``.
 
-        Args:
-            physical: where the log begins.
-            searches: by halving, as 5.x does.
-            fails_on_empty: the search fails on a last file without a unit.
-
-        Raises:
-            StartFailsError: the broker fails on it.
+        ``searches``: by halving, as 5.x does. ``fails_on_empty``: StartFailsError on an empty last file.
         """
         if searches:
             self._search_min(physical, fails_on_empty)
@@ -303,6 +319,12 @@ class QueueModel(MappedFiles[QueueFile]):
                 return position, size, tags
         return None
 
+    def last_time(self, log: Messages | None) -> int | None:
+        """StoreTimestamp of the message of its last unit, ms; None where that can't be told."""
+        last = None if log is None else self.last_unit()
+        time = -1 if log is None or last is None else log.store_timestamp(*last[:2])
+        return time if time > 0 else None
+
     def units_from(self, physical: int) -> int:
         """How many units at its end lead to a physical offset or behind it; only blanks don't."""
         if self.ends_before(physical):
@@ -316,8 +338,7 @@ class QueueModel(MappedFiles[QueueFile]):
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
 
-        Returns:
-            The least and the greatest queueOffset among them, and how many they are; 0 without any.
+        The least and the greatest queueOffset among them, and how many they are; 0 without any.
         """
         first = last = count = 0
         if self.ext is None or not self.files:
@@ -346,7 +367,7 @@ class QueueModel(MappedFiles[QueueFile]):
             if len(head) > count * UNIT_LENGTH or count >= stop:
                 file.furthest = furthest if not start else None
             else:
-                from reput.broker import kernels
+                from reput.derived import kernels
 
                 count, further = kernels.prefix(mapped(file.place, self.file_size), count, stop, limit)
                 last = last if further < 0 else further
@@ -411,11 +432,7 @@ def _addresses(ext: ExtModel, tags: NDArray[np.int64], own: NDArray[np.bool_] | 
 
 
 def _head(file: QueueFile, units: int) -> bytes:
-    """The first bytes of a file of so many units on disk, read once.
-
-    Raises:
-        OSError: they can't be read.
-    """
+    """The first bytes of a file of so many units on disk, read once."""
     if file.head is None:
         length = min(HEAD, units * UNIT_LENGTH)
         path = file.place or ""
@@ -425,7 +442,7 @@ def _head(file: QueueFile, units: int) -> bytes:
 
 
 def _prefix(head: bytes, start: int, before: int) -> tuple[int, int, int]:
-    """What :func:`reput.broker.kernels.prefix` says of a file's head, without numba; and the greatest end."""
+    """What ``kernels.prefix`` says of a file's head, without numba; and the greatest end."""
     end = furthest = -1
     for offset, size, _tags in UNIT.iter_unpack(memoryview(head)[start * UNIT_LENGTH :]):
         if offset < 0 or size <= 0 or 0 <= before <= offset:
@@ -447,3 +464,170 @@ def _empty(file: QueueFile) -> Problem:
         next_step="Move the file elsewhere.",
         stops=True,
     )
+
+
+class Unit(NamedTuple):
+    """A queue's unit for one record of the log."""
+
+    queue_offset: int  # of its message; of the first one, if it is a batch
+    messages: int  # how many are in it
+    physical_offset: int  # physical_offset, size: of the record, in bytes
+    size: int
+    tags_code: int  # as stored
+
+
+class QueueView:
+    """A queue as a broker has it once it has loaded these files.
+
+    Args:
+        topic, queue_id: which queue; it may have no files.
+        log_start: physical offset where the log begins.
+        model: what :func:`recovered` says of it; None where nobody has asked.
+
+    Attributes:
+        min_offset: queue offset of the first unit whose message is still in the log.
+        max_offset: queue offset of the next message.
+        min_logic: byte offset of the first unit that counts.
+        files: the files in order, each with the number of its valid bytes.
+        file_size: bytes of a file.
+    """
+
+    unit_length = UNIT_LENGTH
+    holds_batches = False
+
+    def __init__(
+        self,
+        settings: StoreSettings,
+        topic: str,
+        queue_id: int,
+        log_start: int,
+        model: QueueModel | None = None,
+    ) -> None:
+        self.file_size = settings.consume_queue_file_size
+        self._of = settings, topic, queue_id
+        if model is None:
+            model = self._recovered(log_start)
+        self.files = tuple(model.files)
+        self.min_logic = model.min_logic
+        self.min_offset = model.min_offset
+        self.max_offset = model.max_offset
+
+    def _recovered(self, log_start: int) -> QueueModel:
+        settings, rules = self._of[0], self._of[0].dialect.recovery
+        place = names.queue_place(os.fspath(settings.root), self._of[1], self._of[2])
+        listing = listed([place], self.file_size, rules, "mappedFileSizeConsumeQueue")
+        check_listing(listing)
+        try:
+            return recovered(settings, listing, log_start)
+        except OSError as error:
+            raise unreadable(WHAT, self._directory, error) from error
+
+    @property
+    def _directory(self) -> Path:
+        settings, topic, queue_id = self._of
+        return names.queue_directory(settings.root, topic, queue_id)
+
+    @cached_property
+    def tags_code(self) -> Callable[[int], int | None]:
+        """See :meth:`QueueExt.tags_code`."""
+        return QueueExt(*self._of).tags_code
+
+    @property
+    def exists(self) -> bool:
+        """Whether the queue has a file."""
+        return bool(self.files)
+
+    def roll_next_file(self, queue_offset: int) -> int:
+        """Queue offset of the first unit of the file after the one that spans ``queue_offset``."""
+        units = self.file_size // UNIT_LENGTH
+        return queue_offset + units - queue_offset % units
+
+    def file_at(self, queue_offset: int) -> QueueFile | None:
+        """The file with the unit at a queue offset; None before the first, after the last, or in a gap."""
+        at = queue_offset * UNIT_LENGTH
+        if at < self.min_logic:
+            return None
+        return next((file for file in self.files if file.base <= at < file.base + file.wrote), None)
+
+    def units(self, file: QueueFile, position: int, count: int) -> NDArray[np.void]:
+        """At most ``count`` valid units of a file from a byte position on, UNIT_DTYPE[rows]."""
+        head = self._in_head(file, position, count)
+        if head is not None:
+            return np.frombuffer(head, UNIT_DTYPE)
+        count = min(count, (file.wrote - position) // UNIT_LENGTH)
+        if count <= 0 or file.place is None:
+            return np.empty(0, UNIT_DTYPE)
+        try:
+            return records_of(file.place, UNIT_DTYPE, count, position)
+        except OSError as error:
+            raise unreadable(WHAT, self._directory, error) from error
+
+    def pieces(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes of the units of the queueOffsets [start, end), up to the first one that isn't there."""
+        while (file := self.file_at(start)) is not None and start < end:
+            units = self.units(file, start * UNIT_LENGTH - file.base, end - start)
+            if not len(units):
+                return
+            yield units.tobytes()
+            start += len(units)
+
+    @staticmethod
+    def _in_head(file: QueueFile, position: int, count: int) -> bytes | None:
+        """The bytes of :meth:`units`, where all of them are known; else None."""
+        stop = position + min(count, (file.wrote - position) // UNIT_LENGTH) * UNIT_LENGTH
+        if file.head is None or not position < stop <= len(file.head):
+            return None
+        return file.head[position:stop]
+
+    def unit(self, file: QueueFile, position: int) -> tuple[int, int, int]:
+        """Physical offset, size and tagsCode of the unit at a byte position of a file, which counts it."""
+        found = self.units(file, position, 1)
+        if not len(found):
+            raise unreadable(WHAT, self._directory, FileNotFoundError("it was cut meanwhile"))
+        offset, size, tags = found[0].tolist()
+        return offset, size, tags
+
+    def offset_by_time(self, log: Messages, rules: Queries, timestamp: int, boundary: Boundary) -> int:
+        """The queue offset that a broker gives for a time in ms; see :func:`reput.derived.times.in_files`."""
+        found = in_files(log, self, rules, timestamp, boundary)
+        return min(max(found, self.min_offset), self.max_offset) if rules.clamps_time else found
+
+    def units_from(self, queue_offset: int, span: int) -> list[Unit] | None:
+        """At most ``span`` units of one file, from a queue offset on; None where no file has that."""
+        file = self.file_at(queue_offset)
+        if file is None:
+            return None
+        at = queue_offset * UNIT_LENGTH - file.base
+        head = self._in_head(file, at, span)  # numpy would take longer than the reading
+        units = self.units(file, at, span).tolist() if head is None else UNIT.iter_unpack(head)
+        return [Unit(queue_offset + number, 1, *fields) for number, fields in enumerate(units)]
+
+
+def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> QueueModel:
+    """A queue as a broker has it once it has loaded its files; the log begins at ``log_start``."""
+    model = QueueModel(listing.files, settings.consume_queue_file_size)
+    model.recover()
+    model.correct_min(log_start, searches=settings.dialect.recovery.searches_min_offset)
+    return model
+
+
+class QueueReader(SeriesReader):
+    """Reads the units at any places of a store's queues."""
+
+    def __init__(self, root: Path, file_size: int) -> None:
+        super().__init__(root, file_size, names.queue_directory, MOST_OPEN)
+
+    def read(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
+        """The 20 bytes each of ``count`` places from ``first`` on; zeros where no file has them."""
+        at, stop = first * UNIT_LENGTH, (first + count) * UNIT_LENGTH
+        pieces = []
+        while at < stop:
+            base = at - at % self._file_size
+            length = min(stop, base + self._file_size) - at
+            fd = self.descriptor(topic, queue_id, base)
+            if fd >= 0 and self._may_lack:
+                have(self.path(topic, queue_id, base), at - base, at - base + length)
+            data = os.pread(fd, length, at - base) if fd >= 0 else b""
+            pieces.append(data.ljust(length, b"\0"))
+            at += length
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)

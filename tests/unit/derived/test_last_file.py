@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from reput.derived.last_file import LastFile, last_ext_file, last_file
 from reput.errors import OutputError
 from reput.format.consumequeue import PRE_BLANK, unit
+from reput.format.dtypes import BATCH
 from reput.format.names import offset_name
-from reput.store.last_file import LastFile, last_ext_file, last_file
 from tests import encoders
 
 SIZE = 100
@@ -104,7 +105,7 @@ def test_places_behind_blanks_are_kept(tmp_path: Path) -> None:
 
 def test_places_of_a_batch_queue_are_kept(tmp_path: Path) -> None:
     write(tmp_path, 0, B_ONE, B_TWO, size=92)
-    last = last_file(tmp_path, 92, 1100, END, is_batch=True)
+    last = last_file(tmp_path, 92, 1100, END, form=BATCH)
     assert isinstance(last, LastFile)
     assert (last.next_offset, last.last_position, last.left_out) == (40, 1000, 1200)
     assert last.units == B_ONE + encoders.batch_unit(1000, 200, 7, 2, base_offset=34, batch_size=6)
@@ -148,7 +149,7 @@ def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:
     write(tmp_path, 0, B_ONE, B_ONE, size=92)
     write(tmp_path, 92, B_ONE, B_TWO, size=92)
     write(tmp_path, 184, size=92)
-    last = last_file(tmp_path, 92, END, END, is_batch=True)
+    last = last_file(tmp_path, 92, END, END, form=BATCH)
     assert isinstance(last, LastFile)
     assert (last.path.name, last.units) == (offset_name(92), B_ONE + B_TWO)
     assert (last.next_offset, last.last_position) == (40, 1200)
@@ -156,11 +157,11 @@ def test_the_last_file_of_a_batch_queue(tmp_path: Path) -> None:
 
 def test_units_of_a_batch_queue_past_the_logs_end_are_left_out(tmp_path: Path) -> None:
     write(tmp_path, 0, B_ONE, B_TWO, size=92)
-    last = last_file(tmp_path, 92, 1200, 1200, is_batch=True)
+    last = last_file(tmp_path, 92, 1200, 1200, form=BATCH)
     assert isinstance(last, LastFile)
     assert (last.units, last.next_offset) == (B_ONE, 34)
     assert (
-        last_file(tmp_path, 92, 1000, 1000, is_batch=True)
+        last_file(tmp_path, 92, 1000, 1000, form=BATCH)
         == "all its units (2) lead behind 1000, where the log begins, and the log has no message of it"
     )
 
@@ -175,7 +176,7 @@ def test_units_of_a_batch_queue_past_the_logs_end_are_left_out(tmp_path: Path) -
 )
 def test_what_is_no_sane_file_of_a_batch_queue(tmp_path: Path, parts: list[bytes], reason: str) -> None:
     write(tmp_path, 0, *parts, size=92)
-    assert reason in str(last_file(tmp_path, 92, END, END, is_batch=True))
+    assert reason in str(last_file(tmp_path, 92, END, END, form=BATCH))
 
 
 def test_the_last_file_in_consumequeue_ext(tmp_path: Path) -> None:
