@@ -33,7 +33,6 @@ for words in json.loads(sys.argv[1]):
 """
 
 
-@pytest.mark.slow
 def test_what_is_loaded(tmp_path: Path) -> None:
     store = golden("5.3.3-restart", tmp_path)
     root = str(store.root)
