@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from reput.derived.index import MOST_OFFSETS
 from tests.cli.test_help import COMMANDS
 from tests.rebuilds import broker_conf, environment, golden
