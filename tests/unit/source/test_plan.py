@@ -464,11 +464,12 @@ def test_a_start_by_time_or_at_the_end(log: LogWriter, live: bool) -> None:
         return stream(log.root, live=live, **options).initialOffset()["offset"]
 
     assert start(startingTimestamp=0) == 0
-    tried = (1, 2, 17, 30) if live else range(1, 31)  # each waits for the end of a live log
+    tried = (17,) if live else range(1, 31)  # each waits for the end of a live log
     assert [start(startingTimestamp=1_000 * at) for at in tried] == [places[at - 1] for at in tried]
-    assert start(startingTimestamp=15_001, timeSlack="1ms") == places[15]
-    assert start(startingTimestamp="1970-01-01T00:00:15.0009Z") == places[15]
-    assert start(startingTimestamp="1970-01-01T01:00:15+01:00") == places[14]
+    if not live:
+        assert start(startingTimestamp=15_001, timeSlack="1ms") == places[15]
+        assert start(startingTimestamp="1970-01-01T00:00:15.0009Z") == places[15]
+        assert start(startingTimestamp="1970-01-01T01:00:15+01:00") == places[14]
     assert start(startingTimestamp=30_001) == start(startOffset="latest") == log.end
 
 
