@@ -20,9 +20,11 @@ from reput.cli.arguments import (
     OnSpark,
     OnStores,
     app,
+    are_several,
     command,
     flag,
     option,
+    refuse_of_one,
 )
 from reput.cli.jvm import part_stderr, prepare_spark, start_spark
 from reput.cli.output import (
@@ -111,7 +113,6 @@ def rebuild_command(given: _Words) -> None:
     Exit code 0: done and sound. 1: done, with findings. 2: refused or failed, with the store's files as they
     were. Of several stores the highest.
     """
-    from reput.cli.many import are_several, rebuild_several, refuse_of_one
     from reput.job import RebuildOptions, rebuild
 
     with Output(given.as_json) as output:
@@ -126,6 +127,8 @@ def rebuild_command(given: _Words) -> None:
             )  # fmt: skip
         options = given.to(RebuildOptions, store=Path(given.stores[0]))
     if several:
+        from reput.cli.many import rebuild_several
+
         rebuild_several(output, given.stores, given.out_root, options, given.master, given.at_once)
     with output:
         store = options.store if given.in_place else here(options.store, derived=False)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, dataclass, field, fields
 from inspect import Parameter, Signature
@@ -483,3 +483,36 @@ dump_app = typer.Typer(
     "broker may run.",
 )
 app.add_typer(dump_app, name="dump", rich_help_panel=LOOK)
+
+
+def are_several(stores: Sequence[str], *asked: object) -> bool:
+    """Whether words name more than one store of this host, or one elsewhere on a host, or a list of them.
+
+    ``asked``: values of options that make one store be told of as several are; None: not given.
+
+    Raises:
+        SettingsError: a place can't be understood.
+    """
+    if len(stores) > 1 or any(one is not None for one in asked):
+        return True
+    from reput.job.store_list import SUFFIX, Place
+
+    place = Place.parse(stores[0])
+    return place.host is not None or (place.is_here and stores[0].endswith(SUFFIX))
+
+
+def refuse_of_one(unfit: Mapping[str, object]) -> None:
+    """Refuse options that are about one store alone.
+
+    ``unfit``: each such option with its value.
+
+    Raises:
+        SettingsError: one was given.
+    """
+    given = [name for name, value in unfit.items() if value]
+    if given:
+        raise SettingsError(
+            f"{', '.join(given)} can't be given for several stores",
+            expected="one STORE, a path or a URL, without the options of several",
+            found="several, a list of stores, one on another host, or an option of several",
+        )

@@ -8,7 +8,19 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.cli.arguments import LOOK, OfQueues, OnSpark, OnStores, Shown, Starts, command, flag, option
+from reput.cli.arguments import (
+    LOOK,
+    OfQueues,
+    OnSpark,
+    OnStores,
+    Shown,
+    Starts,
+    are_several,
+    command,
+    flag,
+    option,
+    refuse_of_one,
+)
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import (
     Output,
@@ -78,7 +90,6 @@ def check_command(given: _Words) -> None:
     will not start. 5: can't be told. 2: a wrong call, or reput failed. Of several the worst, in the order
     0, 1, 3, 5, 4, 2.
     """
-    from reput.cli.many import are_several, check_several, refuse_of_one
     from reput.diagnosis.check import check, compare
     from reput.diagnosis.nightly import check_again
     from reput.verify.plan import VerifyOptions
@@ -103,6 +114,8 @@ def check_command(given: _Words) -> None:
     store = Path(stores[0])
     options = given.to(VerifyOptions, store=store, against=None, index=not given.no_index)
     if several:
+        from reput.cli.many import check_several
+
         check_several(
             output, stores, options, given.master, given.at_once, history=history, everything=everything,
             digests=digests, page=given.page, force=given.force,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from reput.diagnosis.nightly import Again, Checked, check_again, row_of, that_co
 from reput.errors import OutputError, ReputError, Result, SettingsError
 from reput.job.many import REFUSED, Job, Once, Outcome, plan_checks, plan_rebuilds, run_many, worst
 from reput.job.options import RebuildOptions
-from reput.job.store_list import SUFFIX, Place, listed
+from reput.job.store_list import listed
 from reput.spark.command import Command, Ended
 from reput.spark.java import is_submitted
 from reput.store.outside import check_outside, lies_in
@@ -188,37 +188,6 @@ def _how(code: int) -> str:
 
 
 How = Callable[[Job], Again | None]
-
-
-def are_several(stores: Sequence[str], *asked: object) -> bool:
-    """Whether words name more than one store of this host, or one elsewhere on a host, or a list of them.
-
-    ``asked``: values of options that make one store be told of as several are; None: not given.
-
-    Raises:
-        SettingsError: a place can't be understood.
-    """
-    if len(stores) > 1 or any(one is not None for one in asked):
-        return True
-    place = Place.parse(stores[0])
-    return place.host is not None or (place.is_here and stores[0].endswith(SUFFIX))
-
-
-def refuse_of_one(unfit: Mapping[str, object]) -> None:
-    """Refuse options that are about one store alone.
-
-    ``unfit``: each such option with its value.
-
-    Raises:
-        SettingsError: one was given.
-    """
-    given = [name for name, value in unfit.items() if value]
-    if given:
-        raise SettingsError(
-            f"{', '.join(given)} can't be given for several stores",
-            expected="one STORE, a path or a URL, without the options of several",
-            found="several, a list of stores, one on another host, or an option of several",
-        )
 
 
 def rebuild_several(

@@ -21,7 +21,7 @@ import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import mmh3
 import numpy as np
@@ -30,9 +30,10 @@ from numpy.typing import NDArray
 from reput.config.kept import of_either
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.expression import Node
-from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
 from reput.newer_python import Self
+
+if TYPE_CHECKING:
+    from reput.filter.expression import Node
 
 _INT_MAX = 2**31 - 1
 _LONG_BITS = (1 << 64) - 1
@@ -228,6 +229,9 @@ def _compiled(entry: _Entry, parts: bool, path: Path) -> tuple[Node | None, str 
         return None, f"there is no filter of type {entry.kind}"
     if entry.text is None:
         return None, "there is no expression"
+    # Not before: the parser takes longer to be loaded than most stores have filters.
+    from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
+
     try:
         return parse(entry.text, parts=parts), None
     except NotAnExpressionError as error:

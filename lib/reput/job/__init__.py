@@ -1,8 +1,27 @@
 """The jobs: what a command or a spark-submit script calls."""
 
-from reput.job.options import RebuildOptions, TailOptions
-from reput.job.output_directory import Undone, undo
-from reput.job.rebuilding import rebuild
-from reput.job.summary import Summary
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from reput.lazily import lazily
+
+if TYPE_CHECKING:
+    from reput.job.options import RebuildOptions, TailOptions
+    from reput.job.output_directory import Undone, undo
+    from reput.job.rebuilding import rebuild
+    from reput.job.summary import Summary
 
 __all__ = ["RebuildOptions", "Summary", "TailOptions", "Undone", "rebuild", "undo"]
+
+__getattr__ = lazily(
+    __name__,
+    {
+        "RebuildOptions": "options",
+        "TailOptions": "options",
+        "Undone": "output_directory",
+        "undo": "output_directory",
+        "rebuild": "rebuilding",
+        "Summary": "summary",
+    },
+)
