@@ -76,21 +76,21 @@ class Jvm:
             "spark.driver.memory": DRIVER_MEMORY,
             "spark.driver.extraJavaOptions": self.options,
         }
-        self._given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+        given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
         self._server: ForkServer | None = None
         try:
-            self._start()
+            self._start([str(_spark_home() / "bin" / "spark-submit"), *given, "pyspark-shell"])
         except BaseException:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
         atexit.register(self._end_with, os.getpid())
 
-    def _start(self) -> None:
+    def _start(self, command: list[str]) -> None:
         reading, writing = os.pipe()
         self._output: IO[bytes] = os.fdopen(reading, "rb")
         try:
             self._process = subprocess.Popen(
-                [str(_spark_home() / "bin" / "spark-submit"), *self._given, "pyspark-shell"],
+                command,
                 stdin=subprocess.PIPE,
                 stdout=writing,
                 stderr=writing,
