@@ -39,7 +39,7 @@ from reput.cli.output import (
     unwritten,
     warn_of_unknown,
 )
-from reput.cli.process import REFUSED, ended_by
+from reput.cli.process import REFUSED, ended_by, with_deep_stack
 from reput.cli.times import use_zone
 from reput.config.stand_in import here
 from reput.errors import SettingsError
@@ -184,7 +184,7 @@ def main(arguments: list[str] | None = None) -> NoReturn:
     part_stderr()
     code: int | str | None = 0
     try:
-        app(arguments)
+        with_deep_stack(app, arguments)
     except SystemExit as ended:
         code = _code(ended)
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - Python would end with 1

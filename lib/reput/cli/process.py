@@ -10,6 +10,7 @@ import io
 import json
 import os
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
@@ -62,6 +63,19 @@ def begin_early() -> None:
         gc.set_threshold(100_000)
         ahead.is_command = True
         ahead.begin(sys.argv[1:])
+
+
+def with_deep_stack(call: Callable[[list[str] | None], object], arguments: list[str] | None) -> None:
+    """Call it where Python has room for the frames of many calls within each other.
+
+    CPython keeps frames in chunks of 16 KiB, and maps and unmaps one at each call and return across an edge:
+    ten thousand times, where the imports of numpy and numba happen to stand at one. A frame of a
+    megabyte gets a chunk of two, and those above it the rest (``push_chunk`` in CPython 3.11's pystate.c).
+    """
+    call(arguments)
+
+
+with_deep_stack.__code__ = with_deep_stack.__code__.replace(co_stacksize=(1 << 20) // 8)
 
 
 def _open_streams() -> None:
