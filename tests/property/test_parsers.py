@@ -24,11 +24,11 @@ from reput.config.evidence import look
 from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import DLedgerSettings, StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
+from reput.derived.index import IndexFile
 from reput.diagnosis.absent import not_derived
 from reput.dump import index as dump_index
 from reput.dump.checkpoint import read as read_checkpoint
 from reput.dump.consumequeue import dump as dump_queue
-from reput.dump.index import IndexPlace
 from reput.dump.places import queue_places
 from reput.errors import ReputError
 from reput.export.records import Apart, line_of, message_of
@@ -210,7 +210,7 @@ def test_files_are_dumped_or_refused(
         if kind == "checkpoint":
             assert len(read_checkpoint(path)) == 6
         elif kind == "index":
-            file = IndexPlace(path, 2, 3, path.stat().st_size)
+            file = IndexFile(str(path), 2, 3, path.stat().st_size)
             assert [event.to_dict() for event in dump_index.dump(file, start, None)]
             assert [event.to_dict() for event in dump_index.walk(file, "t#k")]
         else:

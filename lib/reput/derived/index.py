@@ -22,7 +22,8 @@ from reput.derived.files import in_order
 from reput.derived.rocksdb import COMPARE, KeptOpen, open_index
 from reput.errors import SettingsError, StoreError
 from reput.format import indexfile, javastring, names, rocksdbindex
-from reput.format.indexfile import HEADER_LENGTH, IndexHeader
+from reput.format.dtypes import ENTRY_DTYPE
+from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.store.reading import pread, reading, unreadable
 
 if TYPE_CHECKING:
@@ -41,6 +42,52 @@ _SLOT = struct.Struct(">i")
 _HOUR = struct.Struct(">q")
 #: Entries of RocksDB that are read at once.
 _BLOCK = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class IndexFile:
+    """An index file, as it is laid out."""
+
+    path: str  # the file
+    slots: int  # maxHashSlotNum
+    entries: int  # maxIndexNum
+    length: int  # bytes in the file
+
+    @property
+    def full_length(self) -> int:
+        """Bytes that a broker gives it."""
+        return indexfile.file_length(self.slots, self.entries)
+
+    def slot_offset(self, slot: int) -> int:
+        """Byte offset of a slot."""
+        return HEADER_LENGTH + slot * SLOT_LENGTH
+
+    def entry_offset(self, ordinal: int) -> int:
+        """Byte offset of an entry."""
+        return indexfile.file_length(self.slots, ordinal)
+
+    def end_of(self, header: IndexHeader) -> int:
+        """The ordinal after the last entry that a header of it and its length allow."""
+        room = (self.length - self.entry_offset(0)) // ENTRY_LENGTH
+        return max(min(header.index_count, self.entries, room), FIRST_ORDINAL)
+
+    def read_header(self) -> IndexHeader:
+        """Its header; a part that is missing counts as zeros."""
+        return IndexHeader.decode(self._bytes(0, HEADER_LENGTH).ljust(HEADER_LENGTH, b"\0"))
+
+    def read_slots(self, first: int, count: int) -> NDArray[np.int32]:
+        """The ordinals in slots, int32[slots]; fewer in a file that is cut."""
+        data = self._bytes(self.slot_offset(first), count * SLOT_LENGTH)
+        return np.frombuffer(data, ">i4", len(data) // SLOT_LENGTH).astype(np.int32)
+
+    def read(self, ordinal: int, count: int) -> NDArray[np.void]:
+        """The entries from an ordinal on, ENTRY_DTYPE[entries]; fewer in a file that is cut."""
+        data = self._bytes(self.entry_offset(ordinal), count * ENTRY_LENGTH)
+        return np.frombuffer(data, ENTRY_DTYPE, len(data) // ENTRY_LENGTH)
+
+    def _bytes(self, at: int, length: int) -> bytes:
+        with reading(self.path, _WHAT, by_ranges=True) as fd:
+            return pread(self.path, fd, length, at)
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +173,7 @@ class IndexReader:
 
     def _select(self, file: _File, key_hash: int, begin: int, end: int, most: int, found: list[int]) -> None:
         with reading(file.path, _WHAT) as fd:
-            slot = indexfile.HEADER_LENGTH + key_hash % self._slots * indexfile.SLOT_LENGTH
+            slot = HEADER_LENGTH + key_hash % self._slots * SLOT_LENGTH
             (ordinal,) = _SLOT.unpack(_pread(fd, _SLOT.size, slot))
             # After the slot: a running broker counts an entry once its slot points to it, and a slot that
             # points past the count is invalid.

@@ -12,46 +12,27 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
-from reput.derived.files import read, read_bytes
+from reput.derived.index import IndexFile
 from reput.derived.rocksdb import open_index
 from reput.dump.damage import Damage
 from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import indexfile, javastring, rocksdbindex
-from reput.format.dtypes import ENTRY_DTYPE
 from reput.log.segments import discover
 from reput.rocksdb import Database
 from reput.store.reading import unreadable
 
-_ENTRY = ENTRY_DTYPE
-_SLOT = np.dtype(">i4")
 _CHUNK = 1 << 16  # entries
 _SLOTS_CHUNK = 1 << 20
 _WHAT = "the index file"
 
 
 @dataclass(frozen=True, slots=True)
-class IndexPlace:
-    """An index file."""
-
-    path: Path  # the file
-    slots: int  # maxHashSlotNum
-    entries: int  # maxIndexNum
-    length: int  # bytes in the file
-
-    @property
-    def full_length(self) -> int:
-        """Bytes that a broker gives it."""
-        return indexfile.file_length(self.slots, self.entries)
-
-
-@dataclass(frozen=True, slots=True)
 class FileHead:
     """A file's first line."""
 
-    place: IndexPlace  # the file
+    place: IndexFile  # the file
     header: indexfile.IndexHeader  # its header
     slots_used: int  # slots that lead to an entry
 
@@ -60,7 +41,7 @@ class FileHead:
         header = self.header
         return {
             "type": "index",
-            "path": str(self.place.path),
+            "path": self.place.path,
             "begin_timestamp": header.begin_timestamp,
             "end_timestamp": header.end_timestamp,
             "begin_physical_offset": header.begin_physical_offset,
@@ -122,13 +103,13 @@ class Chain:
 Event = FileHead | Chain | Entry | Damage
 
 
-def places(paths: list[Path], settings: StoreSettings) -> list[IndexPlace]:
+def places(paths: list[Path], settings: StoreSettings) -> list[IndexFile]:
     """The index files at some paths."""
     slots, entries = settings.max_hash_slot_num, settings.max_index_num
     found = []
     for path in paths:
         try:
-            found.append(IndexPlace(path, slots, entries, path.stat().st_size))
+            found.append(IndexFile(str(path), slots, entries, path.stat().st_size))
         except OSError as error:
             raise unreadable(_WHAT, path, error) from error
     longest = max(found, key=lambda place: place.length)
@@ -152,7 +133,7 @@ def log_end(settings: StoreSettings) -> int | None:
 
 
 def dump(
-    place: IndexPlace,
+    place: IndexFile,
     since: int | None = None,
     until: int | None = None,
     log_end: Callable[[], int | None] = lambda: None,
@@ -168,7 +149,7 @@ def dump(
     ordinal = indexfile.FIRST_ORDINAL
     furthest = (-1, 0)
     while ordinal < count:
-        entries = _entries(place, ordinal, min(_CHUNK, count - ordinal))
+        entries = place.read(ordinal, min(_CHUNK, count - ordinal))
         if not len(entries):
             break  # a short file: that was said
         row = int(entries["position"].argmax())
@@ -191,10 +172,10 @@ def dump(
         ordinal += len(entries)
     end = log_end() if furthest[1] else None
     if end is not None and furthest[0] >= end:
-        at = indexfile.file_length(place.slots, furthest[1])
+        at = place.entry_offset(furthest[1])
         yield Damage(
             kind="entry-past-log",
-            path=str(place.path),
+            path=place.path,
             offset=at,
             end=at + indexfile.ENTRY_LENGTH,
             expected=f"physical offsets below {end}, where the last segment ends",
@@ -203,17 +184,17 @@ def dump(
         )
 
 
-def walk(place: IndexPlace, key: str, since: int | None = None, until: int | None = None) -> Iterator[Event]:
+def walk(place: IndexFile, key: str, since: int | None = None, until: int | None = None) -> Iterator[Event]:
     """The chain of one ``topic#key``, newest entry first, and entries of other keys in it."""
     head = yield from _head(place)
     key_hash = indexfile.key_hash(javastring.hash_code(key.encode("utf-8", "replace")))
     slot = key_hash % place.slots
-    found = read(_WHAT, place.path, _SLOT, indexfile.HEADER_LENGTH + slot * indexfile.SLOT_LENGTH, 1)
+    found = place.read_slots(slot, 1)
     ordinal = int(found[0]) if len(found) else 0
     yield Chain(key, key_hash, slot, ordinal)
     limit = min(head.index_count, place.entries)
     while 0 < ordinal <= limit:
-        entries = _entries(place, ordinal, 1)
+        entries = place.read(ordinal, 1)
         if not len(entries):
             return
         entry = _entry(place, head, ordinal, entries[0], key_hash)
@@ -227,33 +208,25 @@ def walk(place: IndexPlace, key: str, since: int | None = None, until: int | Non
     if ordinal > limit or ordinal < 0:
         yield Damage(
             kind="bad-slot",
-            path=str(place.path),
-            offset=indexfile.HEADER_LENGTH + slot * indexfile.SLOT_LENGTH,
-            end=indexfile.HEADER_LENGTH + (slot + 1) * indexfile.SLOT_LENGTH,
+            path=place.path,
+            offset=place.slot_offset(slot),
+            end=place.slot_offset(slot + 1),
             expected=f"an ordinal up to {limit}",
             found=str(ordinal),
             outcome="a broker takes it for no chain",
         )
 
 
-def read_header(place: IndexPlace) -> indexfile.IndexHeader:
-    """The header of a file; a part that is missing counts as zeros."""
-    data = read_bytes(_WHAT, place.path, 0, indexfile.HEADER_LENGTH)
-    return indexfile.IndexHeader.decode(data.ljust(indexfile.HEADER_LENGTH, b"\0"))
-
-
-def _head(place: IndexPlace) -> Generator[Event, None, indexfile.IndexHeader]:
-    header = read_header(place)
+def _head(place: IndexFile) -> Generator[Event, None, indexfile.IndexHeader]:
+    header = place.read_header()
     used = 0
     for first in range(0, place.slots, _SLOTS_CHUNK):
-        at = indexfile.HEADER_LENGTH + first * indexfile.SLOT_LENGTH
-        slots = read(_WHAT, place.path, _SLOT, at, min(_SLOTS_CHUNK, place.slots - first))
-        used += int(np.count_nonzero(slots > 0))
+        used += int(np.count_nonzero(place.read_slots(first, min(_SLOTS_CHUNK, place.slots - first)) > 0))
     yield FileHead(place, header, used)
     if place.length < place.full_length:
         yield Damage(
             kind="file-length",
-            path=str(place.path),
+            path=place.path,
             offset=place.length,
             end=place.full_length,
             expected=f"{place.full_length} bytes",
@@ -264,7 +237,7 @@ def _head(place: IndexPlace) -> Generator[Event, None, indexfile.IndexHeader]:
     if not 0 <= header.index_count <= place.entries or not 0 <= header.slot_count <= most:
         yield Damage(
             kind="bad-header",
-            path=str(place.path),
+            path=place.path,
             offset=32,
             end=indexfile.HEADER_LENGTH,
             expected=f"hashSlotCount up to {most}, indexCount up to {place.entries}",
@@ -275,7 +248,7 @@ def _head(place: IndexPlace) -> Generator[Event, None, indexfile.IndexHeader]:
 
 
 def _entry(
-    place: IndexPlace, head: indexfile.IndexHeader, ordinal: int, stored: Any, key_hash: int | None = None
+    place: IndexFile, head: indexfile.IndexHeader, ordinal: int, stored: Any, key_hash: int | None = None
 ) -> Entry:
     found = int(stored["hash"])
     return Entry(
@@ -289,11 +262,11 @@ def _entry(
     )
 
 
-def _bad_entry(place: IndexPlace, entry: Entry) -> Damage:
-    at = indexfile.file_length(place.slots, entry.ordinal)
+def _bad_entry(place: IndexFile, entry: Entry) -> Damage:
+    at = place.entry_offset(entry.ordinal)
     return Damage(
         kind="bad-entry",
-        path=str(place.path),
+        path=place.path,
         offset=at,
         end=at + indexfile.ENTRY_LENGTH,
         expected=f"a keyHash and seconds of 0 or more, and a prevIndex below {entry.ordinal}",
@@ -302,13 +275,9 @@ def _bad_entry(place: IndexPlace, entry: Entry) -> Damage:
     )
 
 
-def _entries(place: IndexPlace, ordinal: int, count: int) -> NDArray[Any]:
-    return read(_WHAT, place.path, _ENTRY, indexfile.file_length(place.slots, ordinal), count)
-
-
-def of_index(files: list[IndexPlace]) -> tuple[int, int] | None:
+def of_index(files: list[IndexFile]) -> tuple[int, int] | None:
     """The times that index files say of themselves, ms, the first and the last; None without an entry."""
-    headers = [read_header(place) for place in files]
+    headers = [place.read_header() for place in files]
     used = [one for one in headers if one.index_count > 1]
     if not used:
         return None

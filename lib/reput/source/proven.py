@@ -22,8 +22,7 @@ from reput.source.filters import ALL, NOTHING, Range, Wanted
 from reput.source.ranges import ReadStatistics
 from reput.store.reading import read_file
 from reput.verify.proven import Proofs, QueueUnits, identity_of_segment
-from reput.verify.sums import unit_sum
-from reput.verify.units import units_of
+from reput.verify.units import unit_sum, units_of
 
 if TYPE_CHECKING:
     from reput.scan.rules import Part

@@ -30,18 +30,27 @@ from reput.verify.explain import Explainer, of_range
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.queue_files import series_files
 from reput.verify.report import DIFFERS, ONLY_FIRST, ONLY_SECOND, Difference, Note, Report
-from reput.verify.units import EXTRA, MISSING, MOST_RANGES, WRONG, QueueRange, add_ranges, pieces
+from reput.verify.units import (
+    BLANK,
+    BLOCK,
+    EXTRA,
+    MISSING,
+    MOST_RANGES,
+    WRONG,
+    Blocks,
+    Range,
+    add_ranges,
+    pieces,
+)
 from reput.verify.waves import in_waves, of_each
 
 if TYPE_CHECKING:
     from reput.verify.against import Pair
 
-#: Units whose positions are given by their least and their greatest.
-BLOCK = 4096
 _LONG_MAX = (1 << 63) - 1
 _QUEUES_AT_ONCE = 16
-#: A unit that points before one that comes before it; zeros, and units behind them.
-UNORDERED, BLANK = "unordered-unit", "blank-unit"
+#: A unit that points before one that comes before it.
+UNORDERED = "unordered-unit"
 REPEATED = "repeated-unit"
 
 _NAMES = {
@@ -80,45 +89,6 @@ class BatchUnit(NamedTuple):
         return text
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRange(QueueRange):
-    """Units of one batch queue that differ in one way.
-
-    Attributes:
-        kind: MISSING, WRONG, EXTRA, UNORDERED or BLANK of this module and :mod:`reput.verify.units`.
-        field: what is wrong, where the kind is WRONG; REPEATED where an EXTRA one is there twice.
-        first, end: queueOffsets, half open, by the log where it has them; 0, 0 where the kind is BLANK.
-        place: byte offset of the first one in the queue; where the kind is MISSING, of the unit that stands
-            where it should, -1 where that isn't known.
-        expected: the first one, by the log; None for EXTRA, UNORDERED and BLANK.
-        found: the first one, as it is there; None for MISSING and BLANK.
-        last: physical offset of the last one's record, where the kind is MISSING.
-    """
-
-    place: int
-    expected: BatchUnit | None
-    found: BatchUnit | None
-    last: int = -1
-
-    def said(self) -> tuple[str, str]:
-        """What is expected and found, in words."""
-        return str(self.expected or "nothing"), str(self.found or "nothing")
-
-    @property
-    def position(self) -> int:
-        """Physical offset of the record that the first one is of, or points to."""
-        unit = self.expected or self.found
-        return -1 if unit is None else unit.position
-
-    def goes_on(self, other: Self) -> bool:
-        """Whether ``other`` continues this one in the same way."""
-        return self.kind != BLANK and QueueRange.goes_on(self, other)
-
-    def with_all_between(self, other: Self) -> Self:
-        """One that spans both."""
-        return replace(QueueRange.with_all_between(self, other), last=max(self.last, other.last))
-
-
 class Found(NamedTuple):
     """Units that are there."""
 
@@ -147,7 +117,7 @@ def units_of(data: bytes) -> NDArray[Any]:
     return np.frombuffer(data, BATCH_UNIT_DTYPE, len(data) // UNIT_LENGTH)
 
 
-def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
+def compare_batch(expected: NDArray[Any], found: Found) -> list[Range]:
     """Compare the units that the log has for one queue in a range of it with those that point there."""
     order = np.argsort(found.units["position"], kind="stable")
     units, places = found.units[order], found.place[order]
@@ -163,25 +133,15 @@ def compare_batch(expected: NDArray[Any], found: Found) -> list[BatchRange]:
     lost = np.flatnonzero(~met)
     # Those of a queue that was deleted and those of its successor are reported separately.
     incarnation = np.cumsum(begins_anew(expected))
-    ranges = [
-        BatchRange(
-            MISSING,
-            None,
-            *_span(expected, piece),
-            int(place[piece[0]]),
-            _unit(expected, piece),
-            None,
-            int(wanted[piece[-1]]),
-        )
-        for piece in pieces(lost, lost + incarnation[lost], MOST_RANGES)
-    ]
+    ranges = []
+    for piece in pieces(lost, lost + incarnation[lost], MOST_RANGES):
+        ranges.append(_range(MISSING, None, expected, piece, int(place[piece[0]])))
     ranges += _wrong(expected, units, places, np.flatnonzero(met), at)
     known = np.zeros(len(units), bool)
     known[at[met]] = True
     for what, rows in ((REPEATED, np.flatnonzero(again)), (None, np.flatnonzero(~known & ~again))):
         for piece in pieces(rows, places[rows] // UNIT_LENGTH, MOST_RANGES):
-            span, one = _span(units, piece), _unit(units, piece)
-            ranges.append(BatchRange(EXTRA, what, *span, int(places[piece[0]]), None, one))
+            ranges.append(_range(EXTRA, what, units, piece, int(places[piece[0]])))
     return ranges
 
 
@@ -197,43 +157,42 @@ def _wrong(
     places: NDArray[np.int64],
     met: NDArray[np.int64],
     at: NDArray[np.int64],
-) -> list[BatchRange]:
+) -> Iterator[Range]:
     """Units of the right records whose fields aren't the records'."""
     ways = np.zeros(len(met), np.int64)
     for bit, name in enumerate(_NAMES):
         ways |= (expected[name][met] != units[name][at[met]]).astype(np.int64) << bit
-    ranges = []
     for way in np.unique(ways[ways > 0]).tolist():
         said = " and ".join(text for bit, text in enumerate(_NAMES.values()) if way >> bit & 1)
         rows = met[ways == way]
         for piece in pieces(rows, rows, MOST_RANGES):
             row = int(at[piece[0]])
-            ranges.append(
-                BatchRange(
-                    WRONG,
-                    said,
-                    *_span(expected, piece),
-                    int(places[row]),
-                    _unit(expected, piece),
-                    BatchUnit(*units[row].tolist()),
-                )
-            )
-    return ranges
+            yield _range(WRONG, said, expected, piece, int(places[row]), _unit(units, row))
 
 
-def _span(units: NDArray[Any], rows: NDArray[np.int64]) -> tuple[int, int, int]:
-    """Queueoffsets of the first and after the last of some units; how many there are."""
-    first, last = _unit(units, rows), BatchUnit(*units[int(rows[-1])].tolist())
-    return first.base_offset, max(last.end_offset, first.base_offset), len(rows)
+def _range(
+    kind: str,
+    field: str | None,
+    units: NDArray[Any],
+    rows: NDArray[np.int64],
+    place: int,
+    found: BatchUnit | None = None,
+) -> Range:
+    """A range of some units, told by their own queueOffsets: the log's, or those that are there."""
+    first, last = _unit(units, rows[0]), _unit(units, rows[-1])
+    span = first.base_offset, max(last.end_offset, first.base_offset), len(rows)
+    if kind in (MISSING, WRONG):
+        return Range(kind, field, *span, first, found, place=place, last=last.position)
+    return Range(kind, field, *span, None, first, place=place)
 
 
-def _unit(units: NDArray[Any], rows: NDArray[np.int64]) -> BatchUnit:
-    return BatchUnit(*units[int(rows[0])].tolist())
+def _unit(units: NDArray[Any], row: int | np.int64) -> BatchUnit:
+    return BatchUnit(*units[int(row)].tolist())
 
 
 def order_ranges(
     units: NDArray[Any], blank: NDArray[np.bool_], place: int, highest: int, log_end: int
-) -> tuple[list[BatchRange], int]:
+) -> tuple[list[Range], int]:
     """Units of consecutive places that point before one that comes before them.
 
     A unit that points behind the log isn't in anybody's way.
@@ -243,25 +202,19 @@ def order_ranges(
     highs = np.maximum.accumulate(np.append(highest, np.where(inside, position, -1)))
     rows = np.flatnonzero(inside & (position < highs[:-1]))
     ranges = [
-        BatchRange(
-            UNORDERED,
-            None,
-            *_span(units, piece),
-            place + UNIT_LENGTH * int(piece[0]),
-            None,
-            _unit(units, piece),
-        )
+        _range(UNORDERED, None, units, piece, place + UNIT_LENGTH * int(piece[0]))
         for piece in pieces(rows, rows, MOST_RANGES)
     ]
     return ranges, int(highs[-1])
 
 
 class BatchRun(NamedTuple):
-    """A block of units, some of which may point into a range of the log."""
+    """Blocks of a file of a queue, some of whose units may point into a range of the log."""
 
     queue: Queue
-    base: int  # its file
-    first: int  # its first unit there
+    base: int  # the file
+    first: int  # first, end: blocks, half open
+    end: int
 
 
 @dataclass(slots=True)
@@ -271,39 +224,34 @@ class BatchFiles:
     topic: str
     queue_id: int
     #: units that don't stand in log order, and zeros among units
-    ranges: list[BatchRange] = field(default_factory=list)
+    ranges: list[Range] = field(default_factory=list)
     problems: list[Difference] = field(default_factory=list)  # files that are wrong
-    fitting: int = 0  # files of the right length
     count: int = 0  # units
     blanks: int = 0  # places of nothing before the last unit
-    #: base, first, lows, highs: int64[blocks], of each block its file, its first unit there, and the
-    #: least and greatest position
-    base: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    first: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    lows: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
-    highs: NDArray[np.int64] = field(default_factory=lambda: np.zeros(0, np.int64))
+    blocks: dict[int, Blocks] = field(default_factory=dict)  # where units point to, by file
 
     @property
     def has_any(self) -> bool:
         """Whether there is a file that counts as one of the queue's."""
-        return bool(self.fitting or self.problems or self.count)
+        return bool(self.blocks or self.problems)
 
     @property
     def least(self) -> int:
         """The least physical offset that a unit points to; past all without one."""
-        return int(self.lows.min()) if len(self.lows) else _LONG_MAX
+        return min(
+            (int(one.least.min()) for one in self.blocks.values() if len(one.least)), default=_LONG_MAX
+        )
 
     @property
     def greatest(self) -> int:
         """The greatest one, -1 without one."""
-        return int(self.highs.max()) if len(self.highs) else -1
+        return max((int(one.greatest.max(initial=-1)) for one in self.blocks.values()), default=-1)
 
-    def runs(self, start: int, end: int) -> list[BatchRun]:
+    def runs(self, start: int, end: int) -> Iterator[BatchRun]:
         """The blocks that may hold units which point into [start, end) of the log."""
-        rows = np.flatnonzero((self.lows < end) & (self.highs >= start)).tolist()
-        return [
-            BatchRun((self.topic, self.queue_id), int(self.base[row]), int(self.first[row])) for row in rows
-        ]
+        for base, blocks in self.blocks.items():
+            for run in blocks.reaching(start, end):
+                yield BatchRun((self.topic, self.queue_id), base, *run)
 
 
 def look_at(root: Path, file_size: int, queue: Queue, log_end: int, *, running: bool = False) -> BatchFiles:
@@ -313,11 +261,10 @@ def look_at(root: Path, file_size: int, queue: Queue, log_end: int, *, running: 
     it may have been written since it was read.
     """
     result = BatchFiles(*queue)
-    listed = series_files(names.batch_queue_directory(root, *queue), queue, file_size)
-    result.problems, result.fitting = listed.problems, listed.fitting
-    rows: list[tuple[int, int, int, int]] = []
+    files, result.problems = series_files(names.batch_queue_directory(root, *queue), queue, file_size)
     highest, blank_at, blanks = -1, -1, 0
-    for base, path in listed.files:
+    for base, path in files:
+        bounds: list[tuple[int, int]] = []
         for first, data in _blocks(path, file_size):
             units = units_of(data)
             blank = ~are_written(units)
@@ -332,7 +279,7 @@ def look_at(root: Path, file_size: int, queue: Queue, log_end: int, *, running: 
                 blank_at = place + int(before[0]) * UNIT_LENGTH
             if last >= 0:
                 if blanks + len(before):
-                    one = BatchRange(BLANK, None, 0, 0, blanks + len(before), blank_at, None, None)
+                    one = Range(BLANK, None, 0, 0, blanks + len(before), None, None, place=blank_at)
                     add_ranges(result.ranges, [one])
                     result.blanks += blanks + len(before)
                 blanks, blank_at = 0, -1
@@ -341,15 +288,12 @@ def look_at(root: Path, file_size: int, queue: Queue, log_end: int, *, running: 
                 blank_at = place + int(after[0]) * UNIT_LENGTH
             blanks += len(after)
             used = position[~blank]
-            if not len(used):
-                continue
-            ranges, highest = order_ranges(units, blank, place, highest, log_end)
-            add_ranges(result.ranges, ranges)
-            rows.append((base, first, int(used.min()), int(used.max())))
-            result.count += len(used)
-    if rows:
-        columns = np.array(rows, np.int64).T
-        result.base, result.first, result.lows, result.highs = columns
+            bounds.append((int(used.min()), int(used.max())) if len(used) else (_LONG_MAX, -1))
+            if len(used):
+                ranges, highest = order_ranges(units, blank, place, highest, log_end)
+                add_ranges(result.ranges, ranges)
+                result.count += len(used)
+        result.blocks[base] = Blocks(*np.array(bounds, np.int64).reshape(-1, 2).T)
     return result
 
 
@@ -371,10 +315,10 @@ def read_runs(settings: StoreSettings, runs: Sequence[BatchRun], start: int, end
         for run in runs:
             fd = reader.descriptor(*run.queue, run.base)
             if fd >= 0:
-                length = min(BLOCK, file_size // UNIT_LENGTH - run.first) * UNIT_LENGTH
-                data = os.pread(fd, length, run.first * UNIT_LENGTH)
+                first, stop = (min(one * BLOCK, file_size // UNIT_LENGTH) for one in run[2:])
+                data = os.pread(fd, (stop - first) * UNIT_LENGTH, first * UNIT_LENGTH)
                 whole = data[: len(data) // UNIT_LENGTH * UNIT_LENGTH]
-                blocks.setdefault(run.queue, []).append((run.base + run.first * UNIT_LENGTH, whole))
+                blocks.setdefault(run.queue, []).append((run.base + first * UNIT_LENGTH, whole))
     return {queue: Found.of(found, start, end) for queue, found in blocks.items()}
 
 
@@ -407,7 +351,7 @@ class InLog(NamedTuple):
 class BatchCompared:
     """What came of batch queues over a range of the log."""
 
-    ranges: dict[Queue, list[BatchRange]] = field(default_factory=dict)  # units that differ, by queue
+    ranges: dict[Queue, list[Range]] = field(default_factory=dict)  # units that differ, by queue
     queues: dict[Queue, InLog] = field(default_factory=dict)  # of the log, by queue
     bad: list[Finding] = field(default_factory=list)  # messages without a unit
 
@@ -465,7 +409,7 @@ class BatchCheck:
         self.map = BatchMap()
         self.queues: dict[Queue, InLog] = {}
         self.bad: list[Finding] = []
-        self._ranges: dict[Queue, list[BatchRange]] = {}
+        self._ranges: dict[Queue, list[Range]] = {}
 
     def find(self) -> None:
         """Look at which files there are, and where their units point to."""
@@ -536,11 +480,13 @@ class BatchCheck:
         return sum(each.units for each in self.queues.values())
 
 
-def _difference(explainer: Explainer, queue: Queue, one: BatchRange, files: BatchFiles) -> Difference:
+def _difference(explainer: Explainer, queue: Queue, one: Range, files: BatchFiles) -> Difference:
     cause = "zeroed" if one.kind == BLANK else None
-    expected, found = one.said()
+    expected, found = _said(one)
+    unit = one.expected or one.found
+    position = unit.position if isinstance(unit, BatchUnit) else -1
     if one.kind == EXTRA:
-        cause, target = explainer.target(one.position)
+        cause, target = explainer.target(position)
         cause = REPEATED if one.field == REPEATED else cause
         found += f" ({target})"
     elif one.kind == UNORDERED:
@@ -550,16 +496,21 @@ def _difference(explainer: Explainer, queue: Queue, one: BatchRange, files: Batc
     elif one.kind == MISSING:
         if not files.count:
             cause = "queue-lost"
-        elif one.position > files.greatest:
+        elif position > files.greatest:
             cause = "queue-short"
-        elif one.position < files.least:
+        elif position < files.least:
             cause = "queue-begins-late"
         elif files.blanks:
             cause = "zeroed"
     return of_range(queue, one, _place(explainer.plan.settings, queue, one), (expected, found), cause)
 
 
-def _place(settings: StoreSettings, queue: Queue, one: BatchRange) -> tuple[Path, int]:
+def _said(one: Range) -> tuple[str, str]:
+    """What is expected and found, in words."""
+    return str(one.expected or "nothing"), str(one.found or "nothing")
+
+
+def _place(settings: StoreSettings, queue: Queue, one: Range) -> tuple[Path, int]:
     """The file in which a range of a batch queue begins, and where there; the directory if none is known."""
     directory = names.batch_queue_directory(settings.root, *queue)
     file_size = settings.recovery.batch_queue_file_size
@@ -581,7 +532,7 @@ def compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, repor
         for start, end in pair.parts()
         if any(runs := (left.runs(start, end), right.runs(start, end)))
     ]
-    found: dict[Queue, list[BatchRange]] = {}
+    found: dict[Queue, list[Range]] = {}
     for compared in in_waves(runner, tasks):
         for queue, units, ranges in compared:
             report.units += units
@@ -589,7 +540,7 @@ def compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, repor
     for queue, ranges in sorted(found.items()):
         for one in ranges:
             kind = {MISSING: ONLY_FIRST, EXTRA: ONLY_SECOND}.get(one.kind, DIFFERS)
-            expected, its = one.said()
+            expected, its = _said(one)
             both = f"{expected} (first store)", f"{its} (second store)"
             place = _place(stores[1], queue, one)
             report.findings.append(of_range(queue, replace(one, kind=kind), place, both, None))
@@ -601,7 +552,7 @@ def _compare_two(
     end: int,
     left_runs: Sequence[BatchRun],
     right_runs: Sequence[BatchRun],
-) -> list[tuple[Queue, int, list[BatchRange]]]:
+) -> list[tuple[Queue, int, list[Range]]]:
     """(queue, units in the first store, what differs) of each with units that point into [start, end)."""
     left, right = read_runs(stores[0], left_runs, start, end), read_runs(stores[1], right_runs, start, end)
     done = []

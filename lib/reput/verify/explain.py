@@ -17,7 +17,7 @@ from reput.replay.selection import is_known
 from reput.replay.state import QueueState
 from reput.verify.plan import Plan
 from reput.verify.report import QUEUE, Difference
-from reput.verify.units import QueueRange
+from reput.verify.units import Range
 
 #: The cause where a unit knows more of a message than the log.
 TAGS_LOST = "tags-lost"
@@ -80,7 +80,7 @@ class Explainer:
             return "config/topics.json doesn't name the topic, so it was deleted"
         return None
 
-    def odd(self, queue: Queue, one: QueueRange) -> str | None:
+    def odd(self, queue: Queue, one: Range) -> str | None:
         """What is odd about the messages of such a range in the log itself."""
         for hole in self.holes:
             if (hole.topic, hole.queue_id) != queue or hole.queue_offset is None:
@@ -125,7 +125,7 @@ class Explainer:
 
 
 def of_range(
-    queue: Queue, one: QueueRange, place: tuple[Path, int | None], said: tuple[str, str], cause: str | None
+    queue: Queue, one: Range, place: tuple[Path, int | None], said: tuple[str, str], cause: str | None
 ) -> Difference:
     """A range of a queue that differs, told by what is expected and found at its begin.
 

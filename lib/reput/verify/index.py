@@ -30,10 +30,8 @@ from reput.newer_python import Self
 from reput.replay.runner import Runner
 from reput.verify.explain import REMARKS, Explainer
 from reput.verify.index_file import (
-    BLOCK,
     COUNTED_OTHERWISE,
     MOST_PROBLEMS,
-    Blocks,
     IndexInfo,
     block_starts,
     blocks,
@@ -45,8 +43,7 @@ from reput.verify.index_file import (
 )
 from reput.verify.plan import Plan
 from reput.verify.report import INDEX, ONLY_FIRST, ONLY_SECOND, Difference, Note, Report, of_two
-from reput.verify.sums import Sum, mixed_entries, sums_by
-from reput.verify.units import pieces
+from reput.verify.units import BLOCK, Blocks, Sum, mixed, pieces, runs_of, sums_by
 from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
@@ -140,6 +137,23 @@ def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
     if len(columns) == 2:
         return columns[1]
     return Entries(*(np.concatenate(each) for each in zip(*columns, strict=True)))
+
+
+def mixed_entries(entries: Entries, infos: Sequence[IndexInfo]) -> NDArray[np.uint64]:
+    """One number for each entry and what headers say of it, uint64[entries]: see :func:`sums_by`."""
+    ordinals, numbers = entries.ordinal, entries.number
+    found = mixed(ordinals, entries.hash, entries.position, entries.seconds)
+    for number in set(numbers[runs_of(numbers)].tolist()):
+        info = infos[number]
+        header = info.header
+        for ordinal, said in (
+            (FIRST_ORDINAL, (1, header.begin_timestamp, header.begin_physical_offset)),
+            (info.end - 1, (2, header.end_timestamp, header.end_physical_offset)),
+        ):
+            rows = np.flatnonzero(ordinals == ordinal)
+            rows = rows[numbers[rows] == number]
+            found[rows] += mixed(*(np.full(len(rows), one, np.int64) for one in said))
+    return found
 
 
 def keys_of(chunks: Sequence[KeyRows]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
@@ -452,12 +466,10 @@ def _tell(
 
 @dataclass(slots=True)
 class IndexMap:
-    """The index files, and the least and greatest position in each block of 4,096 entries."""
+    """The index files, and where in the log their entries point to."""
 
     infos: tuple[IndexInfo, ...] = ()  # by number
-    #: least, greatest: of each file, int64[blocks]
-    least: list[NDArray[np.int64]] = field(default_factory=list)
-    greatest: list[NDArray[np.int64]] = field(default_factory=list)
+    blocks: list[Blocks] = field(default_factory=list)  # of each file
 
     @property
     def keys(self) -> int:
@@ -466,12 +478,8 @@ class IndexMap:
 
     def runs(self, start: int, end: int) -> tuple[BlockRun, ...]:
         """The blocks that may hold entries which point into [start, end) of the log."""
-        found = []
-        for info, least, greatest in zip(self.infos, self.least, self.greatest, strict=True):
-            rows = np.flatnonzero((least < end) & (greatest >= start))
-            for piece in pieces(rows, rows, len(rows)):
-                found.append(BlockRun(info, int(piece[0]), int(piece[-1]) + 1))
-        return tuple(found)
+        found = zip(self.infos, self.blocks, strict=True)
+        return tuple(BlockRun(info, *run) for info, of in found for run in of.reaching(start, end))
 
 
 def find_entries(
@@ -480,20 +488,12 @@ def find_entries(
     known: Callable[[IndexInfo], Blocks | None] = lambda _info: None,
 ) -> IndexMap:
     """Read all index files once, so that each part of the log finds the entries that point into it."""
-    nothing = np.zeros(0, np.int64)
-    least, greatest = [nothing] * len(infos), [nothing] * len(infos)
-    starts = []
-    for info in infos:
-        found = known(info)
-        if found is None:
-            starts += [(info, first) for first in block_starts(info)]
-        else:
-            least[info.number], greatest[info.number] = found
+    found = [known(info) or Blocks.of(np.zeros(0, np.int64)) for info in infos]
+    starts = [(info, first) for info in infos if known(info) is None for first in block_starts(info)]
     tasks = [partial(blocks, info, first) for info, first in starts]
-    for (info, _), (low, high) in zip(starts, in_waves(runner, tasks), strict=True):
-        least[info.number] = np.append(least[info.number], low)
-        greatest[info.number] = np.append(greatest[info.number], high)
-    return IndexMap(tuple(infos), least, greatest)
+    for (info, _), more in zip(starts, in_waves(runner, tasks), strict=True):
+        found[info.number] = found[info.number].then(more)
+    return IndexMap(tuple(infos), found)
 
 
 class IndexCheck:

@@ -5,89 +5,54 @@ Source: ``IndexFile.putKey``, ``IndexFile.selectPhyOffset``, ``IndexHeader`` (ro
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
+from reput.derived.index import IndexFile
 from reput.errors import StoreError
 from reput.format import indexfile, names
-from reput.format.dtypes import ENTRY_DTYPE
-from reput.format.indexfile import (
-    ENTRY_LENGTH,
-    FIRST_ORDINAL,
-    HEADER_LENGTH,
-    SLOT_LENGTH,
-    IndexHeader,
-)
+from reput.format.indexfile import FIRST_ORDINAL, IndexHeader
 from reput.store.listing import entries_in
-from reput.store.reading import pread, reading
 from reput.verify.report import INDEX, Difference
-from reput.verify.units import pieces
+from reput.verify.units import BLOCK, Blocks, pieces
 
-#: Entries whose positions are given by their least and their greatest.
-BLOCK = 4096
+#: Blocks that a task reads at once.
 BLOCKS_AT_ONCE = 256
-_ENTRY = ENTRY_DTYPE
 
 #: Problems of one kind in one file that are listed one by one.
 MOST_PROBLEMS = 64
 #: The kind of a hashSlotCount that another release than the one at hand leaves.
 COUNTED_OTHERWISE = "counted-otherwise"
-
-#: The least and the greatest position in each block of a file, int64[blocks].
-Blocks = tuple[NDArray[np.int64], NDArray[np.int64]]
 _BROKEN, _CYCLE, _HASH = range(3)
 
 
-class IndexInfo(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class IndexInfo(IndexFile):
     """An index file as its header tells."""
 
-    path: str
     number: int  # of the store's files in order, from 0 on
     header: IndexHeader  # as on disk
-    length: int  # bytes of the file
     previous_end: int  # endTimestamp of the file before it, ms; -1 where it is the first one
     previous_position: int  # its endPhyOffset; -1 without one
-    slots: int  # slots, entries: its dimensions
-    entries: int
 
     @property
     def end(self) -> int:
         """The ordinal after the last entry that the header and the file's length allow."""
-        room = (self.length - self.entry_offset(0)) // ENTRY_LENGTH
-        return max(min(self.header.index_count, self.entries, room), FIRST_ORDINAL)
-
-    @property
-    def expected_length(self) -> int:
-        """Bytes that the file should have."""
-        return indexfile.file_length(self.slots, self.entries)
-
-    def entry_offset(self, ordinal: int) -> int:
-        """Byte offset of an entry."""
-        return indexfile.file_length(self.slots, ordinal)
+        return self.end_of(self.header)
 
     def problem(
         self, kind: str, offset: int, expected: str, found: str, first: int = 0, end: int = 0, count: int = 1
     ) -> Difference:
         """What is wrong in it; see :class:`reput.verify.report.Difference`."""
-        return Difference(
-            kind, self.path, INDEX, expected, found, first=first, end=end, count=count, offset=offset
-        )
-
-    def read(self, ordinal: int, count: int) -> NDArray[np.void]:
-        """The entries from an ordinal on, by their fields; fewer in a file that is cut."""
-        with reading(self.path, by_ranges=True) as fd:
-            data = pread(self.path, fd, count * ENTRY_LENGTH, self.entry_offset(ordinal))
-        return np.frombuffer(data, _ENTRY, len(data) // ENTRY_LENGTH)
+        return Difference(kind, self.path, INDEX, expected, found, first, end, count, offset)
 
 
 def index_files(
@@ -103,15 +68,9 @@ def index_files(
         for entry in entries_in(root / names.INDEX):
             if not entry.is_file():
                 continue
-            header = known(entry.path)
-            with reading(entry.path, by_ranges=True) as fd:
-                if header is None:
-                    data = pread(entry.path, fd, HEADER_LENGTH, 0)
-                    header = IndexHeader.decode(data.ljust(HEADER_LENGTH, b"\0"))
-                length = os.fstat(fd).st_size
-            found.append(
-                IndexInfo(entry.path, len(found), header, length, previous, position, slots, entries)
-            )
+            file = entry.path, slots, entries, entry.stat().st_size
+            header = known(entry.path) or IndexFile(*file).read_header()
+            found.append(IndexInfo(*file, len(found), header, previous, position))
             previous, position = header.end_timestamp, header.end_physical_offset
     return found
 
@@ -150,12 +109,10 @@ def _reading_index() -> Iterator[None]:
 
 
 def blocks(info: IndexInfo, first: int) -> Blocks:
-    """The least and the greatest position in each block of entries, int64[blocks]."""
+    """Where entries from a block on point to."""
     start = FIRST_ORDINAL + first * BLOCK
     count = min(info.end - start, BLOCK * BLOCKS_AT_ONCE)
-    position = info.read(start, count)["position"].astype(np.int64)
-    starts = np.arange(0, len(position), BLOCK)
-    return np.minimum.reduceat(position, starts), np.maximum.reduceat(position, starts)
+    return Blocks.of(info.read(start, count)["position"].astype(np.int64))
 
 
 def block_starts(info: IndexInfo) -> range:
@@ -196,20 +153,19 @@ def _header_problems(info: IndexInfo) -> Iterator[Difference]:
         # A broker indexes no message before the last file's endPhyOffset, and reads the files by their names.
         expected = f"beginPhyOffset of at least {info.previous_position}, where the file before it ends"
         yield info.problem("index-header", 16, expected, str(header.begin_physical_offset))
-    if info.length != info.expected_length:
-        expected, found = f"{info.expected_length} bytes", f"{info.length} bytes"
+    if info.length != info.full_length:
+        expected, found = f"{info.full_length} bytes", f"{info.length} bytes"
         yield info.problem("index-file-length", 0, expected, found)
 
 
 def _slot_problems(info: IndexInfo, slots: NDArray[np.int32]) -> list[Difference]:
-    with reading(info.path, by_ranges=True) as fd:
-        data = pread(info.path, fd, info.slots * SLOT_LENGTH, HEADER_LENGTH)
-    stored = np.frombuffer(data.ljust(info.slots * SLOT_LENGTH, b"\0"), ">i4")
+    found = info.read_slots(0, info.slots)
+    stored = np.pad(found, (0, info.slots - len(found)))
     wrong = np.flatnonzero(stored != slots)
     return [
         info.problem(
             "index-slot",
-            HEADER_LENGTH + int(piece[0]) * SLOT_LENGTH,
+            info.slot_offset(int(piece[0])),
             f"entry {int(slots[piece[0]])} in slot {piece[0]}",
             f"entry {int(stored[piece[0]])}",
             first=int(piece[0]),

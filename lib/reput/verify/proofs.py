@@ -19,7 +19,6 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
 import reput
 from reput.config.settings import RocksDBSettings, StoreSettings
@@ -36,8 +35,8 @@ from reput.remote.store import listed_file
 from reput.replay.runner import Runner
 from reput.scan.rules import Part
 from reput.store.listing import entries_in
-from reput.verify.index import Entries, IndexMap
-from reput.verify.index_file import BLOCK, BLOCKS_AT_ONCE, Blocks, IndexInfo, block_starts
+from reput.verify.index import Entries, IndexMap, mixed_entries
+from reput.verify.index_file import BLOCKS_AT_ONCE, IndexInfo, block_starts
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.proven import (
     FORMAT,
@@ -52,8 +51,8 @@ from reput.verify.proven import (
 )
 from reput.verify.queue_files import Outside, Seen
 from reput.verify.report import LOG, Difference, Note, Remembered, key_of
-from reput.verify.sums import MODULUS, Sum, added, mixed_entries, sums_by, unit_sum
 from reput.verify.tasks import PartChecked, sha256_of
+from reput.verify.units import BLOCK, MODULUS, Blocks, Sum, added, sums_by, unit_sum
 from reput.verify.waves import in_waves, of_each
 
 __all__ = ["CHANGED", "GONE", "REPLACED", "Proofs", "Remembering"]
@@ -138,7 +137,7 @@ class Remembering:
     def blocks_of(self, info: IndexInfo) -> Blocks | None:
         """The least and the greatest position in each block of an index file that is known already."""
         known = self._believed(info)
-        return self._blocks.get(info.path) if known is None else (known.least, known.greatest)
+        return self._blocks.get(info.path) if known is None else known.blocks
 
     def header_of(self, path: str) -> IndexHeader | None:
         """An index file's header, if it is known already."""
@@ -379,16 +378,13 @@ class Remembering:
         starts = [(info, first) for info in other for first in block_starts(info)]
         found: dict[int, dict[str, Sum]] = {base: {} for base in bases}
         tasks = [partial(_entries_of, info, first, bounds, tuple(infos)) for info, first in starts]
-        low: dict[str, list[NDArray[np.int64]]] = {}
-        high: dict[str, list[NDArray[np.int64]]] = {}
-        for (info, _), (sums, least, greatest) in zip(starts, in_waves(runner, tasks), strict=True):
+        for (info, _), (sums, blocks) in zip(starts, in_waves(runner, tasks), strict=True):
             name = Path(info.path).name
-            low.setdefault(info.path, []).append(least)
-            high.setdefault(info.path, []).append(greatest)
-            self.bytes_read += len(least) * BLOCK * ENTRY_LENGTH
+            known_blocks = self._blocks.get(info.path)
+            self._blocks[info.path] = blocks if known_blocks is None else known_blocks.then(blocks)
+            self.bytes_read += len(blocks.least) * BLOCK * ENTRY_LENGTH
             for base, (count, total) in sums.items():
                 found[base][name] = added(found[base].get(name, (0, 0)), (count, total))
-        self._blocks = {path: (np.concatenate(low[path]), np.concatenate(high[path])) for path in low}
         believed = {Path(info.path).name for info in infos} - {Path(info.path).name for info in other}
         for base in bases:
             was = {name: one for name, one in known[base].index.items() if name not in believed}
@@ -525,16 +521,10 @@ class Remembering:
         outside: Iterable[Outside],
     ) -> None:
         after = self.after
-        for info, least, greatest in zip(index.infos, index.least, index.greatest, strict=True):
-            after.index_files[Path(info.path).name] = IndexProof(
-                self._settled(info.path),
-                info.header,
-                info.end,
-                least,
-                greatest,
-                info.previous_position,
-                info.path not in unsound,
-            )
+        for info, blocks in zip(index.infos, index.blocks, strict=True):
+            is_sound = info.path not in unsound
+            facts = info.header, info.end, blocks, info.previous_position, is_sound
+            after.index_files[Path(info.path).name] = IndexProof(self._settled(info.path), *facts)
         for proof in after.segments.values():
             segment = next(str(one.path) for one in self._plan.log.segments if one.base == proof.base)
             proof.identity = self._settled(segment)
@@ -612,8 +602,8 @@ def _sums_of(
 
 def _entries_of(
     info: IndexInfo, first: int, bounds: Sequence[tuple[int, int]], infos: Sequence[IndexInfo]
-) -> tuple[dict[int, Sum], NDArray[np.int64], NDArray[np.int64]]:
-    """By segment, how many of some blocks' entries point into it and their sum; and each block's bounds."""
+) -> tuple[dict[int, Sum], Blocks]:
+    """By segment, how many of some blocks' entries point into it and their sum; and where these point to."""
     ordinal = FIRST_ORDINAL + first * BLOCK
     words = info.read(ordinal, min(info.end - ordinal, BLOCK * BLOCKS_AT_ONCE))
     position = words["position"].astype(np.int64)
@@ -622,7 +612,4 @@ def _entries_of(
     at = np.searchsorted(bases, position, "right") - 1
     at[position >= ends[at]] = -1
     sums = {int(bases[number]): one for number, one in sums_by(at, mixed).items() if number >= 0}
-    starts = np.arange(0, len(position), BLOCK)
-    if not len(starts):
-        return sums, position, position
-    return sums, np.minimum.reduceat(position, starts), np.maximum.reduceat(position, starts)
+    return sums, Blocks.of(position)

@@ -4,7 +4,7 @@ A segment is sealed when another one follows it: no broker writes to it any more
 what binds the result to the bytes that it was proven from:
 
 * of the segment, the digest of each part, or where it lies elsewhere its pin (the ETag);
-* of each queue, which units are its messages', and their sum (:mod:`reput.verify.sums`) as they were
+* of each queue, which units are its messages', and their sum (:mod:`reput.verify.units`) as they were
   compared;
 * of each index file, how many entries point into the segment, and their sum.
 
@@ -36,8 +36,7 @@ from reput.remote import remote_store
 from reput.remote.store import KnownFile, listed_file
 from reput.verify.queue_files import Seen
 from reput.verify.report import Difference
-from reput.verify.sums import Sum
-from reput.verify.units import Unit, UnitRange
+from reput.verify.units import Blocks, Range, Sum, Unit
 
 #: What tells a file from what it was; None where that can't be told.
 Identity = tuple[int | str, ...] | None
@@ -55,7 +54,7 @@ class QueueProof:
     next: int
     end: int  # physical offset after the last
     sum: int  # of its units, as they were compared
-    ranges: list[UnitRange] = field(default_factory=list)  # units that differ
+    ranges: list[Range] = field(default_factory=list)  # units that differ
 
 
 class QueueUnits(NamedTuple):
@@ -65,7 +64,7 @@ class QueueUnits(NamedTuple):
     queue_id: int
     first: int  # first, next: queueOffsets of the first, and after the last
     next: int
-    sum: int  # by :func:`reput.verify.sums.unit_sum`
+    sum: int  # by :func:`reput.verify.units.unit_sum`
 
 
 @dataclass(slots=True)
@@ -113,8 +112,7 @@ class IndexProof:
     identity: Identity  # of its file
     header: IndexHeader  # its first bytes
     end: int  # the ordinal after its last entry
-    least: NDArray[np.int64]  # least, greatest: of the positions of each block, int64[blocks]
-    greatest: NDArray[np.int64]
+    blocks: Blocks  # where its entries point to
     before: int  # what its header was compared with: endPhyOffset of the file before it
     sound: bool  # nothing is wrong with its slots and chains
 
@@ -160,8 +158,8 @@ class Proofs:
                 name: {
                     "header": one.header.encode().hex(),
                     **{key: getattr(one, key) for key in ("identity", "end", "before", "sound")},
-                    "least": _array_out(one.least),
-                    "greatest": _array_out(one.greatest),
+                    "least": _array_out(one.blocks.least),
+                    "greatest": _array_out(one.blocks.greatest),
                 }
                 for name, one in self.index_files.items()
             },
@@ -208,8 +206,7 @@ class Proofs:
                         _identity(one["identity"]),
                         IndexHeader.decode(bytes.fromhex(one["header"])),
                         one["end"],
-                        _array_in(one["least"]),
-                        _array_in(one["greatest"]),
+                        Blocks(_array_in(one["least"]), _array_in(one["greatest"])),
                         one["before"],
                         one["sound"],
                     )
@@ -334,14 +331,14 @@ def _segment_in(facts: dict[str, Any], queues: Sequence[Queue]) -> SegmentProof:
     )
 
 
-def _range_out(one: UnitRange) -> list[object]:
-    expected = None if one.expected is None else list(one.expected)
-    return [one.kind, one.field, one.first, one.end, one.count, expected, list(one.found), one.shift]
+def _range_out(one: Range) -> list[object]:
+    expected = list(one.expected) if isinstance(one.expected, Unit) else None
+    return [one.kind, one.field, one.first, one.end, one.count, expected, list(one.stored), one.shift]
 
 
-def _range_in(facts: list[Any]) -> UnitRange:
+def _range_in(facts: list[Any]) -> Range:
     kind, what, first, end, count, expected, found, shift = facts
-    return UnitRange(
+    return Range(
         kind, what, first, end, count, None if expected is None else Unit(*expected), Unit(*found), shift
     )
 

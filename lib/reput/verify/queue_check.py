@@ -31,8 +31,7 @@ from reput.verify.units import (
     UNORDERED,
     WRONG_EXT,
     Compared,
-    QueueRange,
-    UnitRange,
+    Range,
     add_ranges,
 )
 from reput.verify.waves import done, of_each
@@ -63,7 +62,7 @@ class QueueCheck:
         self._plan = plan
         self._runner = runner
         self._target = plan.target()
-        self._ranges: dict[Queue, list[UnitRange]] = {}
+        self._ranges: dict[Queue, list[Range]] = {}
         self._found: dict[Queue, Compared] = {}  # of the batch at hand
         self.queues: dict[Queue, QueueState] = {}
         self.restarts: dict[str, int] = {}
@@ -125,7 +124,7 @@ class QueueCheck:
         return irregular
 
     def tell_odd(
-        self, finding: Finding, ranges: Sequence[QueueRange], log: LogRead, legal: Set[str] = LEGAL
+        self, finding: Finding, ranges: Sequence[Range], log: LogRead, legal: Set[str] = LEGAL
     ) -> None:
         """Take what is odd about a queue's messages, ``ranges`` being what differs of its units.
 
@@ -172,14 +171,14 @@ class QueueCheck:
             if each.ranges:
                 merged.setdefault((each.topic, each.queue_id), []).extend(each.ranges)
         for queue, ranges in sorted(merged.items()):
-            joined: list[UnitRange] = []
+            joined: list[Range] = []
             add_ranges(joined, sorted(ranges, key=lambda one: one.first))
             yield from self._of_queue(explainer, queue, joined)
         for each in self.outside:
             yield from each.problems
 
     def _of_queue(
-        self, explainer: Explainer, queue: Queue, ranges: Sequence[UnitRange]
+        self, explainer: Explainer, queue: Queue, ranges: Sequence[Range]
     ) -> Iterator[Difference | Note]:
         bases = files_of(self._plan.settings.root, *queue)
         state = self.queues.get(queue)
@@ -197,15 +196,15 @@ class QueueCheck:
             else:
                 yield self._unit(explainer, queue, one, bases, one.end == last)
 
-    def _record(self, queue: Queue, one: UnitRange) -> Difference:
+    def _record(self, queue: Queue, one: Range) -> Difference:
         """Where an address leads to the wrong thing."""
         settings = self._plan.settings
         directory = names.queue_ext_directory(settings.root, *queue)
         file_size = settings.recovery.queue_ext_file_size
-        place = place_in(directory, file_size, one.found.tags - FIRST_ADDRESS)
+        place = place_in(directory, file_size, one.stored.tags - FIRST_ADDRESS)
         cause = None
         if one.kind == DANGLING:
-            files = series_files(directory, queue, file_size).files
+            files = series_files(directory, queue, file_size)[0]
             lost = "queue-ext-file-lost" if files else "queue-ext-lost"
             cause = lost if one.field == "file" else "queue-ext-broken"
         wanted = f"a record of tagsCode {0 if one.expected is None else one.expected.tags}"
@@ -215,7 +214,7 @@ class QueueCheck:
         return of_range(queue, one, place, (wanted, found), cause)
 
     def _unit(
-        self, explainer: Explainer, queue: Queue, one: UnitRange, bases: Set[int], is_last: bool
+        self, explainer: Explainer, queue: Queue, one: Range, bases: Set[int], is_last: bool
     ) -> Difference:
         settings = self._plan.settings
         directory = names.queue_directory(settings.root, *queue)
@@ -233,15 +232,15 @@ class QueueCheck:
             expected = "an address above the one of the unit before"
         elif one.kind == MISSING and one.expected is None:
             expected = "a unit of a message that has expired"
-        is_blank = one.found.is_zero or one.found.is_pre_blank
+        is_blank = one.stored.is_zero or one.stored.is_pre_blank
         if not is_blank and (one.kind == EXTRA or one.field == "message"):
-            found += f" ({explainer.target(one.found.position)[1]})"
+            found += f" ({explainer.target(one.stored.position)[1]})"
         if one.kind == MISPLACED:
             found += f"; it lies at queueOffset {one.first + one.shift}"
         return of_range(queue, one, (path, at + field_at), (expected, found), cause)
 
     def _missing(
-        self, one: UnitRange, queue: Queue, bases: Set[int], base: int, odd: str | None, is_last: bool
+        self, one: Range, queue: Queue, bases: Set[int], base: int, odd: str | None, is_last: bool
     ) -> str:
         state = self.queues.get(queue)
         if not bases:
@@ -252,23 +251,23 @@ class QueueCheck:
             return odd
         if base not in bases and base < max(bases):
             return "queue-file-lost"
-        if one.found.is_pre_blank:
+        if one.stored.is_pre_blank:
             return "pre-blanked"
         at_end = state is not None and one.end == state.next
         return "queue-short" if at_end and is_last else "zeroed"
 
-    def _cause(self, explainer: Explainer, one: UnitRange, topic: str, odd: str | None) -> str | None:
+    def _cause(self, explainer: Explainer, one: Range, topic: str, odd: str | None) -> str | None:
         if one.kind == UNORDERED:
             return None
         if one.kind == MISPLACED:
             return odd or "shifted"
         if one.field is not None and one.field != "message":
-            if one.found.tags <= MAX_ADDRESS:
+            if one.stored.tags <= MAX_ADDRESS:
                 return "queue-ext"
             if topic == SCHEDULE_TOPIC.decode() and one.field == "tagsCode":
-                return "delay-tags-hashed" if one.is_hash() else DELAY_LEVELS
+                return "delay-tags-hashed" if one.stored.is_hash else DELAY_LEVELS
             return TAGS_LOST if one.field == "tagsCode" and one.has_lost_tags() else None
         if topic.startswith(_LMQ_PREFIX) and not self._plan.settings.enable_multi_dispatch:
             return "multi-dispatch-off"
-        target = explainer.target(one.found.position)[0]
+        target = explainer.target(one.stored.position)[0]
         return odd if odd is not None and target != "log-damaged" else target

@@ -38,21 +38,21 @@ from reput.store.reading import extents, looked_at, pread, reading, what_is
 from reput.verify.explain import of_range
 from reput.verify.plan import queues_on_disk
 from reput.verify.report import DIFFERS, ONLY_FIRST, ONLY_SECOND, QUEUE, Difference, Report
-from reput.verify.sums import unit_sum
 from reput.verify.units import (
     DANGLING,
     MOST_RANGES,
     UNORDERED,
     WRONG_EXT,
     Compared,
+    Range,
     Record,
     Unit,
-    UnitRange,
     compare_units,
     extra_ranges,
     missing_ranges,
     pieces,
     span,
+    unit_sum,
     units_of,
 )
 from reput.verify.waves import of_each
@@ -83,28 +83,18 @@ def files_of(root: Path, topic: str, queue_id: int) -> set[int]:
     return {base for base in found if base is not None}
 
 
-@dataclass(slots=True)
-class SeriesListed:
-    """The files of one size that follow one another in a directory."""
-
-    #: (byte offset of its first byte, file), in order: those that have places
-    files: list[tuple[int, Path]] = field(default_factory=list)
-    problems: list[Difference] = field(default_factory=list)  # what is wrong with the others, and with these
-    fitting: int = 0  # files of the right length
-
-
 def series_files(
     directory: Path, queue: Queue, file_size: int, unit_length: int | None = None
-) -> SeriesListed:
-    """List the files of a queue."""
-    result = SeriesListed()
-    found = result.files
+) -> tuple[list[tuple[int, Path]], list[Difference]]:
+    """The files of one size that follow one another in a queue's directory, and what is wrong with any.
+
+    Those that have places, in order, each with the byte offset of its first byte.
+    """
+    files: list[tuple[int, Path]] = []
+    problems: list[Difference] = []
 
     def wrong(kind: str, path: str, expected: str, found: str, first: int = 0, end: int = 0) -> None:
-        told = Difference(
-            kind, path, QUEUE, expected, found, first=first, end=end, topic=queue[0], queue_id=queue[1]
-        )
-        result.problems.append(told)
+        problems.append(Difference(kind, path, QUEUE, expected, found, first, end, 1, 0, *queue))
 
     for entry in entries_in(directory):
         facts = looked_at(entry)
@@ -130,20 +120,18 @@ def series_files(
                 first + whole,
                 first + per_file,
             )
-        else:
-            result.fitting += 1
-        if found and base > found[-1][0] + file_size:
-            missing = found[-1][0] + file_size
+        if files and base > files[-1][0] + file_size:
+            missing = files[-1][0] + file_size
             wrong(
                 "queue-file-missing",
                 str(directory / names.offset_name(missing)),
                 f"file {names.offset_name(missing)}",
-                f"{entry.name} after {names.offset_name(found[-1][0])}",
+                f"{entry.name} after {names.offset_name(files[-1][0])}",
                 missing // file_size * per_file,
                 first,
             )
-        found.append((base, Path(entry.path)))
-    return result
+        files.append((base, Path(entry.path)))
+    return files, problems
 
 
 class OfMessages(NamedTuple):
@@ -161,7 +149,7 @@ def compare_records(
     found: bytes,
     before: bytes,
     messages: OfMessages,
-) -> tuple[list[UnitRange], int]:
+) -> tuple[list[Range], int]:
     """Compare what the addresses of units lead to with what the messages say.
 
     Looked at are units that are sound but for the address that stands for their tagsCode.
@@ -204,7 +192,7 @@ def compare_records(
                     Record(int(records.tags[at]), int(records.timestamp[at])),
                 )
             units = Unit(*right[row].tolist()), Unit(*there[row].tolist())
-            ranges.append(UnitRange(kind, field, *span(first, rows[piece]), *units, record=record))
+            ranges.append(Range(kind, field, *span(first, rows[piece]), *units, record=record))
     return ranges, plain
 
 
@@ -283,11 +271,8 @@ class Outside:
 
     topic: str
     queue_id: int
-    ranges: list[UnitRange] = field(default_factory=list)  # places that differ
+    ranges: list[Range] = field(default_factory=list)  # places that differ
     problems: list[Difference] = field(default_factory=list)  # files that are wrong
-    fitting: int = 0  # files of the right length
-    units: int = 0  # units that stand for expired messages
-    beyond: int = 0  # units past the end of the log that was looked at, which a live broker has added
     used: int = 0  # queueOffset after the last place that isn't zero, of those before the first message
     #: files that are as they should be, by their first byte
     seen: dict[int, Seen] = field(default_factory=dict)
@@ -323,11 +308,9 @@ def check_outside(
     result = Outside(known.topic, known.queue_id)
     queue = known.topic, known.queue_id
     directory = names.queue_directory(root, *queue)
-    listed = series_files(directory, queue, file_size, UNIT_LENGTH)
-    files, result.problems, result.fitting = listed.files, listed.problems, listed.fitting
+    files, result.problems = series_files(directory, queue, file_size, UNIT_LENGTH)
     if ext_file_size is not None:
-        listed = series_files(names.queue_ext_directory(root, *queue), queue, ext_file_size)
-        result.problems += listed.problems
+        result.problems += series_files(names.queue_ext_directory(root, *queue), queue, ext_file_size)[1]
     last_position = _UNUSED
     for base, path in files:
         with reading(path, by_ranges=True) as fd:
@@ -413,8 +396,6 @@ def _before(
         written = np.flatnonzero(~nothing)
         if len(written):
             result.used = first + int(written[-1]) + 1
-        result.units += int((expired & ~descending).sum())
-        result.beyond += int(beyond.sum())
         last_position = int(highest[-1])
         if last_position == _UNUSED and used.any():
             last_position = _UNUSED + 1
@@ -433,7 +414,6 @@ def _behind(file: _File, after: int, stop: int, live_end: int | None, result: Ou
         if live_end is not None:
             beyond = (kinds == UnitKind.MESSAGE) & (units["position"] >= live_end)
         result.ranges += extra_ranges(first, np.flatnonzero(used & ~beyond), units)
-        result.beyond += int(beyond.sum())
 
 
 def _written(fd: int, start: int, end: int) -> Iterator[tuple[int, int]]:
@@ -472,13 +452,13 @@ def compare_queues(
             root = (pair.second if one.kind == ONLY_SECOND else pair.first).root
             directory = names.queue_directory(root, *queue)
             place = place_in(directory, pair.first.consume_queue_file_size, one.first * UNIT_LENGTH)
-            said = f"{one.expected} (first store)", f"{one.found} (second store)"
+            said = f"{one.expected} (first store)", f"{one.stored} (second store)"
             report.findings.append(of_range(queue, one, place, said, None))
         listener(done, report.units, 0)
     return ext
 
 
-def _compare_two(pair: Pair, queue: Queue) -> tuple[Queue, list[UnitRange], int, int, int]:
+def _compare_two(pair: Pair, queue: Queue) -> tuple[Queue, list[Range], int, int, int]:
     """A queue's places that differ, ``expected`` being the first store's.
 
     Then how many units the first one has of messages that both logs have; how many bytes were compared; and
@@ -487,7 +467,7 @@ def _compare_two(pair: Pair, queue: Queue) -> tuple[Queue, list[UnitRange], int,
     size = pair.first.consume_queue_file_size
     stores = pair.first, replace(pair.first, root=pair.second.root)
     bases = {base for each in stores for base in files_of(each.root, *queue) if base % size == 0}
-    ranges: list[UnitRange] = []
+    ranges: list[Range] = []
     units = compared = ext = 0
     with Readers(stores[0]) as left, Readers(stores[1]) as right:
         for base in sorted(bases):
@@ -500,7 +480,7 @@ def _compare_two(pair: Pair, queue: Queue) -> tuple[Queue, list[UnitRange], int,
                 units += more
                 compared += count * UNIT_LENGTH
                 ext += leading
-    joined: list[UnitRange] = []
+    joined: list[Range] = []
     for one in sorted(ranges, key=lambda each: each.first):
         if joined and joined[-1].kind == one.kind and joined[-1].end == one.first:
             joined[-1] = joined[-1].with_all_between(one)
@@ -511,7 +491,7 @@ def _compare_two(pair: Pair, queue: Queue) -> tuple[Queue, list[UnitRange], int,
 
 def _compare_both(
     pair: Pair, queue: Queue, first: int, count: int, left_store: Readers, right_store: Readers
-) -> tuple[list[UnitRange], int, int]:
+) -> tuple[list[Range], int, int]:
     left = left_store.queue.read(*queue, first, count)
     right = right_store.queue.read(*queue, first, count)
     one, other = units_of(left), units_of(right)
@@ -537,7 +517,7 @@ def _compare_both(
         rows = np.flatnonzero(way == number)
         for piece in pieces(rows, rows, MOST_RANGES):
             both = Unit(*one[piece[0]].tolist()), Unit(*other[piece[0]].tolist())
-            ranges.append(UnitRange(kind, None, *span(first, piece), *both))
+            ranges.append(Range(kind, None, *span(first, piece), *both))
     return ranges, units, ext
 
 

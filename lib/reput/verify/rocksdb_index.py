@@ -23,32 +23,31 @@ from reput.replay.runs import KeyRun
 from reput.rocksdb import is_database, opened
 from reput.rocksdb.reader import is_installed
 from reput.rocksdb.snapshot import PREFIX, caught
+from reput.verify.databases import (
+    RANGES_A_SLOT,
+    Bounds,
+    DatabaseCheck,
+    KeyBlocks,
+    Listed,
+    differing_keys,
+    lacking,
+    odd_keys,
+    refuse_other_hosts,
+)
 from reput.verify.plan import Plan
 from reput.verify.report import (
     INDEX,
-    ONLY_FIRST,
-    ONLY_SECOND,
     Difference,
     Note,
     Report,
     of_two,
     which_of_two,
 )
-from reput.verify.rocksdb_queues import (
-    Blocks,
-    Bounds,
-    DatabaseCheck,
-    Listed,
-    differing_keys,
-    odd_keys,
-    refuse_other_hosts,
-)
 from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
     from reput.verify.against import Pair
 
-_RANGES_A_SLOT = 3
 _MISSING, _DANGLING, _WRONG, _FOREIGN = "missing-entry", "dangling-entry", "index-time", "foreign-key"
 
 
@@ -101,7 +100,7 @@ class EntriesTask:
         return None if is_let_be else _DANGLING
 
 
-def _counted(done: EntriesChecked, blocks: Blocks) -> Blocks:
+def _counted(done: EntriesChecked, blocks: KeyBlocks) -> KeyBlocks:
     for keys, values in blocks:
         done.there += len(keys) - sum(mark in keys for mark in rocksdbindex.MARKS)
         yield keys, values
@@ -227,11 +226,8 @@ def compare_indexes(pair: Pair, runner: Runner, report: Report) -> None:
         text = "what the broker hasn't flushed into the index in RocksDB"
         report.not_checked.append(Note("not-flushed", text))
     places = [settings.root / names.ROCKSDB_STORE for settings in pair.stores]
-    there = [is_database(place) for place in places]
-    if not all(there):
-        if any(there):
-            kind, place = (ONLY_FIRST, places[1]) if there[0] else (ONLY_SECOND, places[0])
-            lacks = Difference(kind, str(place), INDEX, "an index in RocksDB", "none", offset=None)
+    if lacks := lacking(places, INDEX, "an index in RocksDB"):
+        if any(map(is_database, places)):
             report.findings.append(lacks)
         return
     with ExitStack() as stack:
@@ -263,7 +259,7 @@ def _hours(held: Path, place: Path, slots: int) -> list[bytes]:
         ends = database.first(ENTRIES, b""), database.last(ENTRIES, rocksdbindex.LAST_POSITION[:1])
     found = [None if one is None else rocksdbindex.parse_key(one[0]) for one in ends]
     hours = [0 if one is None else one.hour // rocksdbindex.MS_AN_HOUR for one in found]
-    step = max(-(-(hours[1] - hours[0]) // (slots * _RANGES_A_SLOT)), 1)
+    step = max(-(-(hours[1] - hours[0]) // (slots * RANGES_A_SLOT)), 1)
     cuts = range(hours[0] + step, hours[1] + 1, step)
     return [rocksdbindex.value(hour * rocksdbindex.MS_AN_HOUR) for hour in cuts]
 

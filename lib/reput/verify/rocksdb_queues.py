@@ -1,12 +1,7 @@
-"""Queues in RocksDB: units and ends in their database against the log, or against another store's.
-
-Keys are read in their order beside the expected ones, so that a task holds its share of the log's units and a
-block of the database, however many keys there are.
-"""
+"""Queues in RocksDB: units and ends in their database against the log, or against another store's."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -21,7 +16,7 @@ from numpy.typing import NDArray
 from reput.build.placement import Breaks
 from reput.build.rocksdb import unpack
 from reput.derived.rocksdb import stored_ends
-from reput.errors import Finding, SettingsError, UnsupportedError
+from reput.errors import Finding, SettingsError
 from reput.format import rocksdbqueue
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
 from reput.format.names import Queue, QueueBytes
@@ -46,12 +41,20 @@ from reput.replay.target import Target
 from reput.rocksdb import CURRENT, Database, is_database, opened
 from reput.rocksdb.snapshot import caught
 from reput.store.space import check_free
+from reput.verify.databases import (
+    RANGES_A_SLOT,
+    Bounds,
+    DatabaseCheck,
+    KeyBlocks,
+    differing_keys,
+    lacking,
+    odd_keys,
+    refuse_other_hosts,
+)
 from reput.verify.explain import DELAY_LEVELS, Explainer, of_range
 from reput.verify.plan import Plan
 from reput.verify.report import (
     CHECKPOINT,
-    ONLY_FIRST,
-    ONLY_SECOND,
     QUEUE,
     Difference,
     Note,
@@ -59,82 +62,16 @@ from reput.verify.report import (
     of_two,
     which_of_two,
 )
-from reput.verify.units import EXTRA, MISSING, WRONG, QueueRange, add_ranges, pieces
+from reput.verify.units import EXTRA, MISSING, WRONG, AnyUnit, Range, add_ranges, pieces
 from reput.verify.units import Unit as PlainUnit
 from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
     from reput.verify.against import Pair
 
-#: A key, and its value as it is expected and as it is there; None where it isn't.
-Odd = tuple[bytes, bytes | None, bytes | None]
-Blocks = Iterator[tuple[Sequence[bytes], Sequence[bytes]]]
-
 _AT_ONCE = 1 << 16  # units
 _ROW_BYTES = 40  # of a unit on its way
-_RANGES_A_SLOT = 3
 _FOREIGN = 16  # keys that no broker writes and that are kept
-
-
-def odd_keys(expected: Mapping[bytes, bytes], found: Blocks) -> Iterator[Odd]:
-    """What isn't as it is expected: what is there, by keys, block by block; then what is missing, by keys."""
-    missing = dict(expected)
-    for keys, values in found:
-        there = dict(zip(keys, values, strict=True))
-        yield from (
-            (key, expected.get(key), value) for key, value in sorted(there.items() - expected.items())
-        )
-        for key in missing.keys() & there.keys():
-            del missing[key]
-    yield from ((key, missing[key], None) for key in sorted(missing))
-
-
-@dataclass(slots=True)
-class Listed:
-    """What differs, by kind: the first ones, and how many of all."""
-
-    odd: dict[str, list[Odd]] = field(default_factory=dict)
-    counts: Counter[str] = field(default_factory=Counter)
-
-    def add(self, kind: str, odd: Odd, most: int = 64) -> None:
-        """Take one more."""
-        self.counts[kind] += 1
-        if len(listed := self.odd.setdefault(kind, [])) < most:
-            listed.append(odd)
-
-    def each(self) -> Iterator[tuple[str, Odd, int]]:
-        """(kind, what differs, how many it stands for): the last of a kind stands for those not listed."""
-        for kind, listed in self.odd.items():
-            rest = self.counts[kind] - len(listed)
-            for number, odd in enumerate(listed, 1):
-                yield kind, odd, 1 + (rest if number == len(listed) else 0)
-
-
-@dataclass(frozen=True, slots=True)
-class StoredRange(QueueRange):
-    """Units of one queue in a database that differ in one way; ``field`` may also be "length"."""
-
-    expected: Unit | None  # what the log says of ``first``, or the first store; None where it has none
-    found: Unit | bytes | None  # what is there; bytes that no broker writes are as they are
-
-
-@dataclass(slots=True)
-class QueueStored:
-    """What differs of one queue."""
-
-    ranges: list[StoredRange] = field(default_factory=list)  # ascending
-    missing: int = 0  # units that the database lacks
-    others: int = 0  # keys of the queue that the log has no message for
-    pending: int = 0  # units that the database lacks, since the broker hadn't flushed them
-    repeated: int = 0  # units of another message with the same queueOffset
-
-    def add(self, other: QueueStored) -> None:
-        """Take in what came of places further on."""
-        add_ranges(self.ranges, other.ranges)
-        self.missing += other.missing
-        self.others += other.others
-        self.pending += other.pending
-        self.repeated += other.repeated
 
 
 @dataclass(slots=True)
@@ -145,35 +82,16 @@ class ShareChecked:
     ends: Ends | None = None  # the ends of the log's queues; None without any
     end: int = -1  # physical offset after the last message, -1 without one
     findings: list[Finding] = field(default_factory=list)  # about the log's queues; ``path`` is empty
-    queues: dict[QueueBytes, QueueStored] = field(default_factory=dict)
+    queues: dict[QueueBytes, list[Range]] = field(default_factory=dict)  # what differs, by queue
     foreign: list[bytes] = field(default_factory=list)  # keys that no broker writes, some of them
     foreign_count: int = 0
     expired: int = 0  # units of messages that have expired
-    beyond: int = 0  # units past the end of the log that was looked at, which a live broker has added
+    pending: int = 0  # units that the database lacks, since the broker hadn't flushed them
+    repeated: int = 0  # units of another message with the same queueOffset
 
-    def of(self, queue: QueueBytes) -> QueueStored:
-        """What differs of a queue."""
-        return self.queues.setdefault(queue, QueueStored())
-
-
-@dataclass(frozen=True, slots=True)
-class Bounds:
-    """What of the log a database is compared with, in physical offsets."""
-
-    start: int  # where the log begins
-    live_end: int | None  # where a broker writes meanwhile: up to which the log was looked at
-    #: from which on the database needn't have anything, since a start dispatches it again; None: it has all
-    flushed: int | None
-
-    @classmethod
-    def of(cls, plan: Plan, marked: int) -> Self:
-        """Those of a verification; ``marked`` is up to where the database has all, by its own mark."""
-        again = plan.running or plan.crashed
-        return cls(plan.log.start, plan.end if plan.running else None, marked if again else None)
-
-    def is_live(self, position: int) -> bool:
-        """Whether a broker may have added this meanwhile."""
-        return self.live_end is not None and position >= self.live_end
+    def add(self, queue: QueueBytes, one: Range) -> None:
+        """Take what differs of a queue further on."""
+        add_ranges(self.queues.setdefault(queue, []), [one])
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +170,7 @@ class _Comparison:
         self, database: Database, block: NDArray[np.uint8] | None, first: bytes, stop: bytes | None
     ) -> None:
         """Compare a block with the keys of [first, stop)."""
-        found: Blocks = database.blocks(UNITS, first, stop, most=_AT_ONCE + 1)
+        found: KeyBlocks = database.blocks(UNITS, first, stop, most=_AT_ONCE + 1)
         expected: dict[bytes, bytes] = {}
         if block is not None:
             head: tuple[Sequence[bytes], Sequence[bytes]] = next(found, ((), ()))
@@ -276,18 +194,15 @@ class _Comparison:
         changes = np.any(prefixes[1:] != prefixes[:-1], axis=1)
         for group in np.split(np.arange(len(rows)), np.flatnonzero(changes) + 1):
             key = parse_unit_key(prefixes[group[0]].tobytes() + bytes(8))
-            queue = self.done.of((b"", 0) if key is None else (key.topic, key.queue_id))
+            queue = (b"", 0) if key is None else (key.topic, key.queue_id)
             if self._bounds.flushed is not None:
                 late = units.position[group] >= self._bounds.flushed
-                queue.pending += int(late.sum())
+                self.done.pending += int(late.sum())
                 group = group[~late]
-            queue.missing += len(group)
             for piece in pieces(group, units.offset[group], len(group)):
                 first, last = int(units.offset[piece[0]]), int(units.offset[piece[-1]])
                 wanted = Unit(*(int(column[int(piece[0])]) for column in units[2:]))
-                add_ranges(
-                    queue.ranges, [StoredRange(MISSING, None, first, last + 1, len(piece), wanted, None)]
-                )
+                self.done.add(queue, Range(MISSING, None, first, last + 1, len(piece), wanted, None))
 
     def _odd(self, text: bytes, right: bytes | None, value: bytes) -> None:
         key, unit = parse_unit_key(text), parse_unit(value)
@@ -298,13 +213,10 @@ class _Comparison:
         elif right is not None:
             self._wrong(key, text[:-8], Unit(*(parse_unit(right) or (0, 0, 0, 0))), unit, value)
         elif unit is None or not self._is_let_be(key, text[:-8], unit):
-            queue = self.done.of((key.topic, key.queue_id))
-            queue.others += 1
-            add_ranges(queue.ranges, [StoredRange(EXTRA, None, *_at(key), None, unit or value)])
+            self.done.add((key.topic, key.queue_id), Range(EXTRA, None, *_at(key), None, unit or value))
 
     def _is_let_be(self, key: UnitKey, prefix: bytes, unit: Unit) -> bool:
         if self._bounds.is_live(unit.position):
-            self.done.beyond += 1
             return True
         first = self._first.get(prefix)
         before = key.queue_offset >= 0 and (first is None or key.queue_offset < first)
@@ -314,16 +226,15 @@ class _Comparison:
         return False
 
     def _wrong(self, key: UnitKey, prefix: bytes, right: Unit, unit: Unit | None, value: bytes) -> None:
-        queue = self.done.of((key.topic, key.queue_id))
         if unit is not None and self._expected is not None:
             others = self._expected.others(self._numbers[prefix], key.queue_offset)
             if any(unit == other for other in others):
-                queue.repeated += 1
+                self.done.repeated += 1
                 return
             if self._bounds.is_live(unit.position):
-                self.done.beyond += 1
                 return
-        add_ranges(queue.ranges, [StoredRange(WRONG, _field(right, unit), *_at(key), right, unit or value)])
+        one = Range(WRONG, _field(right, unit), *_at(key), right, unit or value)
+        self.done.add((key.topic, key.queue_id), one)
 
 
 def _at(key: UnitKey) -> tuple[int, int, int]:
@@ -340,44 +251,6 @@ def _field(right: Unit, unit: Unit | None) -> str:
     return " and ".join(said for name, said in names.items() if getattr(unit, name) != getattr(right, name))
 
 
-def refuse_other_hosts(runner: Runner, directory: Path) -> None:
-    """See that all tasks run where a database was caught."""
-    if not runner.is_local:
-        raise UnsupportedError(
-            "a database is compared on one host, which holds it still for all tasks",
-            path=directory,
-            expected="--master local[*]",
-            found="tasks on other hosts",
-            next_step="Run this on the store's host, or name the store with its host: HOST:/PATH",
-        )
-
-
-class DatabaseCheck:
-    """A database of one run. A context manager; without one where the settings have none.
-
-    Attributes:
-        scratch: where tasks put what the log has for :meth:`compare`; None where nothing is compared.
-    """
-
-    def __init__(self, plan: Plan, runner: Runner, directory: Path, area: str) -> None:
-        self.scratch: Path | None = None
-        self.directory = directory
-        self._plan = plan
-        self._runner = runner
-        self._area = area
-        self._stack = ExitStack()
-        self._held: Path | None = None  # where it was caught
-        self._runs: list[str] = []
-        self._problems: list[Difference] = []
-
-    def __exit__(self, *of: object) -> None:
-        self._stack.__exit__(*of)  # type: ignore[arg-type]
-
-    def _differs(self, kind: str, expected: str, found: str, **facts: Any) -> Difference:
-        area = facts.pop("area", self._area)
-        return Difference(kind, str(self.directory), area, expected, found, offset=None, **facts)
-
-
 class QueueDatabaseCheck(DatabaseCheck):
     """The queues' database of one run.
 
@@ -389,7 +262,7 @@ class QueueDatabaseCheck(DatabaseCheck):
     def __init__(self, plan: Plan, runner: Runner) -> None:
         super().__init__(plan, runner, plan.settings.root / str(plan.settings.rocksdb.queues), QUEUE)
         self._shares: list[ShareChecked] = []
-        self._stored: dict[QueueBytes, QueueStored] = {}
+        self._stored: dict[QueueBytes, list[Range]] = {}
         self._ends: dict[QueueBytes, tuple[QueueEnd, QueueEnd]] = {}  # first and last message in the log
         self._marked: int | None = None  # the checkpoint in the database
         self.units = 0
@@ -454,8 +327,8 @@ class QueueDatabaseCheck(DatabaseCheck):
     def _take(self, done: ShareChecked) -> None:
         self._shares.append(done)
         self.units += done.units
-        for queue, stored in done.queues.items():
-            self._stored.setdefault(queue, QueueStored()).add(stored)
+        for queue, ranges in done.queues.items():
+            add_ranges(self._stored.setdefault(queue, []), ranges)
         for finding in done.findings:
             if finding.kind == "queue-restarted" and finding.topic is not None:
                 known = self.restarts.get(finding.topic, -1)
@@ -572,9 +445,9 @@ class QueueDatabaseCheck(DatabaseCheck):
                 segment = self._plan.log.segment_at(finding.offset)
                 yield replace(finding, path="" if segment is None else str(segment.path))
 
-    def ranges_of(self, topic: str, queue_id: int) -> Sequence[StoredRange]:
+    def ranges_of(self, topic: str, queue_id: int) -> Sequence[Range]:
         """What differs of a queue."""
-        return self._stored.get((topic.encode("utf-8", "replace"), queue_id), QueueStored()).ranges
+        return self._stored.get((topic.encode("utf-8", "replace"), queue_id), ())
 
     def findings(self, explainer: Explainer) -> Iterator[Difference | Note]:
         """What is wrong with the database, then what is odd and legal."""
@@ -588,11 +461,12 @@ class QueueDatabaseCheck(DatabaseCheck):
             reason = explainer.deleted(name[0], last.position) if lost and last is not None else None
             if reason is not None:
                 deleted.add(name)
-                text = f"{name[0]}:{name[1]} has no key, and {stored.missing:,} messages in the log: {reason}"
-                notes.append(Note("deleted-queue", text, *name, stored.missing))
+                missing = sum(one.count for one in stored if one.kind == MISSING)
+                text = f"{name[0]}:{name[1]} has no key, and {missing:,} messages in the log: {reason}"
+                notes.append(Note("deleted-queue", text, *name, missing))
                 continue
-            ranges: list[StoredRange] = []
-            add_ranges(ranges, sorted(stored.ranges, key=lambda one: one.first))
+            ranges: list[Range] = []
+            add_ranges(ranges, sorted(stored, key=lambda one: one.first))
             due = None if last is None else last.queue_offset + 1
             for one in ranges:
                 yield self._stored_range(explainer, name, one, due, is_lost=lost)
@@ -603,11 +477,11 @@ class QueueDatabaseCheck(DatabaseCheck):
         if count:
             yield self._foreign([key for share in self._shares for key in share.foreign], count, UNITS)
         yield from notes
-        pending = sum(stored.pending for stored in self._stored.values())
+        pending = sum(share.pending for share in self._shares)
         if pending and not self._plan.running:
             text = "units that the broker hadn't flushed when it was killed: its start makes them"
             yield Note("to-dispatch", f"{pending:,} {text}", count=pending)
-        if repeated := sum(stored.repeated for stored in self._stored.values()):
+        if repeated := sum(share.repeated for share in self._shares):
             text = f"{repeated:,} places have the unit of an earlier message with the same queueOffset: "
             text += "of those dispatched together the first wins"
             yield Note("repeated-queue-offset", text, count=repeated)
@@ -616,7 +490,7 @@ class QueueDatabaseCheck(DatabaseCheck):
             yield Note("expired-unit", text, count=expired)
 
     def _stored_range(
-        self, explainer: Explainer, queue: Queue, one: StoredRange, due: int | None, *, is_lost: bool
+        self, explainer: Explainer, queue: Queue, one: Range, due: int | None, *, is_lost: bool
     ) -> Difference:
         """A range, ``due`` being the queueOffset after the queue's last message."""
         expected, found, cause = _plainly(one.expected), _plainly(one.found), explainer.odd(queue, one)
@@ -637,11 +511,12 @@ class QueueDatabaseCheck(DatabaseCheck):
 
     def _without_key(self) -> set[QueueBytes]:
         """The queues of the log that have no unit in the database."""
-        lacking = [queue for queue, stored in self._stored.items() if stored.missing and not stored.others]
-        if self._held is None or not lacking:
+        kinds = {queue: {one.kind for one in stored} for queue, stored in self._stored.items()}
+        without = [queue for queue, of in kinds.items() if MISSING in of and EXTRA not in of]
+        if self._held is None or not without:
             return set()
         with opened(self._held, named=self.directory) as database:
-            prefixes = {queue: rocksdbqueue.prefix(*queue) for queue in lacking}
+            prefixes = {queue: rocksdbqueue.prefix(*queue) for queue in without}
             return {
                 queue
                 for queue, prefix in prefixes.items()
@@ -689,10 +564,12 @@ def _said(end: QueueEnd) -> str:
     return f"queueOffset {end.queue_offset} at {end.position}"
 
 
-def _plainly(found: Unit | bytes | None, *, plain: bool = False) -> str:
+def _plainly(found: AnyUnit | bytes | None, *, plain: bool = False) -> str:
     """What a database has, in words; ``plain``: zeros and pre-blank units as any other."""
+    if isinstance(found, bytes):
+        return f"{len(found)} bytes"
     if not isinstance(found, Unit):
-        return "nothing" if found is None else f"{len(found)} bytes"
+        return "nothing"
     unit = f"{found.position}, {found.size} bytes, tagsCode {found.tags}" if plain else PlainUnit(*found[:3])
     return f"{unit}, storeTimestamp {found.timestamp}"
 
@@ -707,13 +584,10 @@ def _of_queue(queue: QueueBytes) -> dict[str, Any]:
 def compare_databases(pair: Pair, runner: Runner, selection: Selection, report: Report) -> None:
     """Compare the queues' databases of two stores, both ways."""
     places = [settings.root / str(settings.rocksdb.queues) for settings in pair.stores]
-    for place in places:
-        refuse_other_hosts(runner, place)
-        if not is_database(place):
-            kind = ONLY_SECOND if place == places[0] else ONLY_FIRST
-            lacks = Difference(kind, str(place), QUEUE, "queues in RocksDB", "none", offset=None)
-            report.findings.append(lacks)
-            return
+    refuse_other_hosts(runner, places[0])
+    if lacks := lacking(places, QUEUE, "queues in RocksDB"):
+        report.findings.append(lacks)
+        return
     with ExitStack() as stack:
         held = [stack.enter_context(caught(place)).directory for place in places]
         left, right = (_ends_of(*of, selection) for of in zip(held, places, strict=True))
@@ -728,7 +602,7 @@ def compare_databases(pair: Pair, runner: Runner, selection: Selection, report: 
         bounds = pair.start, pair.end
         compare = partial(_compare_ranges, held, places, bounds)
         ranges = _ranges_of(selection, left, runner.slots)
-        queues: dict[QueueBytes, list[StoredRange]] = {}
+        queues: dict[QueueBytes, list[Range]] = {}
         units = 0
         for count, found in in_waves(runner, [partial(compare, *each) for each in ranges]):
             units += count
@@ -760,7 +634,7 @@ def _ranges_of(
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """Ranges of keys that leave out none that is wanted, cut between queues."""
     prefixes = sorted(rocksdbqueue.prefix(*queue) for queue in ends)
-    cuts = prefixes[(step := max(-(-len(prefixes) // (slots * _RANGES_A_SLOT)), 1)) :: step]
+    cuts = prefixes[(step := max(-(-len(prefixes) // (slots * RANGES_A_SLOT)), 1)) :: step]
     for low, high in _wanted_keys(selection):
         inside = [cut for cut in cuts if cut > low and (high is None or cut < high)]
         yield from zip([low, *inside], [*inside, high], strict=True)
@@ -768,33 +642,18 @@ def _ranges_of(
 
 def _compare_ranges(
     held: Sequence[Path], places: Sequence[Path], bounds: tuple[int, int], first: bytes, stop: bytes | None
-) -> tuple[int, dict[QueueBytes, list[StoredRange]]]:
+) -> tuple[int, dict[QueueBytes, list[Range]]]:
     """How many units of [first, stop) the first store has, and what differs, by queue."""
-    count, found = 0, dict[QueueBytes, list[StoredRange]]()
+    count, found = 0, dict[QueueBytes, list[Range]]()
     for keys, differing in differing_keys(held, places, UNITS, first, stop):
         count += len(keys)
         for text, *values in differing:
             key = parse_unit_key(text)
             left, right = (_inside(value, bounds) for value in values)
             if key is not None and (left is not None or right is not None):
-                one = StoredRange(which_of_two(left, right), None, *_at(key), left, right)
+                one = Range(which_of_two(left, right), None, *_at(key), left, right)
                 add_ranges(found.setdefault((key.topic, key.queue_id), []), [one])
     return count, found
-
-
-def differing_keys(
-    held: Sequence[Path], places: Sequence[Path], family: str, first: bytes, stop: bytes | None
-) -> Iterator[tuple[Sequence[bytes], list[Odd]]]:
-    """The first store's keys of [first, stop), many at once, and what differs there, by keys."""
-    with opened(held[0], named=places[0]) as one, opened(held[1], named=places[1]) as other:
-        here = first
-        for keys, values in one.blocks(family, first, stop):
-            end = keys[-1] + b"\0"
-            mine = dict(zip(keys, values, strict=True))
-            yield keys, sorted(odd_keys(mine, other.blocks(family, here, end)), key=lambda odd: odd[0])
-            here = end
-        if stop is None or here < stop:
-            yield (), list(odd_keys({}, other.blocks(family, here, stop)))
 
 
 def _inside(value: bytes | None, bounds: tuple[int, int]) -> Unit | None:

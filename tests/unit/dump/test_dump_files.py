@@ -487,7 +487,7 @@ def compare_index(root: Path, settings: StoreSettings) -> None:
     for place in index.places(places.index_files(root), settings):
         head, *found = index.dump(place)
         assert isinstance(head, FileHead)
-        assert index_entries(place.path, place.slots) == [
+        assert index_entries(Path(place.path), place.slots) == [
             (one.ordinal, one.key_hash, one.position, one.timestamp, one.previous)
             for one in found
             if isinstance(one, Entry)

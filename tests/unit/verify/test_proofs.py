@@ -23,7 +23,7 @@ from reput.verify.plan import prepare
 from reput.verify.proofs import CHANGED, GONE, Proofs, Remembering
 from reput.verify.report import Remembered, Report
 from reput.verify.run import check
-from reput.verify.sums import MODULUS, sums_by
+from reput.verify.units import MODULUS, sums_by
 from tests.golden.store import NAMES, GoldenStore
 from tests.unit.verify.test_verify import open_golden, options, queue_file
 

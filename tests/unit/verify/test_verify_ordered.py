@@ -12,10 +12,11 @@ from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT
 from reput.replay.runner import InlineRunner
-from reput.verify.batch import BLOCK, look_at
+from reput.verify.batch import look_at
 from reput.verify.plan import prepare
 from reput.verify.report import Difference, Report
 from reput.verify.run import check
+from reput.verify.units import BLOCK
 from tests.golden.store import FILTERED, GoldenStore, unpack
 from tests.local import Store, in_log_order, rebuild_locally
 from tests.rebuilds import broker_lock

@@ -27,8 +27,9 @@ from reput.words import SCHEMA_VERSION, counted
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from reput.derived.index import IndexFile
     from reput.dump.consumequeue import QueueUnit, Run
-    from reput.dump.index import Chain, DatabaseHead, Entry, FileHead, IndexPlace, KeyEntry
+    from reput.dump.index import Chain, DatabaseHead, Entry, FileHead, KeyEntry
     from reput.dump.places import LogPlace, QueuePlace
     from reput.dump.wanted import Wanted
     from reput.query.message import Message
@@ -245,7 +246,7 @@ def in_queues(queues: list[QueuePlace], start: int, end: int | None) -> Nothing:
     return Nothing(text, _facts(what, why, {**names, "min_offset": first, "max_offset": last}))
 
 
-def in_index(files: list[IndexPlace], database: Path | None, since: int | None, until: int | None) -> Nothing:
+def in_index(files: list[IndexFile], database: Path | None, since: int | None, until: int | None) -> Nothing:
     """Of the entries of [since, until) there is none."""
     from reput.dump.index import extent_of_keys, of_index
 
