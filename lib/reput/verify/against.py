@@ -6,15 +6,14 @@ their logs begin and end, and whatever their index files are called.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from functools import partial
 
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.log.segments import discover, without_unwritten_end
-from reput.replay.processes import on_this_host
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.statistics.count import Listener
@@ -26,9 +25,7 @@ from reput.verify.queue_files import compare_queues
 from reput.verify.report import Note, Report
 from reput.verify.rocksdb_index import compare_indexes
 from reput.verify.rocksdb_queues import compare_databases
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+from reput.verify.run import StartSpark, running
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,27 +55,16 @@ class Pair:
 
 def verify_against(
     pair: Pair,
-    start_spark: Callable[[], SparkSession] | None,
+    start_spark: StartSpark | None,
     listener: Listener = lambda _bytes, _messages, _total: None,
 ) -> Report:
     """Compare a store's derived files with another's.
 
-    Args:
-        start_spark: gives the session; only called when nothing speaks against the run. None: on processes of
-            this host, without Spark.
-        listener: gets bytes of queue files that were compared, units, and 0, since their sum is not known.
+    ``listener`` gets bytes of queue files that were compared, units, and 0, since their sum is not known.
     """
-    if start_spark is None:
-        elsewhere = any(settings.remote is not None for settings in pair.stores)
-        with on_this_host(pair.end - pair.start, elsewhere=elsewhere) as runner:
-            return compare_pair(pair, runner, listener)
-    from reput.spark.runner import SparkRunner
-    from reput.spark.sessions import converting_spark_errors
-
-    with converting_spark_errors():
-        runner = SparkRunner(start_spark().sparkContext)
-        if not runner.is_local:
-            runner.demand(*(store_seen(settings.root, live=pair.running) for settings in pair.stores))
+    elsewhere = any(settings.remote is not None for settings in pair.stores)
+    seen = [partial(store_seen, settings.root, live=pair.running) for settings in pair.stores]
+    with running(start_spark, pair.end - pair.start, seen, elsewhere=elsewhere) as runner:
         return compare_pair(pair, runner, listener)
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -46,6 +47,8 @@ from reput.verify.waves import in_waves, of_each
 
 if TYPE_CHECKING:
     from reput.verify.against import Pair
+    from reput.verify.run import LogRead
+    from reput.verify.tasks import PartChecked
 
 _LONG_MAX = (1 << 63) - 1
 _QUEUES_AT_ONCE = 16
@@ -411,14 +414,20 @@ class BatchCheck:
         self.bad: list[Finding] = []
         self._ranges: dict[Queue, list[Range]] = {}
 
-    def find(self) -> None:
-        """Look at which files there are, and where their units point to."""
+    def find(self, _proven: object, _held: ExitStack) -> None:
+        """See :class:`reput.verify.run.Form`."""
         plan = self._plan
-        self.map = BatchMap.of(self._runner, plan.settings, plan.selection, plan.end, running=plan.running)
-        self._ranges = {queue: list(found.ranges) for queue, found in self.map.items()}
+        if plan.settings.rocksdb.files:
+            self.map = BatchMap.of(
+                self._runner, plan.settings, plan.selection, plan.end, running=plan.running
+            )
+            self._ranges = {queue: list(found.ranges) for queue, found in self.map.items()}
 
-    def add(self, compared: BatchCompared) -> None:
-        """Take what came of a part of the log."""
+    def add(self, checked: PartChecked) -> None:
+        """See :class:`reput.verify.run.Form`."""
+        self._add(checked.batch)
+
+    def _add(self, compared: BatchCompared) -> None:
         for queue, ranges in compared.ranges.items():
             add_ranges(self._ranges.setdefault(queue, []), ranges)
         for queue, here in compared.queues.items():
@@ -432,15 +441,15 @@ class BatchCheck:
             else:
                 self.bad.append(finding)
 
-    def compare(self, leftovers: Sequence[tuple[int, int]]) -> None:
-        """Compare units that point to where no part was: into one of these ranges."""
+    def compare(self, log: LogRead, _proven: object) -> None:
+        """Compare units that point to where no part was."""
         tasks = [
             partial(compare_runs, {}, self._plan.settings, runs, start, end)
-            for start, end in leftovers
+            for start, end in log.uncovered()
             if (runs := self.map.runs(start, end))
         ]
         for compared in in_waves(self._runner, tasks):
-            self.add(compared)
+            self._add(compared)
 
     def findings(self, explainer: Explainer) -> Iterator[Difference | Note]:
         """What is wrong, and what was deleted with its topic."""

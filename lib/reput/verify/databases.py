@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -96,10 +95,9 @@ def refuse_other_hosts(runner: Runner, directory: Path) -> None:
 
 
 class DatabaseCheck:
-    """A database of one run. A context manager; without one where the settings have none.
+    """A database of one run; nothing is done where the settings have none.
 
-    Attributes:
-        scratch: where tasks put what the log has for :meth:`compare`; None where nothing is compared.
+    ``scratch`` is where tasks put what the log has for ``compare``; None where nothing is compared.
     """
 
     def __init__(self, plan: Plan, runner: Runner, directory: Path, area: str) -> None:
@@ -108,13 +106,9 @@ class DatabaseCheck:
         self._plan = plan
         self._runner = runner
         self._area = area
-        self._stack = ExitStack()
         self._held: Path | None = None  # where it was caught
         self._runs: list[str] = []
         self._problems: list[Difference] = []
-
-    def __exit__(self, *of: object) -> None:
-        self._stack.__exit__(*of)  # type: ignore[arg-type]
 
     def _differs(self, kind: str, expected: str, found: str, **facts: Any) -> Difference:
         area = facts.pop("area", self._area)

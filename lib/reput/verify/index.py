@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -49,6 +50,7 @@ from reput.verify.waves import in_waves
 if TYPE_CHECKING:
     from reput.verify.against import Pair
     from reput.verify.proofs import Remembering
+    from reput.verify.run import LogRead
     from reput.verify.tasks import PartChecked
 
 _LONG_MAX = (1 << 63) - 1
@@ -509,12 +511,13 @@ class IndexCheck:
         self.map = IndexMap()
         self._entries = EntriesCompared()
         self._strays: list[Difference] = []
+        self._chains: list[Difference] = []  # what is wrong with the files' chains
         self._sound: set[str] = set()
         self._counted_otherwise = 0
         self._other_tags, self._other_tags_end, self._own_tags = 0, 0, False
 
-    def find(self, proven: Remembering | None = None) -> None:
-        """Look at which files there are, and where their entries point to."""
+    def find(self, proven: Remembering | None, _held: ExitStack) -> None:
+        """See :class:`reput.verify.run.Form`."""
         settings = self._plan.settings
         infos: list[IndexInfo] = []
         if self._plan.index:
@@ -529,8 +532,25 @@ class IndexCheck:
         self.map = find_entries(self._runner, infos, proven.blocks_of)
         self._sound = {info.path for info in infos if proven.is_sound(info)}
 
-    def follow_chains(self, ended: threading.Event) -> list[Difference]:
-        """What is wrong with the chains of all index files; cut short once the run has ended without it."""
+    @contextmanager
+    def following_chains(self) -> Iterator[None]:
+        """Follow the chains of all index files meanwhile; no further once the block has failed."""
+        ended = threading.Event()
+        with ThreadPoolExecutor(1, "reput-chains") as pool:
+            # Each file's chains are one task's work: it is begun first, beside the log's.
+            following = pool.submit(self._follow_chains, ended)
+            try:
+                yield
+                self._chains = following.result()
+            finally:
+                ended.set()
+
+    @property
+    def unsound(self) -> set[str]:
+        """The files whose chains are wrong."""
+        return {one.path for one in self._chains}
+
+    def _follow_chains(self, ended: threading.Event) -> list[Difference]:
         problems: list[Difference] = []
         counts_keys = self._plan.settings.dialect.counts_keys
         tasks = [
@@ -546,7 +566,7 @@ class IndexCheck:
         return problems
 
     def add(self, checked: PartChecked) -> None:
-        """Take what came of a part of the log; parts come in its order."""
+        """See :class:`reput.verify.run.Form`."""
         entries, tags = checked.entries, checked.tags
         if entries is None:
             return
@@ -558,12 +578,12 @@ class IndexCheck:
             entries.missing, entries.problems = [], []
         self._add_entries(entries)
 
-    def compare(self, leftovers: Sequence[tuple[int, int]]) -> None:
-        """Compare entries that point to where no part was: into one of these ranges."""
+    def compare(self, log: LogRead, _proven: object) -> None:
+        """Compare entries that point to where no part was."""
         infos = self.map.infos
         tasks = [
             partial(compare_entries, (), runs, start, end, infos)
-            for start, end in leftovers
+            for start, end in log.uncovered()
             if (runs := self.map.runs(start, end))
         ]
         for compared in in_waves(self._runner, tasks):
@@ -581,10 +601,10 @@ class IndexCheck:
             known.first_duplicate = compared.first_duplicate
         known.duplicates += compared.duplicates
 
-    def findings(self, explainer: Explainer, chains: list[Difference]) -> Iterator[Difference | Note]:
-        """What is wrong, ``chains`` being what :meth:`follow_chains` found."""
-        broken = [one for one in chains if one.kind != COUNTED_OTHERWISE]
-        self._counted_otherwise = len(chains) - len(broken)
+    def findings(self, explainer: Explainer) -> Iterator[Difference | Note]:
+        """See :class:`reput.verify.run.Form`."""
+        broken = [one for one in self._chains if one.kind != COUNTED_OTHERWISE]
+        self._counted_otherwise = len(self._chains) - len(broken)
         dangling, missing = self._entries.problems, self._entries.missing
         gaps = (gap_of(self.map.infos, one.first, one.end) for one in missing)
         behind = {gap[1].path for gap in gaps if gap is not None}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence, Set
+from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -71,8 +72,11 @@ class QueueCheck:
         self.ext = self.plain = 0
         self.outside: list[Outside] = []
 
+    def find(self, _proven: object, _held: ExitStack) -> None:
+        """See :class:`reput.verify.run.Form`: tasks read the files as they come to them."""
+
     def add(self, checked: PartChecked) -> None:
-        """Take what came of a part of the log."""
+        """See :class:`reput.verify.run.Form`."""
         for queue, compared in checked.queues.items():
             self._found.setdefault(queue, Compared()).add(compared)
 
@@ -106,7 +110,7 @@ class QueueCheck:
         return irregular.keys()
 
     def _irregular(self, queues: BatchQueues, parts: list[Part], log: LogRead) -> dict[Queue, QueueChecked]:
-        breaks, from_zero = log.all_breaks(self._plan), self._plan.log.start == 0
+        breaks, from_zero = log.all_breaks(), self._plan.log.start == 0
         if from_zero:
             queues.doubt_heads()
         queues.doubt(breaks, self._plan.settings.largest_record)
@@ -144,7 +148,7 @@ class QueueCheck:
         else:
             log.findings.append(finding)
 
-    def compare(self, proven: Remembering | None) -> None:
+    def compare(self, _log: LogRead, proven: Remembering | None) -> None:
         """Look at the queues' files, and at the places outside of what the log has."""
         plan, settings = self._plan, self._plan.settings
         if not self._target.queue_files:

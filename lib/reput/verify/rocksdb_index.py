@@ -15,9 +15,7 @@ from typing import TYPE_CHECKING
 
 from reput.format import names, rocksdbindex
 from reput.format.rocksdbindex import ENTRIES
-from reput.newer_python import Self
 from reput.output.rocksdb.index import Share, shares_of
-from reput.replay.part_result import PartResult
 from reput.replay.runner import Runner
 from reput.replay.runs import KeyRun
 from reput.rocksdb import is_database, opened
@@ -47,6 +45,7 @@ from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
     from reput.verify.against import Pair
+    from reput.verify.tasks import PartChecked
 
 _MISSING, _DANGLING, _WRONG, _FOREIGN = "missing-entry", "dangling-entry", "index-time", "foreign-key"
 
@@ -118,20 +117,19 @@ class IndexDatabaseCheck(DatabaseCheck):
         self._done: list[EntriesChecked] = []
         self.entries = 0
 
-    def __enter__(self) -> Self:
+    def find(self, _proven: object, held: ExitStack) -> None:
         """Catch the database as it is now."""
         if self._plan.index_in_rocksdb:
             refuse_other_hosts(self._runner, self.directory)
-            self.scratch = self._stack.enter_context(_scratch())
+            self.scratch = held.enter_context(_scratch())
             if is_database(self.directory):
-                self._held = self._stack.enter_context(caught(self.directory)).directory
-        return self
+                self._held = held.enter_context(caught(self.directory)).directory
 
-    def add(self, result: PartResult) -> None:
-        """Take what came of a part of the log."""
-        self._runs += result.key_runs
+    def add(self, checked: PartChecked) -> None:
+        """See :class:`reput.verify.run.Form`."""
+        self._runs += checked.result.key_runs
 
-    def compare(self) -> None:
+    def compare(self, _log: object, _proven: object) -> None:
         """Compare all that was taken with the database."""
         if self.scratch is None:
             return
@@ -159,7 +157,7 @@ class IndexDatabaseCheck(DatabaseCheck):
             of = "index-ahead", f"lastOffsetPy of at most {last}", str(mark)
             self._problems.append(self._differs(*of, remark="a start indexes no message before it"))
 
-    def findings(self) -> Iterator[Difference | Note]:
+    def findings(self, _explainer: object) -> Iterator[Difference | Note]:
         """What is wrong with the database, then what is odd and legal."""
         yield from self._problems
         yield from self._listed()

@@ -32,9 +32,7 @@ from reput.format.rocksdbqueue import (
     parse_unit,
     parse_unit_key,
 )
-from reput.newer_python import Self
 from reput.output.rocksdb.queues import Ends, Placed, Share, Totals, placed, shares_of, totals_of
-from reput.replay.part_result import PartResult
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
 from reput.replay.target import Target
@@ -68,6 +66,8 @@ from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
     from reput.verify.against import Pair
+    from reput.verify.run import LogRead
+    from reput.verify.tasks import PartChecked
 
 _AT_ONCE = 1 << 16  # units
 _ROW_BYTES = 40  # of a unit on its way
@@ -268,10 +268,10 @@ class QueueDatabaseCheck(DatabaseCheck):
         self.units = 0
         self.restarts: dict[str, int] = {}
 
-    def __enter__(self) -> Self:
+    def find(self, _proven: object, held: ExitStack) -> None:
         """Catch the database as it is now."""
         if self._plan.settings.rocksdb.queues is None:
-            return self
+            return
         refuse_other_hosts(self._runner, self.directory)
         if not is_database(self.directory):
             remark = (
@@ -281,22 +281,21 @@ class QueueDatabaseCheck(DatabaseCheck):
             expected, cause = f"queues in RocksDB, with {CURRENT}", "database-lost"
             lost = self._differs("missing-database", expected, "none", cause=cause, remark=remark)
             self._problems.append(lost)
-            return self
-        self._held = self._stack.enter_context(caught(self.directory)).directory
+            return
+        self._held = held.enter_context(caught(self.directory)).directory
         with opened(self._held, required=(UNITS, OFFSETS), named=self.directory) as database:
             units = database.estimate(UNITS)
         self.scratch = self._held.parent / "units"
         check_free(self.scratch.parent, units * _ROW_BYTES, "the log's units, which are compared")
         self.scratch.mkdir()
-        return self
 
-    def add(self, result: PartResult) -> None:
-        """Take what came of a part of the log, the parts in order."""
-        self._runs += result.runs
+    def add(self, checked: PartChecked) -> None:
+        """See :class:`reput.verify.run.Form`."""
+        self._runs += checked.result.runs
 
-    def compare(self, breaks: Breaks) -> None:
+    def compare(self, log: LogRead, _proven: object) -> None:
         """Compare all that was taken with the database."""
-        plan = self._plan
+        plan, breaks = self._plan, log.all_breaks()
         if self._held is None:
             return
         with opened(self._held, named=self.directory) as database:

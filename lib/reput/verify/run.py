@@ -8,16 +8,15 @@ counts and ranges.
 
 from __future__ import annotations
 
-import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence, Set
-from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from reput.broker.snapshot import read_checkpoint
 from reput.build.placement import Breaks
@@ -34,7 +33,7 @@ from reput.replay.target import Target
 from reput.scan.rules import Part
 from reput.statistics.count import Listener
 from reput.store.listing import ignored_features
-from reput.store.witness import config_seen, store_seen
+from reput.store.witness import StoreSeen, config_seen, store_seen
 from reput.verify.batch import BatchCheck
 from reput.verify.explain import Explainer
 from reput.verify.index import IndexCheck
@@ -62,51 +61,75 @@ from reput.verify.waves import done, in_waves
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: Gives the session; only called when nothing speaks against the run.
+StartSpark = Callable[[], "SparkSession"]
 _LONG_MAX = (1 << 63) - 1
+
+
+class Form(Protocol):
+    """A form of storage in one run: what it has, compared with what the log says."""
+
+    def find(self, proven: Remembering | None, held: ExitStack) -> None:
+        """Look at what there is, before the log is read; ``held`` is until the run has ended."""
+
+    def add(self, checked: PartChecked) -> None:
+        """Take what came of a part of the log; parts come in its order."""
+
+    def compare(self, log: LogRead, proven: Remembering | None) -> None:
+        """Compare what no part of the log was compared with."""
+
+    def findings(self, explainer: Explainer) -> Iterator[Difference | Note]:
+        """What is wrong, then what is odd and legal."""
 
 
 def verify(
     options: VerifyOptions,
-    start_spark: Callable[[], SparkSession] | None,
+    start_spark: StartSpark | None,
     listener: Listener = lambda _bytes, _messages, _total: None,
     proven: Remembering | None = None,
 ) -> Report:
     """Verify a store.
 
-    Args:
-        start_spark: gives the session; only called when nothing speaks against the run. None: on processes of
-            this host, without Spark.
-        listener: gets bytes of log and messages that were looked at, and the bytes that there are in all.
-        proven: what was proven before, and gets what was proven now.
+    ``listener`` gets bytes of log and messages that were looked at, and the bytes that there are in all.
+    ``proven`` is what was proven before, and gets what was proven now.
     """
     started = time.perf_counter()
     plan = prepare(options)
     if plan.settings.basis.hiding:
         return of_other_settings(plan)
-    if start_spark is None:
-        elsewhere = plan.settings.remote is not None
-        with on_this_host(plan.end - plan.log.start, elsewhere=elsewhere) as runner:
-            report = check(plan, runner, listener, proven)
-    else:
-        report = _on_spark(plan, start_spark, listener, proven)
+    seen = (
+        lambda: store_seen(plan.settings.root, live=plan.running),
+        lambda: config_seen(plan.settings.config_files),
+    )
+    elsewhere = plan.settings.remote is not None
+    with running(start_spark, plan.end - plan.log.start, seen, elsewhere=elsewhere) as runner:
+        report = check(plan, runner, listener, proven)
     report.seconds = time.perf_counter() - started
     return report
 
 
-def _on_spark(
-    plan: Plan, start_spark: Callable[[], SparkSession], listener: Listener, proven: Remembering | None
-) -> Report:
+@contextmanager
+def running(
+    start_spark: StartSpark | None, size: int, seen: Sequence[Callable[[], StoreSeen]], *, elsewhere: bool
+) -> Iterator[Runner]:
+    """What runs the tasks of a verification of so many bytes of log.
+
+    Spark, whose session is only asked for here, its hosts seeing what is ``seen``; with None processes of
+    this host.
+    """
+    if start_spark is None:
+        with on_this_host(size, elsewhere=elsewhere) as runner:
+            yield runner
+        return
     from reput.spark.runner import SparkRunner
     from reput.spark.sessions import converting_spark_errors
 
     with converting_spark_errors():
-        runner = SparkRunner(start_spark().sparkContext)
-        runner.warm_up()
-        if not runner.is_local:
-            runner.demand(
-                store_seen(plan.settings.root, live=plan.running), config_seen(plan.settings.config_files)
-            )
-        return check(plan, runner, listener, proven)
+        spark = SparkRunner(start_spark().sparkContext)
+        spark.warm_up()
+        if not spark.is_local:
+            spark.demand(*(one() for one in seen))
+        yield spark
 
 
 def of_other_settings(plan: Plan) -> Report:
@@ -142,14 +165,14 @@ def check(
 
     The plan's settings are those of its files: :func:`of_other_settings` is for others.
     """
-    with QueueDatabaseCheck(plan, runner) as queues, IndexDatabaseCheck(plan, runner) as entries:
-        return _Run(plan, runner, listener, queues, entries, proven).report()
+    return _Run(plan, runner, listener, proven).report()
 
 
 @dataclass(slots=True)
 class LogRead:
     """The log, as far as it was read."""
 
+    plan: Plan
     end: int  # physical offset after the last message
     findings: list[Finding]
     breaks: list[int] = field(default_factory=list)  # physical offsets where messages may be missing
@@ -183,16 +206,17 @@ class LogRead:
             self.last_unit = position
             self.reached_queues = max(self.reached_queues, timestamp)
 
-    def all_breaks(self, plan: Plan) -> Breaks:
+    def all_breaks(self) -> Breaks:
         """Where the log isn't whole, as far as it was read."""
-        places = sorted([*self.breaks, *(finding.offset for finding in plan.log.findings)])
+        places = sorted([*self.breaks, *(finding.offset for finding in self.plan.log.findings)])
         return Breaks(places, self.unproven)
 
-    def uncovered(self, plan: Plan) -> list[tuple[int, int]]:
+    def uncovered(self) -> list[tuple[int, int]]:
         """What lies outside of the log's parts, half open: before 0, between parts, past the end.
 
         Before the log's start is known.
         """
+        plan = self.plan
         ranges, at = [(-_LONG_MAX - 1, 0)], plan.log.start
         for start, end in sorted(self.covered):
             if start > at:
@@ -203,8 +227,9 @@ class LogRead:
             return [(start, min(end, plan.end)) for start, end in ranges if start < plan.end]
         return ranges
 
-    def unsafe_topics(self, plan: Plan, target: Target) -> Iterator[Finding]:
+    def unsafe_topics(self, target: Target) -> Iterator[Finding]:
         """Topics of messages that no directory can have."""
+        plan = self.plan
         for topic, (count, position) in sorted(self.without.items()):
             problem = target.topic_problem(topic)
             if problem is None:
@@ -228,26 +253,25 @@ class LogRead:
 class _Run:
     """One run: the log, and what is compared with it."""
 
-    def __init__(
-        self,
-        plan: Plan,
-        runner: Runner,
-        listener: Listener,
-        database: QueueDatabaseCheck,
-        entries: IndexDatabaseCheck,
-        proven: Remembering | None,
-    ) -> None:
+    def __init__(self, plan: Plan, runner: Runner, listener: Listener, proven: Remembering | None) -> None:
         self._plan = plan
         self._proven = proven
         self._runner = runner
         self._listener = listener
         self._target = plan.target()
-        self._log = LogRead(plan.log.start, list(plan.log.findings))
+        self._log = LogRead(plan, plan.log.start, list(plan.log.findings))
         self._queues = QueueCheck(plan, runner)
         self._batch = BatchCheck(plan, runner)
+        self._database = QueueDatabaseCheck(plan, runner)
+        self._entries = IndexDatabaseCheck(plan, runner)
         self._index = IndexCheck(plan, runner)
-        self._database = database
-        self._entries = entries
+        self._forms: tuple[Form, ...] = (
+            self._queues,
+            self._batch,
+            self._database,
+            self._entries,
+            self._index,
+        )
         self._total = sum(
             max(min(segment.base + segment.length, plan.end) - segment.base, 0)
             for segment in plan.log.segments
@@ -258,38 +282,27 @@ class _Run:
         plan, proven, log = self._plan, self._proven, self._log
         if proven is not None:
             proven.begin(plan)
-        self._index.find(proven)
-        if self._target.queue_files:
-            self._batch.find()
-        chains = self._compare()
-        explainer = Explainer(
-            plan=plan,
-            queues=self._queues.queues,
-            end=log.end,
-            damaged=sorted(
-                (finding.offset, finding.end)
-                for finding in log.findings
-                if finding.topic is None and finding.end > finding.offset
-            ),
-            holes=self._queues.holes,
-            restarts={**self._database.restarts, **self._queues.restarts},
-        )
-        unsafe = log.unsafe_topics(plan, self._target)
-        findings = [Difference.of_log(finding) for finding in (*log.findings, *self._batch.bad, *unsafe)]
-        notes = self._queues.notes
-        for told in (
-            self._queues.findings(explainer),
-            self._batch.findings(explainer),
-            self._database.findings(explainer),
-            self._entries.findings(),
-            self._index.findings(explainer, chains),
-        ):
-            for one in told:
-                if isinstance(one, Note):
-                    notes.append(one)
-                else:
-                    findings.append(one)
-        notes += self._plain_tags()
+        with ExitStack() as held:
+            for form in self._forms:
+                form.find(proven, held)
+            self._compare()
+            explainer = Explainer(
+                plan=plan,
+                queues=self._queues.queues,
+                end=log.end,
+                damaged=sorted(
+                    (finding.offset, finding.end)
+                    for finding in log.findings
+                    if finding.topic is None and finding.end > finding.offset
+                ),
+                holes=self._queues.holes,
+                restarts={**self._database.restarts, **self._queues.restarts},
+            )
+            unsafe = log.unsafe_topics(self._target)
+            findings = [Difference.of_log(finding) for finding in (*log.findings, *self._batch.bad, *unsafe)]
+            told = [one for form in self._forms for one in form.findings(explainer)]
+        notes = [*self._queues.notes, *(one for one in told if isinstance(one, Note)), *self._plain_tags()]
+        findings += [one for one in told if isinstance(one, Difference)]
         # The log is looked at first, so that a broker's checkpoint may be newer.
         if plan.selection.is_all and not plan.running:
             findings += self._check_checkpoint()
@@ -297,8 +310,7 @@ class _Run:
             notes += proven.settle()
             proven.tell_cut(log.end)
             findings = [*proven.findings, *findings]
-            unsound = {one.path for one in chains}
-            proven.finish(self._index.map, unsound, self._queues.outside, findings)
+            proven.finish(self._index.map, self._index.unsound, self._queues.outside, findings)
             odd = {(note.topic, note.queue_id) for note in notes}
             proven.ends = {
                 queue: (state.first, state.next)
@@ -324,26 +336,15 @@ class _Run:
             remembered=None if proven is None else proven.counts(),
         )
 
-    def _compare(self) -> list[Difference]:
-        """Read the log and compare all; what is wrong with the chains of index files."""
-        ended = threading.Event()
-        with ThreadPoolExecutor(1, "reput-chains") as pool:
-            # Each file's chains are one task's work: it is begun first, beside the log's.
-            following = pool.submit(self._index.follow_chains, ended)
-            try:
-                for batch in self._batches():
-                    self._check_batch(batch)
-                leftovers = self._log.uncovered(self._plan)
-                self._index.compare(leftovers)
-                self._batch.compare(leftovers)
-                self._database.compare(self._log.all_breaks(self._plan))
-                self._entries.compare()
-                self._add_odd_queues()
-                self._queues.compare(self._proven)
-                self._refuse_unknown()
-                return following.result()
-            finally:
-                ended.set()
+    def _compare(self) -> None:
+        """Read the log and compare all."""
+        with self._index.following_chains():
+            for batch in self._batches():
+                self._check_batch(batch)
+            for form in self._forms:
+                form.compare(self._log, self._proven)
+            self._add_odd_queues()
+            self._refuse_unknown()
 
     # --- the log ------------------------------------------------------------------------------------------
 
@@ -382,11 +383,8 @@ class _Run:
                 of_batches = (queue for queue in result.queues.queues() if is_batch(queue[0]))
                 result.waiting = {queue: [] for queue in of_batches}
                 queues.add(result)
-                self._database.add(result)
-                self._entries.add(result)
-                self._index.add(checked)
-                self._batch.add(checked.batch)
-                self._queues.add(checked)
+                for form in self._forms:
+                    form.add(checked)
                 log.add(result.part.start, result.part.end, result)
                 self._listener(log.length, log.messages, self._total)
         log.end, log.last_timestamp = chain.finish(), chain.last_timestamp

@@ -493,5 +493,5 @@ def compare_index(root: Path, settings: StoreSettings) -> None:
             if isinstance(one, Entry)
         ]
         assert len([one for one in found if not isinstance(one, Entry)]) == 0
-        slots = np.frombuffer(place.path.read_bytes(), ">i4", place.slots, offset=40)
+        slots = np.frombuffer(Path(place.path).read_bytes(), ">i4", place.slots, offset=40)
         assert head.slots_used == np.count_nonzero(slots) == head.header.slot_count
