@@ -22,11 +22,10 @@ from reput.log.segments import cut, discover
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.source import messages
-from reput.verify.against import compare_pair, prepare_pair
-from reput.verify.plan import VerifyOptions, prepare
+from reput.verify.plan import VerifyOptions, prepare, prepare_pair
 from reput.verify.report import LOG as LOG_AREA
 from reput.verify.report import Report
-from reput.verify.run import check
+from reput.verify.run import check, compare_pair
 from tests import slow_rebuild
 from tests.fuzz import asking, dumping
 from tests.fuzz.calm import calm

@@ -27,9 +27,8 @@ from reput.config.topics import batch_queue_topics, known_topics
 from reput.derived.index import IndexFile
 from reput.diagnosis.absent import not_derived
 from reput.dump import index as dump_index
-from reput.dump.checkpoint import read as read_checkpoint
 from reput.dump.consumequeue import dump as dump_queue
-from reput.dump.places import queue_places
+from reput.dump.places import queue_places, read_checkpoint
 from reput.errors import ReputError
 from reput.export.records import Apart, line_of, message_of
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties, rocksdbconfig

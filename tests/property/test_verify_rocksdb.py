@@ -21,10 +21,9 @@ from reput.replay.part_result import pass_over
 from reput.replay.runner import InlineRunner
 from reput.replay.runs import RunReader, RunWriter
 from reput.rocksdb import opened
-from reput.verify.against import compare_pair, prepare_pair
-from reput.verify.plan import Plan, VerifyOptions, prepare
+from reput.verify.plan import Plan, VerifyOptions, prepare, prepare_pair
 from reput.verify.report import Report
-from reput.verify.run import check
+from reput.verify.run import check, compare_pair
 from tests import encoders, rocksdbs
 from tests.golden.store import GoldenStore, unpack
 from tests.laid_out import Spec, lay_out, odd_specs

@@ -15,12 +15,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.begin import begin
 from reput.broker.rocksdb_queues import RocksDBModel
 from reput.broker.snapshot import Snapshot
 from reput.broker.units import WalkedUnits, queue_of
-from reput.broker.walk import LogWalk, Walked, store_timestamp
-from reput.broker.written import last_written
+from reput.broker.walk import LogWalk, Walked, begin, last_written, store_timestamp
 from reput.config.topics import known_topics
 from reput.derived.batch import BatchModel, inner
 from reput.derived.ext import ExtModel

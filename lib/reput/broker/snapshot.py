@@ -241,7 +241,7 @@ def _up_to_gap(files: tuple[StoreFile, ...], size: int) -> tuple[StoreFile, ...]
     A broker makes a segment ahead of time, and one that it cuts its log before stays
     (``AllocateMappedFileService``, ``MappedFileQueue.truncateDirtyFiles``; rocketmq-all-5.3.3).
     """
-    from reput.broker.written import first_written
+    from reput.broker.walk import first_written
 
     behind = [at for at in range(1, len(files)) if files[at].base > files[at - 1].base + size][-1:]
     for at in behind:

@@ -1,8 +1,9 @@
 """Going through the log as a broker does: when it recovers, and when it dispatches what is behind.
 
-The scan of :mod:`reput.scan` does the work; where it stops, :mod:`reput.broker.record` says what the broker
-makes of the place. Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``,
-``DefaultMessageStore.ReputMessageService.doReput`` (rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
+Where it begins, what it makes of each place, and what it meets. The scan of :mod:`reput.scan` does the work;
+where it stops, :mod:`reput.broker.record` says what the broker makes of the place. Source:
+``CommitLog.recoverNormally``, ``recoverAbnormally``, ``DefaultMessageStore.ReputMessageService.doReput``
+(rocketmq-all-4.9.7, 5.3.3; 5.5.0 by its bytecode).
 """
 
 from __future__ import annotations
@@ -18,9 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.record import Kind, judge
-from reput.broker.written import written_ranges
+from reput.broker.snapshot import Snapshot
+from reput.config.dialect import CleanStart, CrashStart
 from reput.config.settings import StoreSettings
 from reput.derived.files import StoreFile, segment_at
+from reput.errors import StoreError
 from reput.format import commitlog, javastring, properties
 from reput.log.segments import map_segment
 from reput.newer_python import Self
@@ -29,6 +32,160 @@ from reput.scan.output import OutputArrays, Status
 from reput.scan.rules import Rules
 from reput.scan.rules import rules as scan_rules
 from reput.scan.table import QueueTable
+from reput.store.reading import written
+
+# Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``isMappedFileMatchedRecover``,
+# ``StoreCheckpoint.getMinTimestamp`` (rocketmq-all-4.9.7, 5.3.3), ``ConsumeQueueStore`` and
+# ``IndexService.isMappedFileMatchedRecover`` (5.5.0 by its bytecode).
+
+_LAST_SEGMENTS = 3
+#: Of a checkpoint's times, ms: what was stored so shortly before may not be flushed.
+SAFETY_MS = 3000
+
+
+def begin(snapshot: Snapshot, queue_end: int) -> int:
+    """The number of the first segment that is walked.
+
+    Args:
+        snapshot: the store; it has segments.
+        queue_end: the greatest physical offset that a queue knows of, -1 if none does; the checkpoint key of
+            queues in RocksDB.
+    """
+    if snapshot.clean:
+        return _after_a_stop(snapshot, queue_end)
+    return _after_a_crash(snapshot, queue_end)
+
+
+def _after_a_stop(snapshot: Snapshot, queue_end: int) -> int:
+    files = snapshot.log.files
+    last = len(files) - 1
+    match snapshot.settings.dialect.recovery.clean_start:
+        case CleanStart.THIRD_LAST:
+            return max(len(files) - _LAST_SEGMENTS, 0)
+        case CleanStart.QUEUE_END:
+            while last > 0 and files[last].base > queue_end:
+                last -= 1
+            return last
+        case CleanStart.FIRST_RECORD:
+            left = snapshot.settings.recovery.most_segments
+            while last > 0:
+                record = _first_record(snapshot, files[last])
+                if record is not None and record[0] <= queue_end and _index_allows(snapshot, record[1]):
+                    break
+                left -= 1
+                if left <= 0:
+                    break
+                last -= 1
+            return last
+
+
+def _after_a_crash(snapshot: Snapshot, queue_end: int) -> int:
+    files = snapshot.log.files
+    left = snapshot.settings.recovery.most_segments
+    limited = snapshot.settings.dialect.recovery.limits_segments
+    for number in range(len(files) - 1, -1, -1):
+        if _matches(snapshot, files[number], queue_end):
+            return number
+        left -= 1
+        if limited and left <= 0:
+            return number
+    return 0
+
+
+def _matches(snapshot: Snapshot, segment: StoreFile, queue_end: int) -> bool:
+    """``isMappedFileMatchedRecover`` after a crash."""
+    checkpoint = snapshot.checkpoint
+    if snapshot.kept is not None:  # the checkpoint key alone counts, and no time
+        record = _first_record(snapshot, segment)
+        return record is not None and record[0] <= queue_end
+    rule = snapshot.settings.dialect.recovery.crash_start
+    if rule is CrashStart.TIMESTAMP:
+        timestamp = _raw_timestamp(snapshot, segment)
+        return timestamp != 0 and timestamp <= _oldest(snapshot)
+    record = _first_record(snapshot, segment)
+    if record is None:
+        return False
+    physical, timestamp = record
+    if rule is CrashStart.RECORD_AND_TIMESTAMP:
+        return timestamp <= _oldest(snapshot)
+    if checkpoint.logics_physical_offset <= 0:
+        fits = timestamp <= checkpoint.logics_msg_timestamp
+    else:
+        fits = physical <= checkpoint.logics_physical_offset
+    return fits and _index_allows(snapshot, timestamp)
+
+
+def _oldest(snapshot: Snapshot) -> int:
+    """Up to which time (ms) all is known to be flushed."""
+    checkpoint = snapshot.checkpoint
+    oldest = max(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SAFETY_MS, 0)
+    if _index_counts(snapshot):
+        oldest = min(oldest, checkpoint.index_msg_timestamp)
+    return oldest
+
+
+def _index_counts(snapshot: Snapshot) -> bool:
+    return snapshot.settings.message_index_enable and snapshot.settings.recovery.index_safe
+
+
+def _index_allows(snapshot: Snapshot, timestamp: int) -> bool:
+    return not _index_counts(snapshot) or timestamp <= snapshot.checkpoint.index_msg_timestamp
+
+
+def _first_record(snapshot: Snapshot, segment: StoreFile) -> tuple[int, int] | None:
+    """(stored physical offset, storeTimestamp) of a segment's first record; None unless it is a message."""
+    data = map_segment(segment.path, snapshot.segment_size)
+    judged = judge(data, 0, snapshot.settings.dialect, check_crc=snapshot.settings.recovery.check_crc)
+    if judged.kind is not Kind.MESSAGE or judged.store_timestamp == 0:
+        return None
+    return judged.physical_offset, judged.store_timestamp
+
+
+def _raw_timestamp(snapshot: Snapshot, segment: StoreFile) -> int:
+    """StoreTimestamp where the first record has it, whatever else it holds; 0 without a known magic."""
+    data = map_segment(segment.path, snapshot.segment_size).data
+    try:
+        (magic,) = struct.unpack_from(">I", data, commitlog.MAGIC)
+        if magic != commitlog.MAGIC_V1 and not (
+            magic == commitlog.MAGIC_V2 and snapshot.settings.dialect.topic_length_v2
+        ):
+            return 0
+        (sys_flag,) = struct.unpack_from(">i", data, commitlog.SYS_FLAG)
+        (timestamp,) = struct.unpack_from(">q", data, commitlog.store_timestamp_at(sys_flag))
+    except struct.error:
+        return 0  # a segment shorter than a record's head
+    return int(timestamp)
+
+
+def written_ranges(segment: StoreFile, start: int, end: int) -> list[tuple[int, int]]:
+    """The half-open ranges of positions in [start, end) that aren't holes; bytes there may still be zeros."""
+    try:
+        return written("the segment", segment.path, start, end)
+    except StoreError:
+        return [(start, end)]  # mapping it says what is wrong
+
+
+def first_written(segment: StoreFile, size: int, start: int) -> int:
+    """Position of the first byte from ``start`` on that isn't zero, else ``size``."""
+    data = map_segment(segment.path, size)
+    for first, stop in written_ranges(segment, start, size):
+        found = kernel.first_written(data, first, stop)
+        if found < stop:
+            return found
+    return size
+
+
+def last_written(snapshot: Snapshot) -> tuple[StoreFile, int]:
+    """The last segment that something was written to, and up to which physical offset there may be something.
+
+    The first segment, and its base, when nothing was written. The store has segments.
+    """
+    size = snapshot.segment_size
+    for segment in reversed(snapshot.log.files):
+        if first_written(segment, size, 0) < size:
+            return segment, segment.base + written_ranges(segment, 0, size)[-1][1]
+    return snapshot.log.files[0], snapshot.log.files[0].base
+
 
 # A walk goes from record to record, so it can't begin in the middle. But where a segment is sound, a scan
 # that begins at some whole record further on finds what the walk will find there. The walk takes such a piece

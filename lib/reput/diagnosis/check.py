@@ -316,7 +316,8 @@ def compare(
 
     ``start_spark`` and ``listener``: as those of :func:`check`.
     """
-    from reput.verify.against import prepare_pair, verify_against
+    from reput.verify.plan import prepare_pair
+    from reput.verify.run import verify_against
 
     started = time.perf_counter()
     pair = prepare_pair(options)

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, replace
 from pathlib import Path
 
 from reput.config.log_places import absolute
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
-from reput.derived.files import in_order, numbered_files
+from reput.derived.files import in_order, numbered_files, read_bytes
 from reput.derived.rocksdb import kept_open, queues_with_units
 from reput.errors import StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
+from reput.format.checkpoint import FIELDS, LENGTH, StoreCheckpoint
 from reput.format.dtypes import IN_FILES, IN_ROCKSDB, PLAIN, Form
 from reput.format.names import QueueBytes
-from reput.log.segments import (
-    MAX_BASE,
-    CommitLog,
-    Segment,
-    discover,
-    map_segment,
-    without_unwritten_end,
-)
+from reput.log.segments import MAX_BASE, CommitLog, Segment, discover, map_segment, without_unwritten_end
 from reput.log.walk import Frame, frame
 from reput.next_command import next_command
 from reput.rocksdb import is_database
@@ -381,6 +375,36 @@ def checkpoint_file(path: Path) -> Path:
             next_step="Check the path",
         )
     return file
+
+
+#: By the names of docs/formats/checkpoint.md; the first three are times in ms, the others physical offsets.
+CHECKPOINT_FIELDS = (
+    "physicMsgTimestamp",
+    "logicsMsgTimestamp",
+    "indexMsgTimestamp",
+    "masterFlushedOffset",
+    "confirmPhyOffset",
+    "logicsPhysicalOffset",
+)
+TIMES = 3
+
+
+def read_checkpoint(path: Path) -> dict[str, int]:
+    """The fields of a checkpoint by name, in the order of the file."""
+    data = read_bytes("the checkpoint", path, 0, LENGTH)
+    store = store_of(path)
+    if len(data) < 8 * FIELDS:
+        raise StoreError(
+            "the checkpoint is too short",
+            path=path,
+            offset=len(data),
+            expected=f"{FIELDS} fields in {LENGTH} bytes",
+            found=f"{len(data)} bytes",
+            next_step=f"`{next_command('check', store)}` says what a broker makes of it when it starts"
+            if store is not None
+            else "A check of its store says what a broker makes of it when it starts",
+        )
+    return dict(zip(CHECKPOINT_FIELDS, astuple(StoreCheckpoint.decode(data)), strict=True))
 
 
 def store_of(path: Path) -> Path | None:

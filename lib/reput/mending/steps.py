@@ -16,7 +16,7 @@ from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
 from reput.log.rivals import SECOND_FILE
 from reput.newer_python import Self
-from reput.recovery.past_end import named
+from reput.recovery.losses import named
 from reput.recovery.replica import Comparison
 from reput.store.space import human
 from reput.words import counted

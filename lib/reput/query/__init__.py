@@ -2,8 +2,7 @@
 
 from reput.derived.times import Boundary
 from reput.query.message import Message, MessageId
-from reput.query.pull import Found, Pulled, Status, TagFilter
-from reput.query.store import ById, KeyHit, QueryStore, Verdict
+from reput.query.store import ById, Found, KeyHit, Pulled, QueryStore, Status, TagFilter, Verdict
 
 __all__ = [
     "Boundary",

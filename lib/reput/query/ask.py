@@ -9,8 +9,7 @@ from reput.derived.index import MOST_OFFSETS
 from reput.derived.times import Boundary
 from reput.format.commitlog import LMQ_PREFIX
 from reput.query.message import Batch, Message, MessageId
-from reput.query.pull import MOST_MESSAGES, Found, Status, TagFilter
-from reput.query.store import ALWAYS, QueryStore, Verdict
+from reput.query.store import ALWAYS, MOST_MESSAGES, Found, QueryStore, Status, TagFilter, Verdict
 
 #: After these a consumer continues at the next offset that the broker names.
 _CONTINUES = (

@@ -20,7 +20,7 @@ from reput.format import commitlog, innerbatch, javastring, properties
 from reput.words import snake_case
 
 if TYPE_CHECKING:
-    from reput.query.pull import TagFilter
+    from reput.query.store import TagFilter
 
 
 # A broker's id (``offsetMsgId``) is its own address, IPv4 or IPv6, a port of four bytes, and the message's

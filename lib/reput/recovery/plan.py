@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass, field
 
-from reput.broker.begin import SAFETY_MS
 from reput.broker.predict import Prediction, predict
 from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
 from reput.broker.snapshot import Snapshot
+from reput.broker.walk import SAFETY_MS
 from reput.config.topics import known_topics
 from reput.errors import SettingsError
 from reput.format import names
@@ -21,13 +21,13 @@ from reput.recovery.losses import (
     broken_queues,
     index_gaps,
     index_losses,
+    left_by_a_cut,
     log_losses,
     log_misread,
     queue_losses,
     queues_left,
     queues_lost,
 )
-from reput.recovery.past_end import left_by_a_cut
 from reput.recovery.refusals import left_from
 from reput.replay.selection import is_known
 from reput.store.space import human

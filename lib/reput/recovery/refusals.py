@@ -7,8 +7,7 @@ from pathlib import Path
 
 from reput.broker.predict import Prediction
 from reput.broker.snapshot import Snapshot
-from reput.broker.walk import store_timestamp
-from reput.broker.written import first_written, written_ranges
+from reput.broker.walk import first_written, store_timestamp, written_ranges
 from reput.config.evidence import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, StoreFile

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import reput
-from reput.broker.begin import begin
 from reput.broker.snapshot import IndexEntry, Snapshot, take
+from reput.broker.walk import begin
 from reput.config.settings import StoreSettings
 from reput.derived.files import Listing
 from reput.diagnosis.check import NOT_FORETOLD, Diagnosis, check, not_looked_at

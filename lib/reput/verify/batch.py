@@ -46,7 +46,7 @@ from reput.verify.units import (
 from reput.verify.waves import in_waves, of_each
 
 if TYPE_CHECKING:
-    from reput.verify.against import Pair
+    from reput.verify.plan import Pair
     from reput.verify.run import LogRead
     from reput.verify.tasks import PartChecked
 

@@ -48,7 +48,7 @@ from reput.verify.units import BLOCK, Blocks, Sum, mixed, pieces, runs_of, sums_
 from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
-    from reput.verify.against import Pair
+    from reput.verify.plan import Pair
     from reput.verify.proofs import Remembering
     from reput.verify.run import LogRead
     from reput.verify.tasks import PartChecked

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -105,6 +105,81 @@ def prepare(options: VerifyOptions) -> Plan:
         known=None if known is None else frozenset(known),
         queue_ext=settings.recovery.queue_ext or (settings.root / names.CONSUME_QUEUE_EXT).is_dir(),
     )
+
+
+# --- two stores ---------------------------------------------------------------------------------------------
+
+# A slave has its master's log byte for byte, so that what is derived of what both have is the same, wherever
+# their logs begin and end, and whatever their index files are called.
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two stores to compare."""
+
+    options: VerifyOptions
+    first: StoreSettings  # first, second: their settings
+    second: StoreSettings
+    start: int  # start, end: physical offsets that both logs have, half open
+    end: int
+    running: bool  # somebody writes to one of them
+    #: a tagsCode may be an address in consumequeue_ext, which each broker gives by itself
+    queue_ext: bool
+
+    @property
+    def stores(self) -> tuple[StoreSettings, StoreSettings]:
+        """The settings of both."""
+        return self.first, self.second
+
+    def parts(self) -> Iterator[tuple[int, int]]:
+        """What both logs have, in half-open ranges of physical offsets that a task takes."""
+        step = self.options.part_bytes
+        for start in range(self.start, self.end, step):
+            yield start, min(start + step, self.end)
+
+
+def prepare_pair(options: VerifyOptions) -> Pair:
+    """Look at what there is; a second store without a commit log is taken to have the first one's.
+
+    Raises:
+        ReputError: they can't be compared.
+    """
+    from reput.log.end import LogEnd
+
+    if options.against is None:
+        raise SettingsError("there is nothing to compare with", expected="--against DIR")
+    stores = [open_store(root, options) for root in (options.store, options.against)]
+    bounds: list[tuple[int, int]] = []
+    for settings in stores:
+        try:
+            log = without_unwritten_end(discover(settings))
+        except StoreError:
+            if not bounds:
+                raise
+            continue
+        bounds.append((log.start, LogEnd(settings).find(log)))
+    start, end = max(low for low, _ in bounds), min(high for _, high in bounds)
+    if stores[0].rocksdb.files:
+        _refuse_unknown(stores, Selection.parse(options.queues))
+    return Pair(
+        options=options,
+        first=stores[0],
+        second=stores[1],
+        start=start,
+        end=max(start, end),
+        running=any(may_be_running(settings.root) for settings in stores),
+        queue_ext=any((settings.root / names.CONSUME_QUEUE_EXT).is_dir() for settings in stores),
+    )
+
+
+def _refuse_unknown(stores: list[StoreSettings], selection: Selection) -> None:
+    """See that one of the stores has what was asked for: two that don't have it are the same."""
+    kinds = (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)
+    for topic, queue_id in sorted(selection.queues, key=str):
+        one = Selection(frozenset({(topic, queue_id)}))
+        if not any(queues_on_disk(each.root / kind, one) for each in stores for kind in kinds):
+            expected = "a queue that has files in one of the stores"
+            raise no_such_queue(stores[0].root, (topic, queue_id), expected)
 
 
 def open_store(root: Path, options: VerifyOptions) -> StoreSettings:

@@ -58,7 +58,7 @@ from reput.verify.units import (
 from reput.verify.waves import of_each
 
 if TYPE_CHECKING:
-    from reput.verify.against import Pair
+    from reput.verify.plan import Pair
 
 _QUEUES_AT_ONCE = 64
 _UNITS_AT_ONCE = 1 << 18

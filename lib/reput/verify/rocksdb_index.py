@@ -44,7 +44,7 @@ from reput.verify.report import (
 from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
-    from reput.verify.against import Pair
+    from reput.verify.plan import Pair
     from reput.verify.tasks import PartChecked
 
 _MISSING, _DANGLING, _WRONG, _FOREIGN = "missing-entry", "dangling-entry", "index-time", "foreign-key"

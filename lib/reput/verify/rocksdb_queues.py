@@ -65,7 +65,7 @@ from reput.verify.units import Unit as PlainUnit
 from reput.verify.waves import in_waves
 
 if TYPE_CHECKING:
-    from reput.verify.against import Pair
+    from reput.verify.plan import Pair
     from reput.verify.run import LogRead
     from reput.verify.tasks import PartChecked
 

@@ -13,6 +13,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import groupby
 from operator import attrgetter
 from pathlib import Path
@@ -29,18 +30,20 @@ from reput.replay.part_result import Chain, PartResult, witnessed
 from reput.replay.placing import BatchQueues
 from reput.replay.processes import on_this_host
 from reput.replay.runner import Runner
+from reput.replay.selection import Selection
 from reput.replay.target import Target
 from reput.scan.rules import Part
 from reput.statistics.count import Listener
 from reput.store.listing import ignored_features
 from reput.store.witness import StoreSeen, config_seen, store_seen
-from reput.verify.batch import BatchCheck
+from reput.verify.batch import BatchCheck, compare_batch_queues
 from reput.verify.explain import Explainer
-from reput.verify.index import IndexCheck
-from reput.verify.plan import Plan, VerifyOptions, no_such_queue, prepare
+from reput.verify.index import IndexCheck, compare_index
+from reput.verify.plan import Pair, Plan, VerifyOptions, no_such_queue, prepare
 from reput.verify.proofs import Remembering
 from reput.verify.proven import SegmentProof
 from reput.verify.queue_check import QueueCheck
+from reput.verify.queue_files import compare_queues
 from reput.verify.report import (
     CHECKPOINT,
     INDEX,
@@ -53,8 +56,8 @@ from reput.verify.report import (
     Note,
     Report,
 )
-from reput.verify.rocksdb_index import IndexDatabaseCheck
-from reput.verify.rocksdb_queues import QueueDatabaseCheck
+from reput.verify.rocksdb_index import IndexDatabaseCheck, compare_indexes
+from reput.verify.rocksdb_queues import QueueDatabaseCheck, compare_databases
 from reput.verify.tasks import PartChecked, PartTask
 from reput.verify.waves import done, in_waves
 
@@ -106,6 +109,21 @@ def verify(
         report = check(plan, runner, listener, proven)
     report.seconds = time.perf_counter() - started
     return report
+
+
+def verify_against(
+    pair: Pair,
+    start_spark: StartSpark | None,
+    listener: Listener = lambda _bytes, _messages, _total: None,
+) -> Report:
+    """Compare a store's derived files with another's.
+
+    ``listener`` gets bytes of queue files that were compared, units, and 0, since their sum is not known.
+    """
+    elsewhere = any(settings.remote is not None for settings in pair.stores)
+    seen = [partial(store_seen, settings.root, live=pair.running) for settings in pair.stores]
+    with running(start_spark, pair.end - pair.start, seen, elsewhere=elsewhere) as runner:
+        return compare_pair(pair, runner, listener)
 
 
 @contextmanager
@@ -166,6 +184,36 @@ def check(
     The plan's settings are those of its files: :func:`of_other_settings` is for others.
     """
     return _Run(plan, runner, listener, proven).report()
+
+
+def compare_pair(
+    pair: Pair,
+    runner: Runner,
+    listener: Listener = lambda _bytes, _messages, _total: None,
+) -> Report:
+    """Compare two stores, with tasks run by ``runner``.
+
+    Raises:
+        ReputError: something can't be read.
+    """
+    selection = Selection.parse(pair.options.queues)
+    report = Report(against=pair.second.place, start=pair.start, end=pair.end, broker_running=pair.running)
+    ext = compare_queues(pair, runner, selection, report, listener)
+    compare_batch_queues(pair, runner, selection, report)
+    if pair.first.rocksdb.queues is not None:
+        compare_databases(pair, runner, selection, report)
+    if selection.is_all and pair.options.index:
+        compare_index(pair, runner, report)
+        if pair.first.rocksdb.index or pair.second.rocksdb.index:
+            compare_indexes(pair, runner, report)
+    else:
+        report.not_checked.append(Note("index", "the index: queues were chosen, or --no-index"))
+    if ext:
+        text = (
+            f"the bit maps of {ext:,} units in {names.CONSUME_QUEUE_EXT}, and where there their records stand"
+        )
+        report.not_checked.append(Note("queue-ext", text, count=ext))
+    return report
 
 
 @dataclass(slots=True)

@@ -16,11 +16,9 @@ from hypothesis import strategies as st
 
 from reput.config.settings import StoreSettings
 from reput.dump import commitlog as dump
-from reput.dump import following as following_module
 from reput.dump import places
-from reput.dump.commitlog import Blank, Block, Event, LogExtent, Reader, Unwritten, of_log
+from reput.dump.commitlog import Blank, Block, Event, LogExtent, Reader, Unwritten, follow, of_log
 from reput.dump.damage import Damage
-from reput.dump.following import follow
 from reput.dump.places import LogPlace
 from reput.dump.wanted import Transaction, Wanted
 from reput.errors import LogWentBackError, StoreError, UnsupportedError
@@ -536,7 +534,7 @@ def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What settles a record that nothing follows (docs/internals/live-log.md, rules 3 and 5); quick looks."""
     monkeypatch.setattr(live_end, "_REST_SECONDS", 0.02)
     monkeypatch.setattr(live, "_LIST_SECONDS", 0.005)
-    monkeypatch.setattr(following_module, "_WAIT_SECONDS", 0.005)
+    monkeypatch.setattr(dump, "_WAIT_SECONDS", 0.005)
 
 
 def shown(tmp_path: Path, start: int | None, end: int = MOST) -> Iterator[Event | None]:

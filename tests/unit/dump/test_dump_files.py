@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from reput.cli.dump.lines import in_queues
 from reput.config.settings import StoreSettings
 from reput.derived import files as files_module
-from reput.dump import checkpoint, consumequeue, index, places
+from reput.dump import consumequeue, index, places
 from reput.dump.commitlog import Blank, Block, Reader
 from reput.dump.consumequeue import Event, QueueUnit, Run, dump, extent
 from reput.dump.damage import Damage
@@ -408,10 +408,10 @@ def test_a_checkpoint_and_one_that_is_too_short(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(struct.pack(">6q", *range(1, 7)).ljust(4096, b"\0"))
     assert places.checkpoint_file(tmp_path) == places.checkpoint_file(path) == path
-    assert list(checkpoint.read(path).values()) == list(range(1, 7))
+    assert list(places.read_checkpoint(path).values()) == list(range(1, 7))
     path.write_bytes(bytes(47))
     with pytest.raises(StoreError, match="the checkpoint is too short"):
-        checkpoint.read(path)
+        places.read_checkpoint(path)
     path.unlink()
     for one in (tmp_path, path):
         with pytest.raises(ReputError, match="there is nothing here"):
@@ -456,7 +456,7 @@ def test_every_golden_store_is_dumped_as_its_bytes_are(name: str, tmp_path: Path
     if settings.message_index_enable and (store.root / "index").is_dir():
         compare_index(store.root, settings)
     raw = (store.root / "checkpoint").read_bytes()
-    assert tuple(checkpoint.read(store.root / "checkpoint").values()) == struct.unpack_from(">6q", raw)
+    assert tuple(places.read_checkpoint(store.root / "checkpoint").values()) == struct.unpack_from(">6q", raw)
 
 
 def compare_queues(root: Path) -> None:

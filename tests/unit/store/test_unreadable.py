@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reput.derived.files import read_bytes
-from reput.dump import checkpoint
+from reput.dump import places
 from reput.errors import SegmentGoneError, StoreError
 from reput.source.ranges import ReadStatistics, opened
 from reput.store.reading import unreadable
@@ -42,7 +42,7 @@ def test_a_dump_and_a_query_say_the_same(reads: Callable[[Path], None], tmp_path
 
 def test_a_dump_does_not_wait_for_a_pipe(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    for reads in (dumped, checkpoint.read):
+    for reads in (dumped, places.read_checkpoint):
         with pytest.raises(StoreError, match="can't be read; found a FIFO"):
             reads(tmp_path / "pipe")
 

@@ -11,8 +11,7 @@ from reput.config.settings import RocksDBSettings, StoreSettings
 from reput.format import names, rocksdbindex
 from reput.format.rocksdbindex import ENTRIES, KEY, MS_AN_HOUR, TIMER, TRANS, UNIQUE, key, value
 from reput.replay.runner import InlineRunner
-from reput.verify.against import Pair
-from reput.verify.plan import VerifyOptions
+from reput.verify.plan import Pair, VerifyOptions
 from reput.verify.report import INDEX, Difference, Report
 from reput.verify.rocksdb_index import compare_indexes
 from tests import rocksdbs

@@ -17,11 +17,10 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.replay.runner import InlineRunner
-from reput.verify.against import compare_pair, prepare_pair
 from reput.verify.index_file import check_chains
-from reput.verify.plan import VerifyOptions, prepare
+from reput.verify.plan import VerifyOptions, prepare, prepare_pair
 from reput.verify.report import Difference, Report
-from reput.verify.run import check, verify
+from reput.verify.run import check, compare_pair, verify
 from reput.verify.tasks import PartTask
 from tests.golden.store import NAMES, GoldenStore, unpack
 from tests.local import Store, rebuild_locally

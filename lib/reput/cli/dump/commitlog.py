@@ -81,7 +81,7 @@ def _log_events(
     last = MOST_OFFSET if end is None else end
     entries = place.log.entries
     if follow:
-        from reput.dump.following import follow as following
+        from reput.dump.commitlog import follow as following
 
         yield from following(place.settings, wanted, start, last, entries=entries)
         return

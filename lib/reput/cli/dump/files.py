@@ -136,13 +136,12 @@ def checkpoint_command(given: _CheckpointWords) -> None:
 
     Exit code 0: read. 2: refused or failed.
     """
-    from reput.dump import checkpoint as checkpoint_fields
     from reput.dump import places
 
     with dumping(given.as_json) as lines:
         file = places.checkpoint_file(given.path)
-        found = checkpoint_fields.read(file)
-        shown = {name: moment(found[name]) for name in checkpoint_fields.NAMES[: checkpoint_fields.TIMES]}
+        found = places.read_checkpoint(file)
+        shown = {name: moment(found[name]) for name in places.CHECKPOINT_FIELDS[: places.TIMES]}
         if given.as_json:
             names = (field.name for field in fields(StoreCheckpoint))
             values = dict(zip(names, found.values(), strict=True))

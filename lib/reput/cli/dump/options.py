@@ -98,7 +98,7 @@ def wanted_of(texts: Conditions) -> Wanted:
         SettingsError: one can't be understood, or they don't go together; names the options.
     """
     from reput.dump.wanted import Transaction, Wanted
-    from reput.query.pull import TagFilter
+    from reput.query.store import TagFilter
 
     for name in ("queue", "tags", "key", "uniq_key", "topic"):
         given = getattr(texts, name)
