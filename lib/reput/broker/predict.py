@@ -111,13 +111,9 @@ class Prediction:
 def predict(snapshot: Snapshot, most: int | None = None) -> Prediction:
     """What the start of the broker of this release does.
 
-    Args:
-        snapshot: the store.
-        most: bytes of log to read at most, and a segment more; None for all that the broker reads.
-
-    Raises:
-        UnsupportedError: the store or broker.conf has what this model doesn't know.
-        StoreError: a file can't be read.
+    ``most``: bytes of log to read at most, and a segment more; None for all that the broker reads.
+    UnsupportedError where the store or broker.conf has what this model doesn't know. StoreError where a file
+    can't be read.
     """
     _refuse_unknown(snapshot)
     snapshot = snapshot.loaded

@@ -233,9 +233,8 @@ class RocksDBModel:
     def truncate(self, log_start: int, end: int, is_known: Callable[[Queue], bool]) -> None:
         """``truncateDirty``: the log ends before the checkpoint.
 
-        Args:
-            log_start, end: where the log begins and ends.
-            is_known: the broker has the queue's topic in its settings; others aren't looked at.
+        ``log_start``, ``end``: where the log begins and ends. ``is_known``: the broker has the queue's topic
+        in its settings; others aren't looked at.
         """
         if end >= self.checkpoint:
             return
@@ -264,9 +263,8 @@ class RocksDBModel:
     def finish(self, log_start: int, log_end: int, most: int | None) -> None:
         """Where the queues begin and end then, and what they lead to.
 
-        Args:
-            log_start, log_end: where the log begins and ends, physical offsets.
-            most: bytes to read at most; None for all.
+        ``log_start``, ``log_end``: where the log begins and ends, physical offsets. ``most``: bytes to read
+        at most; None for all.
         """
         if self.kept.exists:
             self.unread = most is not None and self.kept.units * UNIT_BYTES > most

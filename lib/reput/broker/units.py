@@ -46,8 +46,7 @@ class WalkedUnits:
     def add(self, out: OutputArrays, table: QueueTable, left_out: frozenset[str] = frozenset()) -> None:
         """Take a scan's units and index rows; 16 and 8 bytes each are kept.
 
-        Args:
-            left_out: topics whose units aren't taken, for their queues are batch queues.
+        ``left_out``: topics whose units aren't taken, for their queues are batch queues.
         """
         self.add_keys(out)
         count = int(out.counts[output.UNITS])
@@ -81,9 +80,8 @@ class WalkedUnits:
     def unreached(self, queues: dict[Queue, QueueModel], end: int) -> list[Unreached]:
         """Which of them the queues lack.
 
-        Args:
-            queues: the queues after the start.
-            end: where the log ends then; messages past it are gone themselves.
+        ``queues``: the queues after the start. ``end``: where the log ends then; messages past it are gone
+        themselves.
         """
         found: list[Unreached] = []
         for queue, parts in self._parts.items():
@@ -113,9 +111,7 @@ class WalkedUnits:
     def unindexed(self, files: Sequence[IndexHeader], end: int) -> NDArray[np.int64]:
         """Physical offsets of messages with keys that lie in the range of no index file.
 
-        Args:
-            files: headers of the index files that hold keys, in order.
-            end: where the log ends.
+        ``files``: headers of the index files that hold keys, in order. ``end``: where the log ends.
         """
         keyed = np.concatenate(self._keyed) if self._keyed else np.empty(0, np.int64)
         covered = keyed >= end

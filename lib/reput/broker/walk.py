@@ -46,10 +46,8 @@ SAFETY_MS = 3000
 def begin(snapshot: Snapshot, queue_end: int) -> int:
     """The number of the first segment that is walked.
 
-    Args:
-        snapshot: the store; it has segments.
-        queue_end: the greatest physical offset that a queue knows of, -1 if none does; the checkpoint key of
-            queues in RocksDB.
+    ``snapshot``: the store; it has segments. ``queue_end``: the greatest physical offset that a queue knows
+    of, -1 if none does; the checkpoint key of queues in RocksDB.
     """
     if snapshot.clean:
         return _after_a_stop(snapshot, queue_end)
@@ -217,10 +215,8 @@ class Piece(NamedTuple):
 class Ahead:
     """Scans pieces before they are asked for; a context manager.
 
-    Args:
-        ranges: what will be walked, in order.
-        rules: what the walk scans with.
-        new_table: gives an empty table.
+    ``ranges``: what will be walked, in order. ``rules``: what the walk scans with. ``new_table``: gives an
+    empty table.
     """
 
     def __init__(self, ranges: Sequence[Range], rules: Rules, new_table: Callable[[], QueueTable]) -> None:
@@ -324,9 +320,8 @@ class LogWalk:
     def recover(self, index: int, sink: Sink, bad: Callable[[int], None] | None = None) -> Walked:
         """Walk from the segment of number ``index`` on, up to where the log ends for a broker.
 
-        Args:
-            bad: takes the size of a record whose lengths don't add up, which is counted, and reading goes on
-                behind what those say; None ends the log there (4.3.1 CommitLog.recoverAbnormally).
+        ``bad``: takes the size of a record whose lengths don't add up, which is counted, and reading goes on
+        behind what those say; None ends the log there (4.3.1 CommitLog.recoverAbnormally).
         """
         recovery = self._settings.recovery
         rules = self._rules._replace(check_crc=recovery.check_crc)
@@ -408,8 +403,7 @@ class LogWalk:
     ) -> tuple[Kind, int, str]:
         """Take the records from ``position`` on.
 
-        Returns:
-            Why it ended (BLANK or BAD), where, and the same for people.
+        Returns why it ended (BLANK or BAD), where, and the same for people.
         """
         out = self._out
         out.counts.fill(0)

@@ -161,9 +161,8 @@ class BatchModel(MappedFiles[BatchFile]):
     ) -> int:
         """Append units, in log order; how many were.
 
-        Args:
-            position, size, tags: [rows], physical offset, bytes and tagsCode.
-            read: the same records' own.
+        ``position``, ``size``, ``tags``: [rows], physical offset, bytes and tagsCode. ``read``: the same
+        records' own.
         """
         rows = np.flatnonzero(read.placed)
         # The greatest of what was there before each row counts, for a stored place may be a wrong one.
@@ -238,13 +237,9 @@ _TIME, _BASE = "timestamp", "base_offset"
 class BatchQueueView:
     """A batch queue as a broker has it once it has loaded these files.
 
-    Args:
-        topic, queue_id: which queue; it may have no files.
-        log_start: physical offset where the log begins.
-
-    Raises:
-        SettingsError: files of this size hold no whole number of units.
-        StoreError: a file can't be read, or no broker could load it.
+    ``topic``, ``queue_id``: which queue; it may have no files. ``log_start``: physical offset where the log
+    begins. SettingsError where files of this size hold no whole number of units. StoreError where a file
+    can't be read, or no broker could load it.
 
     Attributes:
         min_offset: queue offset of the first message whose record is still in the log; -1 without a unit.

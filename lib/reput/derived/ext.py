@@ -67,8 +67,7 @@ class ExtModel(MappedFiles[ExtFile]):
     def recover(self) -> None:
         """Find the end of the last file; those before it are looked through and stay as they are.
 
-        Raises:
-            StartFailsError: a record's size leads out of its file.
+        StartFailsError where a record's size leads out of its file.
         """
         if not self.files:
             return
@@ -88,8 +87,7 @@ class ExtModel(MappedFiles[ExtFile]):
     def truncate(self, address: int) -> None:
         """Cut what lies behind the record at an address; nothing when none is there.
 
-        Raises:
-            StartFailsError: the record is too short.
+        StartFailsError where the record is too short.
         """
         place = place_of(address)
         if place is None:
@@ -128,8 +126,7 @@ class ExtModel(MappedFiles[ExtFile]):
     def put(self, count: int) -> NDArray[np.int64]:
         """Append records without bit maps.
 
-        Returns:
-            int64[count], their addresses; 0 for those that the last file can't be closed for.
+        Returns int64[count], their addresses; 0 for those that the last file can't be closed for.
         """
         if self.file_size < HEAD_LENGTH + END_BLANK:
             return np.zeros(count, np.int64)

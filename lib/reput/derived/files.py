@@ -479,8 +479,7 @@ def read_bytes(what: str, path: Path, offset: int, count: int) -> bytes:
 def check_listing(listing: Listing, what: str = WHAT) -> None:
     """Refuse a queue's files that no broker could load, or not all of them.
 
-    Raises:
-        StoreError: the first problem.
+    StoreError: the first problem.
     """
     for problem in listing.problems:
         if problem.unloads:

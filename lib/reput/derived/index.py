@@ -333,10 +333,9 @@ class IndexModel:
     ) -> None:
         """Dispatch messages, in log order.
 
-        Args:
-            position, timestamp, keys: [rows], physical offset, storeTimestamp (ms) and number of keys of the
-                messages that have keys.
-            last_message: physical offset of the last message, with keys or without; at least one there is.
+        ``position``, ``timestamp``, ``keys``: [rows], physical offset, storeTimestamp (ms) and number of keys
+        of the messages that have keys. ``last_message``: physical offset of the last message, with keys or
+        without; at least one there is.
         """
         from reput.derived import kernels
 

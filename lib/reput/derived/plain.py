@@ -115,8 +115,7 @@ class QueueModel(MappedFiles[QueueFile]):
     def recover(self) -> None:
         """Find the end, in the last three files, and that of the files of consumequeue_ext.
 
-        Raises:
-            StartFailsError: the broker fails on one of the latter.
+        StartFailsError where the broker fails on one of the latter.
         """
         if not self.files:
             return
@@ -161,12 +160,9 @@ class QueueModel(MappedFiles[QueueFile]):
     ) -> NDArray[np.int64]:
         """Append units, in log order.
 
-        Args:
-            position, size, offset, tags: [rows], physical offset, bytes, queueOffset and tagsCode.
-            own: bool[rows], the message is of this topic, and no light queue's; all are without it.
-
-        Returns:
-            int64[rows], the queue offset where each one went, -1 for those that were skipped.
+        ``position``, ``size``, ``offset``, ``tags``: [rows], physical offset, bytes, queueOffset and
+        tagsCode. ``own``: bool[rows], the message is of this topic, and no light queue's; all are without it.
+        Returns int64[rows], the queue offset where each one went, -1 for those that were skipped.
         """
         if self.ext is not None:
             tags = _addresses(self.ext, tags, own)
@@ -479,10 +475,8 @@ class Unit(NamedTuple):
 class QueueView:
     """A queue as a broker has it once it has loaded these files.
 
-    Args:
-        topic, queue_id: which queue; it may have no files.
-        log_start: physical offset where the log begins.
-        model: what :func:`recovered` says of it; None where nobody has asked.
+    ``topic``, ``queue_id``: which queue; it may have no files. ``log_start``: physical offset where the log
+    begins. ``model``: what :func:`recovered` says of it; None where nobody has asked.
 
     Attributes:
         min_offset: queue offset of the first unit whose message is still in the log.

@@ -157,8 +157,7 @@ class Queues:
 class OnDisk:
     """A queue's units as they are on disk, to be looked up.
 
-    Args:
-        files: (path, byte offset of the first byte in the queue, bytes), in order.
+    ``files``: (path, byte offset of the first byte in the queue, bytes), in order.
     """
 
     def __init__(self, files: Iterable[tuple[Path, int, int]] = (), form: Form = PLAIN) -> None:

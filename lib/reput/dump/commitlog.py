@@ -105,10 +105,8 @@ class _Scan:
 class Reader:
     """Goes over segments.
 
-    Args:
-        entries: records may stand in DLedger's entries.
-        wanted: which records are asked for.
-        start, end: of their physical offsets; half open.
+    ``entries``: records may stand in DLedger's entries. ``wanted``: which records are asked for. ``start``,
+    ``end``: of their physical offsets; half open.
     """
 
     def __init__(
@@ -221,13 +219,9 @@ class Reader:
     ) -> tuple[FrameWalk, SegmentBytes, Part]:
         """A walk over the records of a segment.
 
-        Args:
-            segment_size: bytes that it spans in the log.
-            last: no segment follows.
-            position: where a record begins, or the entry that it stands in.
-
-        Returns:
-            The walk; the segment's bytes; what it goes over, up to where only a hole of the file follows.
+        ``segment_size``: bytes that it spans in the log. ``last``: no segment follows. ``position``: where a
+        record begins, or the entry that it stands in. Returns the walk; the segment's bytes; what it goes
+        over, up to where only a hole of the file follows.
         """
         opened = open_segment(segment.path, segment.length)
         limit = max((end for _, end in written_ranges(segment)), default=0)

@@ -60,8 +60,7 @@ class Kept:
 def databases(path: Path) -> list[Path]:
     """The databases of settings at a path: a store, ``config/``, or one of them.
 
-    Raises:
-        StoreError: there is none.
+    StoreError where there is none.
     """
     known = [*rocksdbconfig.SEPARATE.values(), rocksdbconfig.SINGLE, rocksdbconfig.V2]
     if is_database(path) and path.name in known:

@@ -214,9 +214,8 @@ def write(
     ``file``: a new one, not in the store; with ``force`` it may be there. ``listener``: gets bytes of the log
     that were read, and how many there are.
 
-    Raises:
-        OutputError: the file can't be written, is there, or lies in the store.
-        ReputError: the store can't be read.
+    OutputError where the file can't be written, is there, or lies in the store. ReputError where the store
+    can't be read.
     """
     here = _Bytes(store, broker_conf, version)
     file = files.new_file(file, here.settings.root, force=force)
@@ -256,9 +255,7 @@ def compare(
 ) -> Compared:
     """Compare a store with a file of digests, wherever both have something.
 
-    Raises:
-        SettingsError: it is no such file.
-        ReputError: it, or the store, can't be read.
+    SettingsError where it is no such file. ReputError where it, or the store, can't be read.
     """
     other, named, digests = _read(file)
     here = _Bytes(store, broker_conf, version)

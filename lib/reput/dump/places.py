@@ -63,9 +63,8 @@ def log_place(
     ``broker_conf`` and ``version``: see :meth:`StoreSettings.load`. ``may_be_empty``: a directory may have no
     segments yet, since a broker is starting; the log has none then.
 
-    Raises:
-        StoreError: it is missing, or a file's place in the log can't be told.
-        SettingsError, UnsupportedError: see :meth:`StoreSettings.load`.
+    StoreError where it is missing, or a file's place in the log can't be told. SettingsError,
+    UnsupportedError: see :meth:`StoreSettings.load`.
     """
     path = _looked_at(here(path, derived=False), "commitlog", broker_conf, version)
     if path.is_file():
@@ -106,8 +105,7 @@ def _looked_at(path: Path, asked: str, broker_conf: Path | None = None, version:
 
     Where a store has files of another sort it is refused: their bytes would be shown as what they aren't.
 
-    Raises:
-        StoreError: it leads nowhere, or can't be followed, or other files lie there: names what shows them.
+    StoreError where it leads nowhere, or can't be followed, or other files lie there: names what shows them.
     """
     path = absolute(path)
     try:
@@ -243,9 +241,8 @@ def _base_by_first_record(segment: Segment, settings: StoreSettings, *, entries:
 def queue_places(path: Path) -> Iterator[QueuePlace]:
     """The queues at a path: a store, ``consumequeue/``, a topic in it, a queue, or one file.
 
-    Raises:
-        StoreError: it is missing, or a file's place in its queue can't be told.
-        UnsupportedError: these are files of another sort.
+    StoreError where it is missing, or a file's place in its queue can't be told. UnsupportedError where these
+    are files of another sort.
     """
     path = _looked_at(here(path, derived=True), "consumequeue")
     if _is_ext(path):

@@ -80,9 +80,7 @@ def _around(store: QueryStore, offset: int) -> tuple[str, dict[str, object]]:
 def by_id(store: QueryStore, text: str, topic: str | None) -> Answer:
     """The message of an id, the broker's or (with its topic) the client's.
 
-    Raises:
-        SettingsError: it isn't a broker's id, and no topic was given.
-        StoreError: a file can't be read.
+    SettingsError where it isn't a broker's id, and no topic was given. StoreError where a file can't be read.
     """
     found = store.by_id(text, topic)
     facts: dict[str, object] = {"by_key": found.by_key}
@@ -112,9 +110,7 @@ def by_key(
 ) -> Answer:
     """Messages by key, including those that the index gave only because hashes are equal.
 
-    Raises:
-        SettingsError: an index of this type doesn't exist.
-        StoreError: a file can't be read.
+    SettingsError where an index of this type doesn't exist. StoreError where a file can't be read.
     """
     begin = ALWAYS[0] if begin is None else begin
     end = ALWAYS[1] if end is None else end
@@ -146,15 +142,10 @@ def by_queue(
 ) -> Answer:
     """Messages of a queue.
 
-    Args:
-        at: queue offset.
-        count: how many from there on, as a consumer gets them; None without an expression: just this one. A
-            batch queue may give more, since its messages come in whole batches.
-        expression: tags.
-
-    Raises:
-        SettingsError: the expression or the topic can't be used.
-        StoreError: a file can't be read.
+    ``at``: queue offset. ``count``: how many from there on, as a consumer gets them; None without an
+    expression: just this one. A batch queue may give more, since its messages come in whole batches.
+    ``expression``: tags. SettingsError where the expression or the topic can't be used. StoreError where a
+    file can't be read.
     """
     if count is None and expression is None:
         status, taken, following, missing_at = _just(store, topic, queue_id, at)
@@ -182,8 +173,7 @@ def by_queue(
 def queue_range(store: QueryStore, topic: str, queue_id: int) -> Answer:
     """The min and max offset of a queue.
 
-    Raises:
-        SettingsError, StoreError: see :func:`by_queue`.
+    SettingsError, StoreError: see :func:`by_queue`.
     """
     queue = store.queue(topic, queue_id)
     facts: dict[str, object] = {"min_offset": queue.min_offset, "max_offset": queue.max_offset}
@@ -195,8 +185,7 @@ def by_time(
 ) -> Answer:
     """The queue offset of a time, with its message; not found when no message is there.
 
-    Raises:
-        SettingsError, StoreError: see :func:`by_queue`; or the release has no boundaries.
+    SettingsError, StoreError: see :func:`by_queue`; or the release has no boundaries.
     """
     offset = store.offset_by_time(topic, queue_id, timestamp, boundary)
     queue = store.queue(topic, queue_id)
@@ -219,8 +208,7 @@ def by_time(
 def by_time_in_all(store: QueryStore, topic: str, timestamp: int, boundary: Boundary | None) -> Answer:
     """As :func:`by_time`, of each queue of a topic; found when one of them has a message there.
 
-    Raises:
-        SettingsError, StoreError: see :func:`by_time`.
+    SettingsError, StoreError: see :func:`by_time`.
     """
     found = {number: by_time(store, topic, number, timestamp, boundary) for number in store.queue_ids(topic)}
     queues = [

@@ -31,9 +31,8 @@ _MOST_SEGMENTS = 3
 class LogReader:
     """The segments of a store as they are when this is created, and those that a broker adds later.
 
-    Raises:
-        StoreError: there is no log.
-        SettingsError: broker.conf gives another segment size than the segments have.
+    StoreError where there is no log. SettingsError where broker.conf gives another segment size than the
+    segments have.
 
     Attributes:
         start: physical offset where the log begins.

@@ -52,8 +52,7 @@ class MessageId:
     def decode(cls, text: str) -> MessageId:
         """Decode an id.
 
-        Raises:
-            SettingsError: it isn't a broker's id; the error says why.
+        SettingsError: it isn't a broker's id; the error says why.
         """
         if _HEX.fullmatch(text) is None:
             raise _malformed(text, "another character")
@@ -172,8 +171,7 @@ class Message:
     def body(self) -> bytes:
         """The body as the producer gave it: uncompressed, when it was compressed.
 
-        Raises:
-            StoreError: it doesn't uncompress, or ends before its compressed data do.
+        StoreError where it doesn't uncompress, or ends before its compressed data do.
         """
         flags, body = self.record.sys_flag, self.record.body
         if not flags & _COMPRESSED or not body:  # MessageDecoder.decode leaves an empty one alone
@@ -216,8 +214,7 @@ class Message:
     def unwrapped(self) -> tuple[Inner, ...]:
         """The messages in the body, as a client unpacks it.
 
-        Raises:
-            StoreError: the body doesn't uncompress, or isn't a batch.
+        StoreError where the body doesn't uncompress, or isn't a batch.
         """
         try:
             found = innerbatch.decode(self.body())
@@ -341,8 +338,7 @@ def _of_properties(values: dict[str, str]) -> dict[str, object]:
 def _unzipped(data: bytes) -> Iterator[bytes]:
     """As ``java.util.zip.InflaterInputStream``: bytes behind the stream are ignored.
 
-    Raises:
-        zlib.error: it isn't such a stream, or only a part of one.
+    zlib.error where it isn't such a stream, or only a part of one.
     """
     stream = zlib.decompressobj()
     while not stream.eof:
@@ -356,8 +352,7 @@ def _unzipped(data: bytes) -> Iterator[bytes]:
 def _unpacked(data: bytes, kind: str) -> Iterator[bytes]:
     """Frames of LZ4 or Zstandard.
 
-    Raises:
-        OSError: they are none, or cut off.
+    OSError where they are none, or cut off.
     """
     # Most bodies don't need this, and it takes longer to load than all the rest.
     import pyarrow as pa

@@ -56,8 +56,7 @@ class TagFilter:
     def parse(cls, expression: str | None) -> TagFilter:
         """Parse an expression; None, an empty one and ``*`` mean all messages.
 
-        Raises:
-            SettingsError: it names no tag.
+        SettingsError where it names no tag.
         """
         if not expression or expression == _ALL:
             return cls()
@@ -137,11 +136,8 @@ def pull(
 ) -> Pulled:
     """Ask for messages.
 
-    Args:
-        offset: queue offset of the first.
-        wanted: how many at most; a broker gives no more than 32, nor more than 256 KiB, but always one unit,
-            with all messages in it.
-        tags: only messages with these tags.
+    ``offset``: queue offset of the first. ``wanted``: how many at most; a broker gives no more than 32, nor
+    more than 256 KiB, but always one unit, with all messages in it. ``tags``: only messages with these tags.
     """
     low, high = queue.min_offset, queue.max_offset
     if high == 0:
@@ -258,9 +254,8 @@ class QueryStore:
     Of a live store the log and the index are seen as they are at each query, a queue as it was at the first
     query of it.
 
-    Raises:
-        StoreError: there is no store, or no log in it.
-        SettingsError: broker.conf gives another segment size than the segments have.
+    StoreError where there is no store, or no log in it. SettingsError where broker.conf gives another segment
+    size than the segments have.
 
     Attributes:
         log: its log.
@@ -295,17 +290,15 @@ class QueryStore:
     def queue(self, topic: str, queue_id: int) -> View:
         """A queue, which may have no files, of the kind that its topic has.
 
-        Raises:
-            SettingsError: no topic can have this name; or broker.conf gives batch queues an impossible size.
-            StoreError: it can't be read.
+        SettingsError: no topic can have this name; or broker.conf gives batch queues an impossible size.
+        StoreError where it can't be read.
         """
         return self.all_queues.view(topic, queue_id, self.log.start)
 
     def queues(self, topic: str) -> dict[int, View]:
         """All queues of a topic that are there, in order; its type is looked at once.
 
-        Raises:
-            SettingsError, StoreError: see :meth:`queue`.
+        SettingsError, StoreError: see :meth:`queue`.
         """
         return self.all_queues.views(topic, self.log.start)
 
@@ -318,8 +311,7 @@ class QueryStore:
     ) -> Pulled:
         """Messages of a queue: ``DefaultMessageStore.getMessage``. See :func:`reput.query.store.pull`.
 
-        Raises:
-            SettingsError, StoreError: see :meth:`queue`.
+        SettingsError, StoreError: see :meth:`queue`.
         """
         rules = self._settings.dialect.queries
         return pull(self.log, self.queue(topic, queue_id), rules, offset, wanted, tags or TagFilter())
@@ -329,12 +321,8 @@ class QueryStore:
     ) -> int:
         """The queue offset of a time in ms: ``DefaultMessageStore.getOffsetInQueueByTime``.
 
-        Args:
-            timestamp: ms.
-            boundary: LOWER when None.
-
-        Raises:
-            SettingsError, StoreError: see :meth:`queue`; or these releases have no boundaries.
+        ``timestamp``: ms. ``boundary``: LOWER when None. SettingsError, StoreError: see :meth:`queue`; or
+        these releases have no boundaries.
         """
         dialect = self._settings.dialect
         if boundary is not None and not dialect.queries.time_boundaries:
@@ -363,9 +351,7 @@ class QueryStore:
         what it got the first time, or less, so once is enough. Parameters: see
         :meth:`reput.derived.index.IndexReader.offsets`.
 
-        Raises:
-            SettingsError: an index of this type doesn't exist.
-            StoreError: a file can't be read.
+        SettingsError where an index of this type doesn't exist. StoreError where a file can't be read.
         """
         offsets = self.index.offsets(topic, key, begin, end, most, index_type=index_type, limit=limit)
         return look_up(self.log, offsets, topic, key, tags=index_type is not None)
@@ -376,9 +362,8 @@ class QueryStore:
         As in a client, the id is first read as the broker's, then looked up as a key
         (``DefaultMQProducerImpl.viewMessage`` and ``queryMessageByUniqKey``, rocketmq-all-5.3.3).
 
-        Raises:
-            SettingsError: it isn't a broker's id, and no topic was given.
-            StoreError: a file can't be read.
+        SettingsError where it isn't a broker's id, and no topic was given. StoreError where a file can't be
+        read.
         """
         try:
             wanted = MessageId.decode(text)
@@ -401,8 +386,7 @@ class QueryStore:
 def look_up(log: LogReader, offsets: list[int], topic: str, key: str, *, tags: bool = False) -> list[KeyHit]:
     """The messages that the index gave, in log order, each with whether the key really is its own.
 
-    Args:
-        tags: the key is a tag.
+    ``tags``: the key is a tag.
     """
     hits = []
     for offset in sorted(offsets):

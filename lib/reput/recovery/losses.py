@@ -48,10 +48,7 @@ class CutBefore:
     stay behind the log's end, and units of them in the queues' files (rocketmq-all-5.3.3). They are older
     than the message before the end. Later segments are deleted.
 
-    Args:
-        snapshot: the store.
-        end: where the log ends.
-        last_time: storeTimestamp of its last message, ms; 0 without one.
+    ``end``: where the log ends. ``last_time``: storeTimestamp of its last message, ms; 0 without one.
     """
 
     def __init__(self, snapshot: Snapshot, end: int, last_time: int) -> None:
@@ -75,8 +72,7 @@ class CutBefore:
     def holds(self, position: NDArray[np.int64], size: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[units], which of some units that lead past the log's end are of what was cut.
 
-        Args:
-            position, size: int64[units], physical offset and bytes.
+        ``position``, ``size``: int64[units], physical offset and bytes.
         """
         if not len(self._data):
             return np.zeros(len(position), bool)
@@ -100,9 +96,7 @@ def left_by_a_cut(snapshot: Snapshot, end: int, last_time: int) -> bool:
     with a unit. If it is the log's last one, the log has lost nothing since. (5.5 sometimes writes down an
     earlier one, which tells nothing.)
 
-    Args:
-        end: where the log ends.
-        last_time: storeTimestamp of its last message, ms; 0 without one.
+    ``end``: where the log ends. ``last_time``: storeTimestamp of its last message, ms; 0 without one.
     """
     known = snapshot.checkpoint.logics_msg_timestamp
     return snapshot.clean and _last_unit(snapshot) < end and 0 < known == last_time
@@ -194,8 +188,7 @@ def _is_left_over(snapshot: Snapshot, segment: StoreFile, position: int) -> bool
 def log_misread(prediction: Prediction, most: int | None) -> Iterator[Loss]:
     """What releases up to 4.4.0 make of files that aren't as long as they should be, and of records.
 
-    Args:
-        most: bytes of segments whose messages are counted, at most; None for all.
+    ``most``: bytes of segments whose messages are counted, at most; None for all.
     """
     snapshot, walked = prediction.snapshot, prediction.recovered
     if walked is not None and walked.moved:
@@ -234,8 +227,7 @@ def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_befor
 
     Without one, the bytes are those up to the last that isn't zero.
 
-    Args:
-        not_before: storeTimestamp, ms, that the first message behind damage has at least.
+    ``not_before``: storeTimestamp, ms, that the first message behind damage has at least.
     """
     size, v2 = snapshot.segment_size, snapshot.settings.dialect.topic_length_v2
     data = map_segment(segment.path, size)
@@ -309,8 +301,7 @@ def queues_left(prediction: Prediction) -> Iterator[Loss]:
 def queues_lost(prediction: Prediction, broken: Sequence[Loss]) -> Iterator[Loss]:
     """All queues, where they are gone and a start makes none.
 
-    Args:
-        broken: what is wrong with queues whose topics weren't deleted.
+    ``broken``: what is wrong with queues whose topics weren't deleted.
     """
     messages = sum(loss.count for loss in broken if loss.kind == "missing-unit")
     if (

@@ -42,8 +42,7 @@ _CHUNK = 8 << 20
 def length_of(path: Path) -> int:
     """Bytes of a segment's file.
 
-    Raises:
-        StoreError: it can't be looked at.
+    StoreError where it can't be looked at.
     """
     try:
         return path.stat().st_size
@@ -82,8 +81,7 @@ class LogCopies:
     def name(self, path: Path) -> str:
         """A path of the commit log relative to the store.
 
-        Raises:
-            UnsupportedError: it lies outside, where nothing can be put in place together with the rest.
+        UnsupportedError where it lies outside, where nothing can be put in place together with the rest.
         """
         if not path.is_relative_to(self._root):
             rebuild = self._settings.command("rebuild", "--out", "DIR")
@@ -100,9 +98,7 @@ class LogCopies:
 
         Of a segment that is too short, what it lacks is zeros.
 
-        Raises:
-            UnsupportedError: the segment lies outside the store.
-            OutputError: it can't be written.
+        UnsupportedError where the segment lies outside the store. OutputError where it can't be written.
         """
         if segment.path in self._originals or segment.path in self._times:
             return segment
@@ -120,8 +116,7 @@ class LogCopies:
     def new(self, name: str, base: int, like: Path) -> StoreFile:
         """A segment that isn't there, of zeros: beside another one, with its time, which it expires by.
 
-        Raises:
-            UnsupportedError, OutputError: as for :meth:`of`.
+        UnsupportedError, OutputError: as for :meth:`of`.
         """
         like = self._originals.get(like) or self._times.get(like) or like
         copy = self._made(like.parent / name)
@@ -153,8 +148,7 @@ class LogCopies:
     def flush(self) -> None:
         """Make the copies durable, with their segments' times: a broker lets segments expire by those.
 
-        Raises:
-            OutputError: the disk didn't take them.
+        OutputError where the disk didn't take them.
         """
         for copy, original in (*self._originals.items(), *self._times.items()):
             with self._open(copy) as fd:

@@ -266,14 +266,9 @@ def _rocksdb_facts(model: RocksDBModel) -> dict[str, object]:
 def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
     """What the restart of the broker of this release will do. Nothing is changed.
 
-    Args:
-        snapshot: the store.
-        most: bytes of log to read at most, and a segment more; None for all that the broker reads. Of what
-            isn't read nothing is said but where it lies.
-
-    Raises:
-        UnsupportedError: the store or broker.conf has what the model doesn't know.
-        StoreError: a file can't be read.
+    ``most``: bytes of log to read at most, and a segment more; None for all that the broker reads. Of what
+    isn't read nothing is said but where it lies. UnsupportedError where the store or broker.conf has what the
+    model doesn't know. StoreError where a file can't be read.
     """
     prediction = predict(snapshot, most)
     is_4 = snapshot.settings.dialect.versions[0].startswith("4.")

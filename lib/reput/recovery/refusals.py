@@ -44,9 +44,8 @@ def first_cut(prediction: Prediction) -> Cut | None:
 def first_whole(snapshot: Snapshot, segment: StoreFile, start: int, not_before: int) -> int:
     """The position of the first whole message from ``start`` on, -1 if missing.
 
-    Args:
-        start: position in the segment, to which the chain of records has led.
-        not_before: storeTimestamp, ms, that it has at least; see :func:`left_from`.
+    ``start``: position in the segment, to which the chain of records has led. ``not_before``: storeTimestamp,
+    ms, that it has at least; see :func:`left_from`.
     """
     size, settings = snapshot.segment_size, snapshot.settings
     data = map_segment(segment.path, size)
@@ -108,8 +107,7 @@ def are_its_own(settings: StoreSettings) -> bool:
 def refuse_problems(problems: list[Problem], settings: StoreSettings) -> None:
     """Refuse what keeps a broker from starting, and neither a rebuild nor moving a file away mends.
 
-    Raises:
-        StoreError: such a problem.
+    StoreError: such a problem.
     """
     for problem in problems:
         if not (is_derived(problem, settings) or is_stray(problem, settings)):
@@ -158,11 +156,8 @@ def _is_moved(problem: Problem, settings: StoreSettings) -> bool:
 def refuse_sound_record(prediction: Prediction, cut: Cut) -> None:
     """Refuse what isn't damage to the log's frame: a consumer may still want that message.
 
-    Args:
-        cut: of that start; a whole message is behind it.
-
-    Raises:
-        UnsupportedError: a whole message keeps the release from reading on.
+    ``cut``: of that start; a whole message is behind it. UnsupportedError where a whole message keeps the
+    release from reading on.
     """
     if cut.found == cut.position:
         raise UnsupportedError(

@@ -260,15 +260,10 @@ def compare_logs(
 ) -> Comparison:
     """Compare a store's log with a replica's. Nothing is changed.
 
-    Args:
-        settings: the store's.
-        replica: a store's directory, or one of segments.
-        listener: gets bytes done, and how many there are.
-
-    Raises:
-        StoreInUseError: the replica is being written.
-        UnsupportedError: one of the logs is DLedger's.
-        StoreError: the replica isn't one of this log, or contradicts it, or one of both can't be read.
+    ``settings``: the store's. ``replica``: a store's directory, or one of segments. ``listener``: gets bytes
+    done, and how many there are. StoreInUseError where the replica is being written. UnsupportedError where
+    one of the logs is DLedger's. StoreError where the replica isn't one of this log, or contradicts it, or
+    one of both can't be read.
     """
     log = without_unwritten_end(discover(settings))
     other = _replica_log(settings, replica, log)

@@ -39,10 +39,9 @@ class ReplicaView:
     def make(cls, comparison: Comparison, mending: Path, owner: Owner) -> ReplicaView:
         """Make one in a directory inside the store.
 
-        Raises:
-            UnsupportedError: the commit log lies outside the store, where nothing can be put in place.
-            OutputError: it can't be written.
-            StoreInUseError: a segment isn't what it was when it was compared.
+        UnsupportedError where the commit log lies outside the store, where nothing can be put in place.
+        OutputError where it can't be written. StoreInUseError where a segment isn't what it was when it was
+        compared.
         """
         settings = comparison.settings
         store = settings.root
@@ -125,8 +124,7 @@ class ReplicaView:
     def move(self, staging: Path, other: list[str]) -> list[str]:
         """Move the copies to where a swap takes them from, but for those that others stand in for.
 
-        Returns:
-            Those that were moved, relative to the store.
+        Returns those that were moved, relative to the store.
         """
         moved = [name for name in self.copies if name not in other]
         for name in moved:

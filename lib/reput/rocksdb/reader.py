@@ -33,11 +33,7 @@ PACKAGE = "rocksdict"
 def installed(directory: Path | None = None) -> Any:
     """The module.
 
-    Args:
-        directory: the database that it is wanted for.
-
-    Raises:
-        UnsupportedError: it isn't installed.
+    ``directory``: the database that it is wanted for. UnsupportedError where it isn't installed.
     """
     try:
         import rocksdict
@@ -114,13 +110,8 @@ class Database:
     ) -> Iterator[tuple[tuple[bytes, ...], tuple[bytes, ...]]]:
         """The keys of [start, stop) in order, with their values, many at once.
 
-        Args:
-            family: a column family.
-            start, stop: keys; all from ``start`` on where ``stop`` is None.
-            most: so many at once, at most.
-
-        Raises:
-            StoreError: a file can't be read; what came before it was right.
+        ``family``: a column family. ``start``, ``stop``: keys; all from ``start`` on where ``stop`` is None.
+        ``most``: so many at once, at most. StoreError: a file can't be read; what came before it was right.
         """
         with self._reading():
             cf = self._family(family)
@@ -273,10 +264,7 @@ def opened(
 def explained(directory: Path, at: Path, error: Exception) -> ReputError:
     """What RocksDB said, as an error that names the file in the store.
 
-    Args:
-        directory: the database.
-        at: the directory that RocksDB read instead.
-        error: what it raised.
+    ``directory``: the database. ``at``: the directory that RocksDB read instead. ``error``: what it raised.
     """
     text = " ".join(str(error).replace(str(at), str(directory)).split())
     named = _FILE.search(text)
@@ -359,13 +347,9 @@ _BLOOM_BITS = 16
 def write_sorted(path: Path, pairs: Iterable[tuple[Any, ...]], *, compressed: bool) -> None:
     """Write a file of sorted keys, which :func:`assemble` takes; on disk when this returns.
 
-    Args:
-        path: a new file; its directory exists.
-        pairs: (key, value), at least one, ascending by key, each key once.
-        compressed: by LZ4, as units and index entries are; queues' ends aren't.
-
-    Raises:
-        OutputError: it can't be written, or the keys don't ascend.
+    ``path``: a new file; its directory exists. ``pairs``: (key, value), at least one, ascending by key, each
+    key once. ``compressed``: by LZ4, as units and index entries are; queues' ends aren't. OutputError where
+    it can't be written, or the keys don't ascend.
     """
     writer = installed(path).SstFileWriter(_write_options(compressed=compressed))
     with _reporting("a file of sorted keys can't be written", path):
@@ -384,11 +368,9 @@ def assemble(
 ) -> None:
     """Make a database of files that :func:`write_sorted` wrote; all of it is on disk when this returns.
 
-    Args:
-        directory: is made; nothing is there. A crash leaves a part of a database in it: rename it when this
-            has returned.
-        families: the column families, ``default`` among them: whether they are compressed, and their files
-            in the order in which they apply. The files are moved away.
+    ``directory``: is made; nothing is there. A crash leaves a part of a database in it: rename it when this
+    has returned. ``families``: the column families, ``default`` among them: whether they are compressed, and
+    their files in the order in which they apply. The files are moved away.
     """
     rocksdict = installed(directory)
     files.make_dirs(directory, owner)

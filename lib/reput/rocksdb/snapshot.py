@@ -130,12 +130,8 @@ def caught(directory: Path) -> Iterator[Snapshot]:
     It is where temporary files lie. If TMPDIR isn't set, and these are on another file system than the
     database, where no link can be made, it is beside the store, if that can be written to.
 
-    Args:
-        directory: the database.
-
-    Raises:
-        StoreError: it is no database, a file of it can't be read, or it changed all the time.
-        OutputError: there is no room for copies.
+    ``directory``: the database. StoreError where it is no database, a file of it can't be read, or it changed
+    all the time. OutputError where there is no room for copies.
     """
     _named_by_current(directory)
     place = _place(directory)

@@ -141,8 +141,7 @@ class Pair:
 def prepare_pair(options: VerifyOptions) -> Pair:
     """Look at what there is; a second store without a commit log is taken to have the first one's.
 
-    Raises:
-        ReputError: they can't be compared.
+    ReputError: they can't be compared.
     """
     from reput.log.end import LogEnd
 

@@ -193,8 +193,7 @@ def compare_pair(
 ) -> Report:
     """Compare two stores, with tasks run by ``runner``.
 
-    Raises:
-        ReputError: something can't be read.
+    ReputError where something can't be read.
     """
     selection = Selection.parse(pair.options.queues)
     report = Report(against=pair.second.place, start=pair.start, end=pair.end, broker_running=pair.running)
@@ -524,8 +523,7 @@ class _Run:
     def _refuse_unknown(self) -> None:
         """See that there is what was asked for: of a misspelt topic nothing is wrong.
 
-        Raises:
-            SettingsError: neither the log nor the store has such a queue.
+        SettingsError where neither the log nor the store has such a queue.
         """
         there = {*self._queues.queues, *((each.topic, each.queue_id) for each in self._queues.outside)}
         there |= self._batch.queues.keys() | self._batch.map.keys()
