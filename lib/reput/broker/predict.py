@@ -7,38 +7,28 @@ compares the result with what the real stores do.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
+from reput.broker.queues import FileQueues, StartedQueues
 from reput.broker.rocksdb_queues import RocksDBModel
 from reput.broker.snapshot import Snapshot
-from reput.broker.units import WalkedUnits, queue_of
+from reput.broker.units import WalkedUnits
 from reput.broker.walk import LogWalk, Walked, begin, last_written, store_timestamp
-from reput.config.topics import known_topics
-from reput.derived.batch import BatchModel, inner
-from reput.derived.ext import ExtModel
-from reput.derived.files import NO_FILE, STRAY, Listing, StoreFile
+from reput.derived.batch import BatchModel
+from reput.derived.files import NO_FILE, STRAY, StoreFile
 from reput.derived.index import IndexModel, IndexModelFile
 from reput.derived.plain import QueueModel
-from reput.derived.rocksdb import open_queues
-from reput.errors import Problem, SettingsError, StartFailsError, StoreError, UnsupportedError
+from reput.errors import Problem, StartFailsError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
-from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.names import Queue
-from reput.rocksdb import Database
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.table import QueueTable
-
-_SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
-#: The queue of records that have none. Its file lies one level too high: ``consumequeue/0/`` and its name.
-_NO_TOPIC = "", 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,60 +128,34 @@ class _Start:
         self._result = result
         self._last_unit = -1  # physical offset of the last message that was given to a queue
         self._last_was_bad = False  # it was none: its lengths don't add up
-        self._batch_topics = snapshot.settings.batch_topics()
-        self._rocksdb = None if snapshot.kept is None else RocksDBModel(snapshot.kept, self._batch_topics)
-        self._database: Database | None = None
-        result.rocksdb = self._rocksdb
+        self._queues: StartedQueues
+        if snapshot.kept is not None:
+            self._queues = result.rocksdb = RocksDBModel(
+                snapshot.settings, snapshot.kept, clean=snapshot.clean
+            )
+        else:
+            self._queues = queues = FileQueues(snapshot)
+            result.queues, result.batch_queues, result.hashed = queues.plain, queues.batch, queues.hashed
 
     def run(self) -> None:
-        with ExitStack() as stack:
-            if self._rocksdb is not None and self._rocksdb.kept.exists and self._snapshot.clean:
-                self._database = stack.enter_context(open_queues(self._rocksdb.kept.directory))
-            self._run()
-
-    def _run(self) -> None:
-        result, snapshot = self._result, self._snapshot
-        result.queues = {
-            queue: self._new_queue(listing.files, snapshot.ext_queues.get(queue, Listing()).files)
-            for queue, listing in snapshot.queues.items()
-        }
-        result.batch_queues = {
-            queue: BatchModel(listing.files, self._batch_file_size)
-            for queue, listing in snapshot.batch_queues.items()
-        }
+        result, snapshot, queues = self._result, self._snapshot, self._queues
         self._load_index()
         try:
-            for queue in self._all_queues():
-                queue.recover()
+            queues.recover()
         except StartFailsError as error:
             result.problems.append(error.problem)
             return
-        result.queue_end = self._queue_end()
+        result.queue_end = queues.end
         if snapshot.log.files:
             self._recover_log()
         elif self._rules.destroys_after_clean or not snapshot.clean:
-            for queue in self._all_queues():
-                queue.destroy()
+            queues.destroy()
         if result.unread is None and self._correct_min() and self._dispatch():
             self._correct_min()
-        if self._rocksdb is not None and result.unread is None and result.starts:
-            self._rocksdb.finish(max(result.log_start, 0), result.log_end, self._left)
-            result.units_added += self._rocksdb.added
+        if result.unread is None and result.starts:
+            queues.finish(max(result.log_start, 0), result.log_end, self._left)
+        result.units_added = queues.added
         self._set_checkpoint()
-
-    @property
-    def _batch_file_size(self) -> int:
-        return self._settings.recovery.batch_queue_file_size
-
-    def _all_queues(self) -> Iterator[QueueModel | BatchModel]:
-        yield from self._result.queues.values()
-        yield from self._result.batch_queues.values()
-
-    def _new_queue(self, files: Sequence[StoreFile] = (), ext: Sequence[StoreFile] = ()) -> QueueModel:
-        recovery = self._settings.recovery
-        model = ExtModel(ext, recovery.queue_ext_file_size) if recovery.queue_ext else None
-        size, ends = self._settings.consume_queue_file_size, self._rules.knows_message_ends
-        return QueueModel(files, size, model, knows_ends=ends)
 
     def _load_index(self) -> None:
         result = self._result
@@ -218,52 +182,12 @@ class _Start:
         counts_bad = self._rules.counts_bad_lengths and not snapshot.clean
         walked = walk.recover(number, self._take, self._give_bad if counts_bad else None)
         result.recovered = walked
-        if self._rocksdb is not None:
-            if self._rocksdb.added:
-                self._rocksdb.dispatched_to(walked.end)
-            self._rocksdb.truncate(snapshot.log.files[0].base, walked.end, self._known())
-        end = self._queue_end() if self._rules.cuts_by_new_end else result.queue_end
-        if end >= walked.end if self._rules.cuts_by_queue_end else not snapshot.clean:
-            for queue in self._all_queues():
-                queue.truncate(walked.end)
+        self._queues.truncate(snapshot.log.files[0].base, walked.end, result.queue_end)
         self._cut_log(walked.end)
 
     def _walk(self, segments: Sequence[StoreFile]) -> LogWalk:
-        settings = self._settings
-        if self._rocksdb is not None:
-            # RocksDBConsumeQueueStore.dispatchLMQ asks for enableLmq alone, and takes names with a slash.
-            settings = replace(
-                settings,
-                enable_multi_dispatch=settings.rocksdb.lmq,
-                enable_lmq=settings.rocksdb.lmq,
-                dialect=replace(settings.dialect, lmq_rejects_slash=False),
-            )
+        settings = self._queues.settings_of_walk(self._settings)
         return LogWalk(settings, segments, self._snapshot.segment_size)
-
-    def _known(self) -> Callable[[Queue], bool]:
-        """Whether the broker has a queue's topic in its settings; all where that isn't known."""
-        try:
-            topics = known_topics(self._settings.config)
-        except SettingsError:
-            topics = None
-        known = None if topics is None else frozenset(topics)
-        return lambda queue: known is None or queue[0] in known
-
-    def _meet(self, out: OutputArrays, table: QueueTable, up_to: int | None) -> None:
-        """Messages of queues in RocksDB that the walk goes through and doesn't dispatch."""
-        model, database = self._rocksdb, self._database
-        if model is None or model.unreadable is not None:
-            return
-        count = int(out.counts[output.UNITS])
-        rows = np.arange(count)
-        if up_to is not None:
-            rows = np.flatnonzero(out.unit_position[:count] <= up_to)
-        for queue, part in _by_queue(out, table, rows):
-            try:
-                model.meet(database, queue, out.unit_offset[part], out.unit_position[part])
-            except StoreError as error:
-                model.unreadable = error
-                return
 
     def _is_too_much(self, start: int, end: int) -> bool:
         """Whether reading on would pass what may be read; else it is taken off that."""
@@ -276,20 +200,7 @@ class _Start:
 
     def _take(self, out: OutputArrays, table: QueueTable) -> None:
         """What the recovery does with the records of its walk."""
-        if self._rocksdb is not None:
-            self._result.walked.add_keys(out)
-            if self._snapshot.clean:
-                self._meet(out, table, self._result.queue_end if self._rules.dispatches_after_clean else None)
-                if self._rules.dispatches_after_clean:
-                    self._give(out, table, self._result.queue_end)
-            else:
-                self._give(out, table)
-            return
-        self._result.walked.add(out, table, self._batch_topics)
-        for queue, part in self._batch_rows(out, table, np.arange(int(out.counts[output.UNITS]))):
-            position = out.unit_position[part]
-            read = inner(self._snapshot.log.files, self._snapshot.segment_size, position)
-            self._result.walked.add_batches(queue, position, read)
+        self._queues.meet(out, table, self._result.walked)
         if not self._snapshot.clean:
             self._give(out, table, hashes=not self._rules.knows_delay_levels)
         elif self._rules.dispatches_after_clean:
@@ -310,16 +221,9 @@ class _Start:
 
     def _correct_min(self) -> bool:
         try:
-            for queue in self._result.queues.values():
-                queue.correct_min(
-                    self._result.log_start,
-                    searches=self._rules.searches_min_offset,
-                    fails_on_empty=self._rules.fails_on_empty_queue_file,
-                )
+            self._queues.correct_min(self._result.log_start)
         except StartFailsError as error:
             self._result.problems.append(error.problem)
-        for batch in self._result.batch_queues.values():
-            batch.correct_min(self._result.log_start)
         return self._result.starts
 
     def _dispatch(self) -> bool:
@@ -327,7 +231,7 @@ class _Start:
         result = self._result
         if not (self._rules.begins_at_queue_end or self._settings.recovery.recheck_from_queues):
             return False
-        start = max(result.log_start, self._queue_end(), 0)
+        start = max(result.log_start, self._queues.end, 0)
         if self._is_too_much(start, result.log_end):
             result.unread = start, result.log_end
             return False
@@ -337,11 +241,6 @@ class _Start:
             result.problems.append(_stuck(self._snapshot, result.dispatched.stuck_at))
         return result.starts
 
-    def _queue_end(self) -> int:
-        if self._rocksdb is not None:
-            return self._rocksdb.checkpoint
-        return max((queue.max_physical for queue in self._all_queues()), default=-1)
-
     def _give(
         self, out: OutputArrays, table: QueueTable, after: int = -(1 << 63), *, hashes: bool = False
     ) -> None:
@@ -349,7 +248,9 @@ class _Start:
 
         ``hashes`` says that units of the schedule topic hold the hash of the tags.
         """
-        self._give_queues(out, table, after, hashes=hashes)
+        last = self._queues.give(out, table, after, hashes=hashes)
+        if last >= 0:
+            self._last_unit, self._last_was_bad = last, False
         if self._settings.message_index_enable and int(out.counts[output.LAST_POSITION]) > after:
             rows = int(out.counts[output.ROWS])
             wanted = out.row_position[:rows] > after
@@ -360,79 +261,12 @@ class _Start:
                 int(out.counts[output.LAST_POSITION]),
             )
 
-    def _give_queues(self, out: OutputArrays, table: QueueTable, after: int, *, hashes: bool) -> None:
-        count = int(out.counts[output.UNITS])
-        rows = np.flatnonzero(out.unit_position[:count] > after)
-        if not len(rows):
-            return
-        if self._rocksdb is not None:
-            for kept, part in _by_queue(out, table, rows):
-                self._rocksdb.give(kept, out.unit_offset[part], out.unit_position[part])
-            self._last_unit = int(out.unit_position[rows[-1]])
-            return
-        last = -1
-        for key, part in self._batch_rows(out, table, rows):
-            last = max(last, self._give_batch_queue(key, out, part))
-        # A message's own unit comes first, those of light queues follow.
-        own = np.diff(out.unit_position[:count], prepend=-1) != 0
-        numbers = out.unit_queue[rows]
-        order = np.argsort(numbers, kind="stable")
-        rows, numbers = rows[order], numbers[order]
-        for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
-            key = queue_of(table, int(out.unit_queue[part[0]]))
-            if key[0] in self._batch_topics:
-                continue
-            last = max(last, int(part[-1]))
-            queue = self._result.queues.get(key)
-            if queue is None:
-                queue = self._new_queue()
-                self._result.queues[key] = queue
-            places = queue.put(
-                out.unit_position[part],
-                out.unit_size[part],
-                out.unit_offset[part],
-                out.unit_tags[part],
-                own[part],
-            )
-            placed = int((places >= 0).sum())
-            self._result.units_added += placed
-            if hashes and key[0] == _SCHEDULE_TOPIC and placed:
-                self._result.hashed[key] = self._result.hashed.get(key, 0) + placed
-        if last >= 0:
-            self._last_unit, self._last_was_bad = int(out.unit_position[last]), False
-
     def _give_bad(self, size: int) -> None:
-        """Dispatch a record whose lengths don't add up: ``DispatchRequest(size, false)`` has no topic."""
-        queue = self._result.queues.setdefault(_NO_TOPIC, self._new_queue())
-        zero = np.zeros(1, np.int64)
-        queue.put(zero, np.full(1, size, np.int32), zero, zero)
+        self._queues.give_bad(size)
         if self._settings.message_index_enable:
-            self._result.index.put(zero[:0], zero[:0], zero[:0].astype(np.int32), 0)
+            zero = np.zeros(0, np.int64)
+            self._result.index.put(zero, zero, zero.astype(np.int32), 0)
         self._last_was_bad = True
-
-    def _batch_rows(
-        self, out: OutputArrays, table: QueueTable, rows: NDArray[np.int64]
-    ) -> Iterator[tuple[Queue, NDArray[np.int64]]]:
-        """Those of the rows that belong to batch queues, by queue."""
-        if not self._batch_topics:
-            return
-        numbers = out.unit_queue[rows]
-        for number in np.unique(numbers).tolist():
-            key = queue_of(table, number)
-            if key[0] in self._batch_topics:
-                yield key, rows[numbers == number]
-
-    def _give_batch_queue(self, key: Queue, out: OutputArrays, rows: NDArray[np.int64]) -> int:
-        """Dispatch messages of a batch queue; the last row that it takes, or has, -1 if missing."""
-        queue = self._result.batch_queues.get(key)
-        if queue is None:
-            queue = BatchModel((), self._batch_file_size)
-            self._result.batch_queues[key] = queue
-        position = out.unit_position[rows]
-        read = inner(self._snapshot.log.files, self._snapshot.segment_size, position)
-        self._result.units_added += queue.put(position, out.unit_size[rows], out.unit_tags[rows], read)
-        placed = rows[read.placed]
-        return int(placed[-1]) if len(placed) else -1
 
     def _set_checkpoint(self) -> None:
         result, snapshot = self._result, self._snapshot
@@ -456,18 +290,6 @@ class _Start:
                 confirmed = result.began_at.base
             values = replace(values, confirm_physical_offset=confirmed)
         result.checkpoint = values
-
-
-def _by_queue(
-    out: OutputArrays, table: QueueTable, rows: NDArray[np.int64]
-) -> Iterator[tuple[Queue, NDArray[np.int64]]]:
-    """The rows of each queue, in log order."""
-    numbers = out.unit_queue[rows]
-    order = np.argsort(numbers, kind="stable")
-    rows, numbers = rows[order], numbers[order]
-    for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
-        if len(part):
-            yield queue_of(table, int(out.unit_queue[part[0]])), part
 
 
 def _stuck(snapshot: Snapshot, offset: int) -> Problem:

@@ -9,21 +9,27 @@ Source: ``RocksDBConsumeQueueStore``, ``RocksDBConsumeQueueOffsetTable``, ``Rock
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.derived.rocksdb import open_queues, stored_ends
-from reput.errors import StoreError
+from reput.broker.units import WalkedUnits, by_queue
+from reput.config.settings import StoreSettings
+from reput.config.topics import known_topics
+from reput.derived.rocksdb import KeptOpen, open_queues, stored_ends
+from reput.errors import SettingsError, StoreError
 from reput.format import rocksdbqueue as keys
 from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 from reput.format.names import Queue
 from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd
 from reput.rocksdb import Database
+from reput.scan import output
+from reput.scan.output import OutputArrays
+from reput.scan.table import QueueTable
 
 _I64 = NDArray[np.int64]
 _TAIL = 8  # bytes of a key behind its queue's prefix
@@ -190,29 +196,70 @@ class RocksDBModel:
         added: units that the start placed.
     """
 
-    def __init__(self, kept: KeptQueues, batch_topics: frozenset[str] = frozenset()) -> None:
+    def __init__(self, settings: StoreSettings, kept: KeptQueues, *, clean: bool) -> None:
         self.kept = kept
-        self._batch_topics = batch_topics
+        self._settings = settings
+        self._clean = clean
+        self._open: KeptOpen | None = None
+        self._batch_topics = settings.batch_topics()
         self.checkpoint = kept.checkpoint or 0
         self.queues: dict[Queue, QueueLeft] = {}
         self.unread = False
         self.unreadable: StoreError | None = None
-        self.added = 0
+        self.added = self._given = 0
         self._states = {queue: _State(ends.last, ends.first) for queue, ends in kept.ends.items()}
 
-    def give(self, queue: Queue, places: _I64, positions: _I64) -> None:
-        """Dispatch messages of a queue, in log order."""
-        state = self._state(queue)
-        state.given.add(places, positions)
-        state.last = QueueEnd(int(positions[-1]), int(places[-1]))
-        self.added += len(places)
+    @property
+    def end(self) -> int:
+        """The checkpoint key."""
+        return self.checkpoint
 
-    def dispatched_to(self, end: int) -> None:
-        """All up to this physical offset was dispatched: the checkpoint key says so."""
-        self.checkpoint = end
+    def settings_of_walk(self, settings: StoreSettings) -> StoreSettings:
+        """``RocksDBConsumeQueueStore.dispatchLMQ`` asks for enableLmq alone, and takes names with a slash."""
+        lmq, dialect = settings.rocksdb.lmq, replace(settings.dialect, lmq_rejects_slash=False)
+        return replace(settings, enable_multi_dispatch=lmq, enable_lmq=lmq, dialect=dialect)
 
-    def meet(self, db: Database | None, queue: Queue, places: _I64, positions: _I64) -> None:
-        """Messages that the walk goes through and doesn't dispatch: do they have their units?"""
+    def recover(self) -> None:
+        """See :class:`reput.broker.queues.StartedQueues`: no unit is checked."""
+
+    def meet(self, out: OutputArrays, table: QueueTable, walked: WalkedUnits) -> None:
+        """Do messages that the walk goes through and doesn't dispatch have their units?"""
+        walked.add_keys(out)
+        if not self._clean or self.unreadable is not None:
+            return
+        rows = np.arange(int(out.counts[output.UNITS]))
+        if self._settings.dialect.recovery.dispatches_after_clean:
+            rows = rows[out.unit_position[rows] <= self.checkpoint]
+        try:
+            if self._open is None and self.kept.exists:
+                self._open = KeptOpen(open_queues(self.kept.directory))
+            database = None if self._open is None else self._open.database
+            for queue, part in by_queue(out, table, rows):
+                self._meet(database, queue, out.unit_offset[part], out.unit_position[part])
+        except StoreError as error:
+            self.unreadable = error
+
+    def give(self, out: OutputArrays, table: QueueTable, after: int, *, hashes: bool) -> int:  # noqa: ARG002
+        """See :class:`reput.broker.queues.StartedQueues`."""
+        rows = np.flatnonzero(out.unit_position[: int(out.counts[output.UNITS])] > after)
+        for queue, part in by_queue(out, table, rows):
+            places, positions = out.unit_offset[part], out.unit_position[part]
+            state = self._state(queue)
+            state.given.add(places, positions)
+            state.last = QueueEnd(int(positions[-1]), int(places[-1]))
+            self._given += len(part)
+        return int(out.unit_position[rows[-1]]) if len(rows) else -1
+
+    def give_bad(self, size: int) -> None:
+        """See :class:`reput.broker.queues.StartedQueues`: no release with RocksDB does this."""
+
+    def destroy(self) -> None:
+        """See :class:`reput.broker.queues.StartedQueues`: they stay."""
+
+    def correct_min(self, log_start: int) -> None:
+        """See :class:`reput.broker.queues.StartedQueues`: where one begins is looked for when it is asked."""
+
+    def _meet(self, db: Database | None, queue: Queue, places: _I64, positions: _I64) -> None:
         state = self._state(queue)
         held = np.full(len(places), -1, np.int64)
         prefix = keys.prefix(queue[0].encode(), queue[1])
@@ -230,19 +277,26 @@ class RocksDBModel:
             state.lacking.add(places[lacking], positions[lacking])
         state.elsewhere += int(((held >= 0) & (held != positions)).sum())
 
-    def truncate(self, log_start: int, end: int, is_known: Callable[[Queue], bool]) -> None:
-        """``truncateDirty``: the log ends before the checkpoint.
+    def truncate(self, log_start: int, end: int, known: int) -> None:  # noqa: ARG002
+        """``truncateDirty``, where the log ends before the checkpoint; all up to there was dispatched before.
 
-        ``log_start``, ``end``: where the log begins and ends. ``is_known``: the broker has the queue's topic
-        in its settings; others aren't looked at.
+        Queues whose topic isn't in the broker's settings aren't looked at.
         """
+        if self._given:
+            self.checkpoint = end
         if end >= self.checkpoint:
             return
         self.checkpoint = end
+        try:
+            topics = known_topics(self._settings.config)
+        except SettingsError:
+            topics = None
         past = [
             (queue, state, state.last.queue_offset)
             for queue, state in self._states.items()
-            if state.last is not None and state.last.position >= end and is_known(queue)
+            if state.last is not None
+            and state.last.position >= end
+            and (topics is None or queue[0] in topics)
         ]
         if not past or not self.kept.exists:
             return
@@ -266,6 +320,7 @@ class RocksDBModel:
         ``log_start``, ``log_end``: where the log begins and ends, physical offsets. ``most``: bytes to read
         at most; None for all.
         """
+        self.added, self._open = self._given, None
         if self.kept.exists:
             self.unread = most is not None and self.kept.units * UNIT_BYTES > most
             try:

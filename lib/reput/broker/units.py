@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -43,21 +43,9 @@ class WalkedUnits:
         """Take a scan's index rows alone; 8 bytes each are kept."""
         self._keyed.append(out.row_position[: out.counts[output.ROWS]].copy())
 
-    def add(self, out: OutputArrays, table: QueueTable, left_out: frozenset[str] = frozenset()) -> None:
-        """Take a scan's units and index rows; 16 and 8 bytes each are kept.
-
-        ``left_out``: topics whose units aren't taken, for their queues are batch queues.
-        """
-        self.add_keys(out)
-        count = int(out.counts[output.UNITS])
-        order = np.argsort(out.unit_queue[:count], kind="stable")
-        numbers = out.unit_queue[:count][order]
-        for rows in np.split(order, np.flatnonzero(np.diff(numbers)) + 1):
-            if len(rows):
-                pair = np.stack((out.unit_offset[rows], out.unit_position[rows]))
-                queue = queue_of(table, int(out.unit_queue[rows[0]]))
-                if queue[0] not in left_out:
-                    self._parts.setdefault(queue, []).append(pair)
+    def add(self, queue: Queue, offset: NDArray[np.int64], position: NDArray[np.int64]) -> None:
+        """Take messages of a queue, int64[messages], in log order; 16 bytes each are kept."""
+        self._parts.setdefault(queue, []).append(np.stack((offset, position)))
 
     def add_batches(self, queue: Queue, position: NDArray[np.int64], read: Inner) -> None:
         """Take messages of a batch queue: those that it has to have units of."""
@@ -120,10 +108,18 @@ class WalkedUnits:
         return keyed[~covered]
 
 
-def queue_of(table: QueueTable, number: int) -> Queue:
-    """Topic and queue id of a number in the scan's table."""
-    topic = table.topic_names[int(table.queues.topic[number])]
-    return topic.decode("utf-8", "replace"), int(table.queues.queue_id[number])
+def by_queue(
+    out: OutputArrays, table: QueueTable, rows: NDArray[np.int64]
+) -> Iterator[tuple[Queue, NDArray[np.int64]]]:
+    """Some of a scan's units by queue, the rows of each in log order."""
+    numbers = out.unit_queue[rows]
+    order = np.argsort(numbers, kind="stable")
+    rows, numbers = rows[order], numbers[order]
+    for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
+        if len(part):
+            number = int(out.unit_queue[part[0]])
+            topic = table.topic_names[int(table.queues.topic[number])]
+            yield (topic.decode("utf-8", "replace"), int(table.queues.queue_id[number])), part
 
 
 def _unreached(

@@ -72,7 +72,7 @@ SOURCES = {
     "replay/altered.py": ("_candidate", "_unit_there", "_finding"),
     "replay/placing.py": (),
     "store/lock.py": ("_process", "_lock_holder"),
-    "verify/batch.py": ("__str__", "_NAMES", "said", "_wrong", "_difference"),
+    "verify/batch.py": ("__str__", "_NAMES", "_said", "_wrong", "_difference"),
     "verify/explain.py": ("REMARKS", "target"),
     "verify/index.py": ("compare_entries", "_check_times", "_header_problems", "_tell", "_missing"),
     "verify/index_file.py": (),
@@ -80,7 +80,7 @@ SOURCES = {
     "verify/queue_files.py": ("series_files",),
     "verify/rocksdb_index.py": ("compare", "_listed", "_text_of", "_said"),
     "verify/rocksdb_queues.py": (
-        "__enter__",
+        "find",
         "_end_problem",
         "_check_checkpoint",
         "_foreign",
