@@ -24,7 +24,7 @@ from reput.derived.index import IndexModel, IndexModelFile
 from reput.derived.plain import QueueModel
 from reput.errors import Problem, StartFailsError, UnsupportedError
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
-from reput.format.dtypes import BATCH, PLAIN, Form
+from reput.format.dtypes import BATCH, PLAIN
 from reput.format.names import Queue
 from reput.scan import output
 from reput.scan.output import OutputArrays
@@ -77,9 +77,12 @@ class Prediction:
     hashed: dict[Queue, int] = field(default_factory=dict)
     walked: WalkedUnits = field(default_factory=WalkedUnits)  # the messages of the walk, by queue
 
-    def form_of(self, queue: Queue) -> Form:
-        """The form of a queue in files."""
-        return BATCH if queue in self.batch_queues else PLAIN
+    def place_of(self, queue: Queue) -> Path:
+        """The directory of a queue's files, or the database."""
+        if self.rocksdb is not None:
+            return self.rocksdb.kept.directory
+        form = BATCH if queue in self.batch_queues else PLAIN
+        return form.place(self.snapshot.settings.root, *queue)
 
     @property
     def starts(self) -> bool:

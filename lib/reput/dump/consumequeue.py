@@ -399,7 +399,7 @@ def _dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
             if not len(units):
                 break
             empty = (units["position"] == 0) & (units["size"] == 0)
-            bad = ~empty & ((units["position"] < 0) | (units["size"] <= 0) | (units["base_offset"] < 0))
+            bad = ~empty & ~BATCH.counts(units)
             first, count = units["base_offset"].astype(np.int64), units["batch_size"].astype(np.int64)
             # No sum here is past what an int64 holds.
             before = min(start, _LONG_MAX) - np.maximum(first, 0)
@@ -426,8 +426,9 @@ def _dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
                         path,
                         begin,
                         begin + length,
-                        expected="a physicalOffset, a size and a base offset of a message",
-                        found=f"{unit['position']}, {unit['size']} bytes, base offset {unit['base_offset']}",
+                        expected="a physicalOffset, a size and a base offset of a message or more",
+                        found=f"{unit['position']}, {unit['size']} bytes, base offset {unit['base_offset']}, "
+                        f"{unit['batch_size']} messages",
                     )
                 elif wanted[row]:
                     yield _batch_unit(place, unit)
@@ -441,7 +442,7 @@ def _dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
 def batch_extents(path: Path, _base: int, size: int, *, backwards: bool = False) -> Iterator[tuple[int, int]]:
     """The queueOffsets of a file's units that lead somewhere, half open, piece by piece."""
     for _, units in pieces("the queue", path, BATCH_UNIT_DTYPE, size, backwards=backwards):
-        found = units[(units["position"] >= 0) & (units["size"] > 0) & (units["base_offset"] >= 0)]
+        found = units[BATCH.counts(units)]
         if len(found):
             last = found[-1]
             yield int(found[0]["base_offset"]), int(last["base_offset"]) + int(last["batch_size"])

@@ -291,15 +291,12 @@ def test_holes_of_a_queue_are_not_read(
     assert 0 < sum(seen) <= 4 * 8192
 
 
-def test_batch_units_are_known_by_their_place_and_by_their_bytes(tmp_path: Path) -> None:
+@pytest.mark.parametrize("bad", [(-1, 5, 0, 0, 7, 1), (60, 5, 0, 0, 7, 0)], ids=["position", "messages"])
+def test_batch_units_are_known_by_their_place_and_by_their_bytes(
+    tmp_path: Path, bad: tuple[int, int, int, int, int, int]
+) -> None:
     one = encoders.batch_unit
-    data = (
-        one(0, 50, 7, 1000, 0, 5)
-        + bytes(46)
-        + one(50, 60, 8, 2000, 5, 2)
-        + one(-1, 5, 0, 0, 7, 1)
-        + bytes(92)
-    )
+    data = one(0, 50, 7, 1000, 0, 5) + bytes(46) + one(50, 60, 8, 2000, 5, 2) + one(*bad) + bytes(92)
     queue = queue_of(tmp_path, data, kind="batchconsumequeue")
     copy = tmp_path / names.offset_name(0)
     copy.write_bytes(data)

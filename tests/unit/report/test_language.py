@@ -32,8 +32,6 @@ SOURCES = {
     "broker/snapshot.py": (),
     "recovery/losses.py": (),
     "recovery/plan.py": (
-        "_of_queue",
-        "broken_in_rocksdb",
         "deleted_topics",
         "unread",
         "_ahead",
