@@ -113,9 +113,10 @@ def by_queue(
 ) -> Iterator[tuple[Queue, NDArray[np.int64]]]:
     """Some of a scan's units by queue, the rows of each in log order."""
     numbers = out.unit_queue[rows]
-    order = np.argsort(numbers, kind="stable")
-    rows, numbers = rows[order], numbers[order]
-    for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
+    # A tenth of the time where numpy sorts by digits.
+    sorted_by = numbers.astype(np.uint16) if len(table.queues.topic) <= 1 << 16 else numbers
+    rows = rows[np.argsort(sorted_by, kind="stable")]
+    for part in np.split(rows, np.flatnonzero(np.diff(out.unit_queue[rows])) + 1):
         if len(part):
             number = int(out.unit_queue[part[0]])
             topic = table.topic_names[int(table.queues.topic[number])]

@@ -101,7 +101,6 @@ class Jvm:
                     "SPARK_CONNECT_MODE": "0",
                     "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
                     "REPUT_FORK_SERVER": str(self.directory / "fork"),
-                    "REPUT_FORKS_DAEMONS": "1",
                 },
             )
         finally:

@@ -2,7 +2,7 @@
 
 ``python -I -S fork_client.py ARGUMENT...``, started by worker_python.sh with what Python is to be given. It
 lends its own standard streams, environment and directory to the forked process, and ends as that ends. When
-this process is ended, the server ends the other one. Where no server answers, or it can't fork, this becomes
+this process is ended, the other one is. Where no server answers, or it can't fork, this becomes
 the Python that was asked for.
 
 It loads nothing but what Python has built in: that is what makes it start in some milliseconds.
@@ -15,7 +15,7 @@ import sys
 
 
 def main() -> None:
-    """See the module."""
+    """Ask for a fork."""
     words = sys.argv[1:]
     path = os.environ.pop("REPUT_FORK_SERVER")
     server = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
@@ -39,13 +39,8 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
-    status = server.recv(4)
-    if len(status) < 4:
-        os._exit(1)  # the server is gone, with all that it started
-    code = int.from_bytes(status, "big", signed=True)
-    if code < 0:
-        os.kill(os.getpid(), -code)
-    os._exit(code)
+    code = server.recv(1)
+    os._exit(code[0] if code else 1)  # without a code it was killed
 
 
 main()

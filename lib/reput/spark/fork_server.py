@@ -3,12 +3,11 @@
 A local session starts six of them: two daemons of workers, and one each to look data sources up, to make one,
 to plan a read and to run a stream's source. Each would load the same modules anew, most of a second of a core
 together with the kernels. A command forks this process from itself before it has any thread, lock or session
-(:func:`begin`). Any other Python starts it (:func:`start`) for the sources of its streams, which each query
-starts anew; daemons, whose workers run anybody's functions, start there by themselves. worker_python.sh
-starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it each process starts by itself.
+(:func:`begin`). worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it
+each process starts by itself.
 
-It ends with its owner, the command or the other Python, however that ends: it reads from a pipe whose other
-end is the owner's alone. What it forked ends then, too.
+It ends with the command, however that ends: it reads from a pipe whose other end is the command's alone. What
+it forked ends then, too, and ends with the client that asked for it: Linux sends it a signal (``F_SETSIG``).
 """
 
 from __future__ import annotations
@@ -19,10 +18,8 @@ import io
 import os
 import runpy
 import select
-import selectors
 import signal
 import socket
-import subprocess
 import sys
 import threading
 import traceback
@@ -35,6 +32,8 @@ from reput.remote.store import has_clients
 
 #: Bytes that tell how long a request is.
 _LENGTH = 8
+#: How often it looks which of its processes have ended, where nothing is asked of it.
+_LOOK_SECONDS = 10.0
 _OPEN_FILES = Path("/proc/self/fd")
 
 
@@ -59,9 +58,14 @@ def begin(path: Path) -> ForkServer | None:
     Returns:
         None if there can't be one: in a process with other threads a fork might copy their locks.
     """
-    if threading.active_count() > 1 or has_clients() or not _can_serve():
+    if threading.active_count() > 1 or has_clients() or not _OPEN_FILES.is_dir():
         return None
-    _load()
+    # What the forked processes need of PySpark; without pyarrow, which starts a thread.
+    import pyspark.daemon
+    import pyspark.sql.worker.create_data_source
+    import pyspark.sql.worker.lookup_data_sources
+    import pyspark.worker  # noqa: F401
+
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(str(path))
@@ -75,91 +79,39 @@ def begin(path: Path) -> ForkServer | None:
         listening.close()
         return None
     if process == 0:
-        os.setsid()  # Ctrl-C is the command's alone
-        _serve_and_exit(listening, ended, with_kernels=True)
+        _be_server(listening, ended)
     listening.close()
     os.close(ended)
     return ForkServer(process, owned)
 
 
-def start(path: Path) -> ForkServer | None:
-    """Start the server as a process of its own; it listens at ``path``, in a directory of the user's alone.
-
-    Returns:
-        None if there can't be one.
-    """
-    if not _can_serve():
-        return None
-    paths = [str(Path(__file__).parents[2]), os.environ.get("PYTHONPATH", "")]
-    # As Spark starts its processes: one that isn't forked has to have the same hashes.
-    seed = os.environ.get("PYTHONHASHSEED", "0")
+def _be_server(listening: socket.socket, ended: int) -> NoReturn:
     try:
-        ended, owned = os.pipe()
-    except OSError:
-        return None
-    try:
-        process = subprocess.Popen(
-            [sys.executable, "-m", __name__, str(path)],
-            stdin=ended,
-            stdout=subprocess.DEVNULL,
-            # Ctrl-C is its owner's alone.
-            start_new_session=True,
-            env={
-                **os.environ,
-                "PYTHONPATH": os.pathsep.join(filter(None, paths)),
-                "PYTHONHASHSEED": seed,
-            },
-        )
-    except OSError:
-        os.close(owned)
-        return None
-    finally:
-        os.close(ended)
-    process.returncode = 0  # it is waited for by its number, and not by this object when that is collected
-    return ForkServer(process.pid, owned)
-
-
-def _can_serve() -> bool:
-    try:
-        os.close(os.pidfd_open(os.getpid()))
-    except (OSError, AttributeError):  # Linux before 5.3, or a sandbox
-        return False
-    return _OPEN_FILES.is_dir()
-
-
-def _serve_and_exit(listening: socket.socket, ended: int, *, with_kernels: bool) -> NoReturn:
-    try:
+        os.setsid()  # Ctrl-C is the command's alone
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         _let_go({0, 1, 2, listening.fileno(), ended})
-        if with_kernels:
-            _load_kernels(ended)
-        _Server(listening, ended).run()
+        from reput.replay import kernels
+
+        # They may have to be compiled.
+        signal.signal(signal.SIGIO, signal.SIG_DFL)
+        _end_with(ended, signal.SIGIO)
+        kernels.load()
+        fcntl.fcntl(ended, fcntl.F_SETFL, fcntl.fcntl(ended, fcntl.F_GETFL) & ~os.O_ASYNC)
+        _serve(listening, ended)
     except BaseException:  # noqa: BLE001 - it must not return into the owner's own stack
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
 
-def _load() -> None:
-    """Load what the forked processes need of PySpark; without pyarrow, which starts a thread."""
-    import pyspark.daemon
-    import pyspark.sql.worker.create_data_source
-    import pyspark.sql.worker.lookup_data_sources
-    import pyspark.worker  # noqa: F401
-
-
-def _load_kernels(ended: int) -> None:
-    """Load them; they may have to be compiled. If the owner ends meanwhile, so does this process."""
-    from reput.replay import kernels
-
-    signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(ended, fcntl.F_SETOWN, os.getpid())
-    flags = fcntl.fcntl(ended, fcntl.F_GETFL)
-    fcntl.fcntl(ended, fcntl.F_SETFL, flags | os.O_ASYNC)
-    if not select.select([ended], [], [], 0)[0]:
-        kernels.load()
-    fcntl.fcntl(ended, fcntl.F_SETFL, flags)
+def _end_with(opened: int, number: signal.Signals) -> None:
+    """Have this process get the signal when the other end of a pipe or a socket is closed, or if it is."""
+    fcntl.fcntl(opened, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(opened, fcntl.F_SETSIG, number)
+    fcntl.fcntl(opened, fcntl.F_SETFL, fcntl.fcntl(opened, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([opened], [], [], 0)[0]:
+        signal.raise_signal(number)
 
 
 def _let_go(kept: set[int]) -> None:
@@ -170,75 +122,28 @@ def _let_go(kept: set[int]) -> None:
                 os.close(number)
 
 
-class _Server:
-    def __init__(self, listening: socket.socket, ended: int) -> None:
-        self._listening, self._ended = listening, ended
-        self._selector = selectors.DefaultSelector()
-        self._selector.register(listening, selectors.EVENT_READ)
-        self._selector.register(ended, selectors.EVENT_READ)
-        self._running: dict[int, socket.socket] = {}
-
-    def run(self) -> None:
-        """Serve until the owner has ended."""
-        while True:
-            for key, _ in self._selector.select():
-                if key.fileobj == self._ended:
-                    self._end_all()
-                    return
-                if key.fileobj == self._listening:
-                    self._serve()
-                elif key.data is None:
-                    self._stop(key.fileobj)
-                else:
-                    self._report(key.fileobj, key.data)
-
-    def _serve(self) -> None:
+def _serve(listening: socket.socket, ended: int) -> None:
+    """Fork what is asked for, until the owner has ended; then end it all."""
+    waited, running = [listening.fileno(), ended], set[int]()
+    while ended not in (ready := select.select(waited, [], [], _LOOK_SECONDS)[0]):
+        running -= {process for process in running if os.waitpid(process, os.WNOHANG)[0]}
+        if not ready:
+            continue
         try:
-            client, _ = self._listening.accept()
+            client, _ = listening.accept()
         except OSError:  # who waits for an answer, or comes later, does without a fork
-            self._selector.unregister(self._listening)
-            self._listening.close()
-            return
-        try:
-            process = _forked(client)
-            handle = _handle(process)
-        except (OSError, ValueError):  # without an answer the client does without a fork
-            client.close()
-            return
-        self._running[process] = client
-        self._selector.register(handle, selectors.EVENT_READ, process)
-        self._selector.register(client, selectors.EVENT_READ)
-        with suppress(OSError):
-            client.sendall(b"\1")
-
-    def _stop(self, client: object) -> None:
-        """End the process whose client is gone."""
-        process = next((process for process, one in self._running.items() if one is client), None)
-        if process is None:
-            return  # it has ended in the same moment, which was told
-        self._selector.unregister(client)  # type: ignore[arg-type]
-        with suppress(OSError):
-            os.kill(process, signal.SIGTERM)
-
-    def _report(self, handle: object, process: int) -> None:
-        """Tell a client how its process ended."""
-        self._selector.unregister(handle)  # type: ignore[arg-type]
-        os.close(handle)  # type: ignore[arg-type]
-        code = os.waitstatus_to_exitcode(os.waitpid(process, 0)[1])
-        client = self._running.pop(process)
-        with suppress(KeyError, ValueError):
-            self._selector.unregister(client)
-        with client, suppress(OSError):
-            client.sendall(code.to_bytes(4, "big", signed=True))
-
-    def _end_all(self) -> None:
-        for process in self._running:
-            for kill in (os.killpg, os.kill):
-                with suppress(OSError):
-                    kill(process, signal.SIGKILL)
-        for process in self._running:
+            waited.remove(ready[0])
+            listening.close()
+            continue
+        with client, suppress(OSError, ValueError):  # without an answer the client does without a fork
+            running.add(_forked(client))
+    for process in running:
+        for kill in (os.killpg, os.kill):
             with suppress(OSError):
-                os.waitpid(process, 0)
+                kill(process, signal.SIGKILL)
+    for process in running:
+        with suppress(OSError):
+            os.waitpid(process, 0)
 
 
 def _forked(client: socket.socket) -> int:
@@ -250,7 +155,7 @@ def _forked(client: socket.socket) -> int:
             raise OSError(errno.EMFILE, "not all streams have come")
         process = _fork()
         if process == 0:
-            _become(streams, fields)
+            _become(client, streams, fields)
         return process
     finally:
         for stream in streams:
@@ -263,15 +168,6 @@ def _fork() -> int:
         return os.fork()
 
 
-def _handle(process: int) -> int:
-    try:
-        return os.pidfd_open(process)
-    except OSError:  # no descriptor is left
-        os.kill(process, signal.SIGKILL)
-        os.waitpid(process, 0)
-        raise
-
-
 def _received(client: socket.socket, length: int) -> bytes:
     found = b""
     while len(found) < length:
@@ -282,15 +178,18 @@ def _received(client: socket.socket, length: int) -> bytes:
     return found
 
 
-def _become(streams: list[int], fields: list[bytes]) -> NoReturn:
-    """Be the Python that was asked for, in the forked process."""
+def _become(client: socket.socket, streams: list[int], fields: list[bytes]) -> NoReturn:
+    """Be the Python that was asked for, in the forked process; tell the client how it ends."""
     code = 1
     try:
         os.setpgid(0, 0)
+        client.sendall(b"\1")
+        _end_with(client.fileno(), signal.SIGTERM)
+        os.register_at_fork(after_in_child=client.close)
         for number, stream in enumerate(streams):
             os.dup2(stream, number)
             os.close(stream)
-        _let_go({0, 1, 2})
+        _let_go({0, 1, 2, client.fileno()})
         # What a data source prints comes at once, as Spark has it (PYTHONUNBUFFERED).
         sys.stdin, sys.stdout = os.fdopen(0), io.TextIOWrapper(os.fdopen(1, "wb", 0), write_through=True)
         sys.stderr = os.fdopen(2, "w", buffering=1, errors="backslashreplace")
@@ -319,21 +218,5 @@ def _become(streams: list[int], fields: list[bytes]) -> NoReturn:
     with suppress(BaseException):
         sys.stdout.flush()
         sys.stderr.flush()
+        client.sendall(bytes([code & 0xFF]))
     os._exit(code & 0xFF)
-
-
-def main() -> NoReturn:
-    """Be the server that :func:`start` starts."""
-    ended = os.dup(0)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    os.dup2(nothing, 0)
-    os.close(nothing)
-    listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-    listening.bind(sys.argv[1])
-    listening.listen()
-    _load()
-    _serve_and_exit(listening, ended, with_kernels=False)  # a stream's source needs none
-
-
-if __name__ == "__main__":
-    main()

@@ -144,7 +144,6 @@ def session(
         key: value for key, value in _settings(chosen or _submitted_master()).items() if key not in given
     }
     wanted |= _REQUIRED
-    sockets: str | None = None
     if chosen is not None:
         wanted |= {"spark.driver.extraJavaOptions": LOG4J}
         wanted |= {"spark.master": chosen} if remote is None else _CONNECT
@@ -158,7 +157,7 @@ def session(
                 wanted[_SOCKETS] = str(begun.directory)
             elif starts_jvm:
                 wanted["spark.driver.extraJavaOptions"] += f" {class_archive.java_options()}"
-                wanted[_SOCKETS] = sockets = _socket_directory()
+                wanted[_SOCKETS] = _socket_directory()
             # Executors are this process's children: they find the package where this process did.
             wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
     if delta:
@@ -168,7 +167,7 @@ def session(
             jars = ",".join([*map(str, delta_jars()), *([more] if more else [])])
             settings = {**(settings or {}), "spark.jars": jars}
     wanted |= {"spark.app.name": application, **(settings or {})}
-    spark = _start(wanted, sockets) if remote is None else _connect(wanted)
+    spark = _start(wanted) if remote is None else _connect(wanted)
     check_version(spark.version)
     if delta:
         _check_delta(spark)
@@ -319,7 +318,7 @@ def scratch_places() -> list[Path]:
     return list(dict.fromkeys(places))
 
 
-def _start(settings: dict[str, str], sockets: str | None) -> SparkSession:
+def _start(settings: dict[str, str]) -> SparkSession:
     from py4j.protocol import Py4JError
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
@@ -329,7 +328,7 @@ def _start(settings: dict[str, str], sockets: str | None) -> SparkSession:
     try:
         if _starts_jvm():
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            SparkContext(conf=conf, gateway=_gateway(conf, output, sockets))
+            SparkContext(conf=conf, gateway=_gateway(conf, output))
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
@@ -414,8 +413,8 @@ def _start_error(error: BaseException, said: str) -> SparkError:
     )
 
 
-def _gateway(conf: object, output: _JvmOutput, sockets: str | None):  # type: ignore[no-untyped-def]
-    """Start a JVM that prints to ``output``; the sources of its streams are forked if they have a directory.
+def _gateway(conf: object, output: _JvmOutput):  # type: ignore[no-untyped-def]
+    """Start a JVM that prints to ``output``.
 
     It leads a session of its own, so that a signal to this process's group (Ctrl-C, ``timeout``) reaches
     only Python, which can then end cleanly. It ends when this process does: its stdin closes.
@@ -427,38 +426,12 @@ def _gateway(conf: object, output: _JvmOutput, sockets: str | None):  # type: ig
         return begun.gateway(output.take_from)
     writing = output.listen()
     try:
-        with _ctrl_c_deferred(), _forks(sockets):
+        with _ctrl_c_deferred():
             # A JVM that doesn't start prints why on stdout, which is for results here.
             options = {"stdout": writing, "stderr": writing, "start_new_session": True}
             return launch_gateway(conf, popen_kwargs=options)  # type: ignore[no-untyped-call]
     finally:
         os.close(writing)
-
-
-@contextmanager
-def _forks(directory: str | None) -> Iterator[None]:
-    """Have the sources of streams of a JVM that is started in the block forked from a process for that.
-
-    It ends when this process does.
-
-    Args:
-        directory: for its socket; None where sources start by themselves.
-    """
-    from reput.spark import fork_server
-
-    path = None if directory is None or not ahead.runs_our_python() else Path(directory, "fork")
-    server = None if path is None else fork_server.start(path)
-    if server is None:
-        yield
-        return
-    os.environ["REPUT_FORK_SERVER"] = str(path)
-    try:
-        yield
-    except BaseException:
-        server.end()
-        raise
-    finally:
-        del os.environ["REPUT_FORK_SERVER"]
 
 
 @contextmanager

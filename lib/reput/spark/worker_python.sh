@@ -19,8 +19,6 @@ done
 # Spark starts daemons for planning as PySpark's own, whatever spark.python.daemon.module says.
 [ "$1 $2" = "-m pyspark.daemon" ] && shift 2 && set -- -m reput.spark.worker_daemon "$@"
 export PYTHONPATH="${rest#:}"
-# Workers of a session made in Python run anybody's functions: they are started as Spark starts them.
-[ "$2 $REPUT_FORKS_DAEMONS" = "reput.spark.worker_daemon " ] && REPUT_FORK_SERVER=
 if [ -S "$REPUT_FORK_SERVER" ] && [ "$1" = -m ]; then
     exec "$REPUT_PYTHON" -I -S "${0%/*}/fork_client.py" "$@"
 fi

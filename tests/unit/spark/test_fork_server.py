@@ -18,7 +18,7 @@ import pytest
 
 from reput.remote import store as remote_store
 from reput.remote.store import client_of
-from reput.spark import ahead, fork_server, sessions
+from reput.spark import fork_server
 
 LIB = Path(__file__).parents[3] / "lib"
 SCRIPT = LIB / "reput" / "spark" / "worker_python.sh"
@@ -26,13 +26,12 @@ OWNER = """
 import sys
 from pathlib import Path
 from reput.spark import fork_server
-server = getattr(fork_server, sys.argv[2])(Path(sys.argv[1]))
+server = fork_server.begin(Path(sys.argv[1]))
 print(server is not None, flush=True)
 sys.stdin.read()
 server.end()
 """
-#: Forked from its owner, and started by it; what each has loaded.
-WAYS = {"begin": ["numba", "pyspark.worker"], "start": ["pyspark.worker"]}
+LOADED = ["numba", "pyspark.worker"]
 MODULE = """
 import os, sys, time
 loaded = [name for name in ("numba", "pyspark.worker") if name in sys.modules]
@@ -50,7 +49,6 @@ sys.exit(int(sys.argv[1]))
 class Owner(NamedTuple):
     process: subprocess.Popen[str]
     path: Path
-    loaded: list[str]
 
 
 @pytest.fixture(scope="module")
@@ -60,18 +58,18 @@ def modules(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.fixture(scope="module", params=WAYS)
-def owner(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owner]:
+@pytest.fixture(scope="module")
+def owner(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Owner]:
     path = tmp_path_factory.mktemp("fork") / "socket"
-    process = begun(path, request.param)
-    yield Owner(process, path, WAYS[request.param])
+    process = begun(path)
+    yield Owner(process, path)
     process.kill()
     process.communicate()
 
 
-def begun(path: Path, way: str = "begin", **variables: str) -> subprocess.Popen[str]:
+def begun(path: Path, **variables: str) -> subprocess.Popen[str]:
     process = subprocess.Popen(
-        [sys.executable, "-c", OWNER, str(path), way],
+        [sys.executable, "-c", OWNER, str(path)],
         env={**os.environ, "PYTHONPATH": str(LIB), **variables},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
@@ -131,7 +129,7 @@ def test_a_fork_is_what_the_client_would_have_been(owner: Owner, modules: Path) 
         one = client(modules, owner.path, str(code), "x y")
         stdout, stderr = one.communicate("input")
         assert one.returncode == code
-        assert stdout == f"{[str(code), 'x y']} {modules} a=b {owner.loaded} input __main__\n"
+        assert stdout == f"{[str(code), 'x y']} {modules} a=b {LOADED} input __main__\n"
         assert stderr == "said\n"
     one = client(modules, owner.path, "raise")
     _, stderr = one.communicate("")
@@ -148,7 +146,7 @@ def test_a_fork_ends_with_its_client_and_a_client_with_its_fork(owner: Owner, mo
     one, fork = waiting(modules, owner.path)
     os.kill(fork, signal.SIGKILL)
     one.communicate()
-    assert one.returncode == -signal.SIGKILL
+    assert one.returncode == 1
 
 
 def test_a_fork_and_its_client_may_end_in_the_same_moment(owner: Owner, modules: Path) -> None:
@@ -162,7 +160,7 @@ def test_a_fork_and_its_client_may_end_in_the_same_moment(owner: Owner, modules:
     one.communicate()
     os.kill(server, signal.SIGCONT)
     another = client(modules, owner.path, "0")
-    assert f"a=b {owner.loaded} input" in another.communicate("input")[0], "it still serves"
+    assert f"a=b {LOADED} input" in another.communicate("input")[0], "it still serves"
 
 
 @pytest.mark.parametrize("left", [0, 2, 4])
@@ -177,48 +175,12 @@ def test_where_the_server_can_open_no_more_the_client_becomes_that_python(
     another = client(modules, tmp_path / "socket", "4")
     stdout, stderr = another.communicate("input")
     assert another.returncode == 4
-    assert f"a=b {WAYS['begin'] if left == 4 else []} input" in stdout
+    assert f"a=b {LOADED if left == 4 else []} input" in stdout
     assert stderr == "said\n"
     assert is_running(fork)
     process.communicate()
     one.communicate()
     until(lambda: not is_running(fork))
-
-
-def test_what_it_forks_has_the_hashes_of_what_spark_starts(modules: Path, tmp_path: Path) -> None:
-    (modules / "hashed.py").write_text("print(hash('a'))")
-    process = begun(tmp_path / "socket", "start")
-    found = []
-    for path in (tmp_path / "socket", tmp_path / "none"):
-        variables = {"REPUT_FORK_SERVER": str(path), "PYTHONHASHSEED": "0", "PYTHONPATH": f"{modules}:{LIB}"}
-        found.append(
-            subprocess.check_output(
-                [SCRIPT, "-m", "hashed"],
-                env={**os.environ, **variables, "REPUT_PYTHON": sys.executable},
-                stdin=subprocess.DEVNULL,
-            )
-        )
-    process.kill()
-    process.communicate()
-    assert found[0] == found[1]
-
-
-@pytest.mark.parametrize("forked", [True, False])
-def test_a_daemon_is_forked_for_commands_alone(tmp_path: Path, forked: bool) -> None:
-    process = begun(tmp_path / "socket")
-    variables = {"REPUT_FORK_SERVER": str(tmp_path / "socket"), "REPUT_PYTHON": sys.executable}
-    daemon = subprocess.Popen(
-        [SCRIPT, "-m", "pyspark.daemon", "pyspark.worker"],
-        env={**os.environ, "PYTHONPATH": str(LIB), **variables, "REPUT_FORKS_DAEMONS": "1" if forked else ""},
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    words = Path(f"/proc/{daemon.pid}/cmdline")
-    until(lambda: b"reput.spark.worker_daemon" in words.read_bytes())
-    assert (b"fork_client.py" in words.read_bytes()) == forked
-    daemon.kill()
-    daemon.communicate()
-    process.communicate()
 
 
 def test_without_a_server_the_client_becomes_that_python(modules: Path, tmp_path: Path) -> None:
@@ -232,17 +194,16 @@ def test_without_a_server_the_client_becomes_that_python(modules: Path, tmp_path
         assert stdout == f"['4'] {modules} a=b [] input __main__\n"
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_all_ends_with_the_owner(modules: Path, tmp_path: Path, way: str) -> None:
+def test_all_ends_with_the_owner(modules: Path, tmp_path: Path) -> None:
     for number in (None, signal.SIGKILL):
         path = tmp_path / f"{number}"
-        process = begun(path, way)
+        process = begun(path)
         one, fork = waiting(modules, path)
         if number is not None:
             process.send_signal(number)
         process.communicate()
         one.communicate()
-        assert one.returncode in (1, -signal.SIGKILL)
+        assert one.returncode == 1
         until(lambda fork=fork: not is_running(fork))
 
 
@@ -276,15 +237,3 @@ def test_there_is_none_beside_other_threads(tmp_path: Path) -> None:
         done.set()
         thread.join()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_one_for_a_jvm_that_does_not_start_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ahead, "runs_our_python", lambda: True)
-    forks = sessions._forks(str(tmp_path))
-    forks.__enter__()
-    assert os.environ["REPUT_FORK_SERVER"] == str(tmp_path / "fork")
-    until((tmp_path / "fork").exists)
-    assert not forks.__exit__(ValueError, ValueError("no JVM"), None)
-    assert "REPUT_FORK_SERVER" not in os.environ
-    with socket.socket(socket.AF_UNIX) as client_of_none, pytest.raises(ConnectionRefusedError):
-        client_of_none.connect(str(tmp_path / "fork"))

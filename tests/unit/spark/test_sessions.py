@@ -213,7 +213,7 @@ def test_ctrl_c_waits_for_a_jvm_that_starts_unless_it_comes_again(
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         with pytest.raises(KeyboardInterrupt):
-            spark._gateway(None, spark._JvmOutput(), None)
+            spark._gateway(None, spark._JvmOutput())
         assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     finally:
         signal.signal(signal.SIGINT, before)
