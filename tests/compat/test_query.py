@@ -369,7 +369,7 @@ class Asked:
         return [self._store.offset_by_time(topic, queue_id, moment, which)]
 
     def _index(self, topic: str, key: str, most: int, begin: int, end: int, kind: str) -> list[object]:
-        return [*self._store.index.offsets(topic, key, begin, end, most, index_type=kind or None)]
+        return [*self._store.index.reader().offsets(topic, key, begin, end, most, index_type=kind or None)]
 
     def _key(self, topic: str, key: str, most: int, begin: int, end: int) -> list[object]:
         hits = self._store.by_key(topic, key, begin, end, most)

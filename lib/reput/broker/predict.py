@@ -13,10 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
-from reput.broker.queues import FileQueues, StartedQueues
+from reput.broker.queues import FileQueues, StartedQueues, WalkedUnits
 from reput.broker.rocksdb_queues import RocksDBModel
 from reput.broker.snapshot import Snapshot
-from reput.broker.units import WalkedUnits
 from reput.broker.walk import LogWalk, Walked, begin, last_written, store_timestamp
 from reput.derived.batch import BatchModel
 from reput.derived.files import NO_FILE, STRAY, StoreFile

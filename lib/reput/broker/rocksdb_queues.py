@@ -17,7 +17,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.units import WalkedUnits, by_queue
+from reput.broker.queues import WalkedUnits, by_queue
 from reput.config.settings import StoreSettings
 from reput.config.topics import known_topics
 from reput.derived.rocksdb import KeptOpen, open_queues, stored_ends

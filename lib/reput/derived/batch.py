@@ -97,6 +97,16 @@ class BatchModel(MappedFiles[BatchFile]):
         self.min_offset, self.max_offset = -1, 0
         self.recovered_max = 0
 
+    @property
+    def is_changed(self) -> bool:
+        """Whether the start has put units, or taken some away."""
+        return self.recovered_max != self.max_offset
+
+    @property
+    def cut_off(self) -> int:
+        """How many queueOffsets its end was moved back."""
+        return self.recovered_max - self.max_offset
+
     def recover(self) -> None:
         """Find the end, in the last three files."""
         if not self.files:

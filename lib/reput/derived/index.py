@@ -300,6 +300,22 @@ class RocksIndexReader:
                     yield entry.position
 
 
+class IndexNow:
+    """The index of a store: its files as they are at each query, or RocksDB as it was at the first one."""
+
+    def __init__(self, settings: StoreSettings) -> None:
+        self._settings = settings
+        self._kept: RocksIndexReader | None = None
+
+    def reader(self) -> IndexReader | RocksIndexReader:
+        """What the next query is answered from."""
+        if not self._settings.rocksdb.index:
+            return IndexReader(self._settings)
+        if self._kept is None:
+            self._kept = RocksIndexReader(self._settings)
+        return self._kept
+
+
 @dataclass(slots=True)
 class IndexModelFile:
     """An index file."""

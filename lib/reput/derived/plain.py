@@ -105,6 +105,11 @@ class QueueModel(MappedFiles[QueueFile]):
         """Whether the start has put units, or taken some away."""
         return self._put_from is not None or self.end != self.recovered_end or bool(self.deleted)
 
+    @property
+    def cut_off(self) -> int:
+        """How many queueOffsets its end was moved back."""
+        return (self.recovered_end - self.end) // UNIT_LENGTH
+
     def ends_before(self, physical: int) -> bool:
         """Whether it is known that no message of its units ends behind a physical offset."""
         return all(

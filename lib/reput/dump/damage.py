@@ -1,10 +1,25 @@
-"""What is wrong in a file that is dumped, in its place."""
+"""What a dump tells: records, whose fields have the names that JSON has, and what is wrong in their place."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import ClassVar
 
 from reput.errors import Finding
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A record."""
+
+    type: ClassVar[str]
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        facts = {one.name: getattr(self, one.name) for one in fields(self)}
+        plain = {name: str(value) if isinstance(value, Path) else value for name, value in facts.items()}
+        return {"type": self.type, **plain}
 
 
 @dataclass(frozen=True, slots=True)

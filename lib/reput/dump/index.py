@@ -16,7 +16,7 @@ import numpy as np
 from reput.config.settings import StoreSettings
 from reput.derived.index import IndexFile
 from reput.derived.rocksdb import open_index
-from reput.dump.damage import Damage
+from reput.dump.damage import Damage, Record
 from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import indexfile, javastring, rocksdbindex
 from reput.log.segments import discover
@@ -55,49 +55,35 @@ class FileHead:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Record):
     """One entry."""
 
+    type = "entry"
     ordinal: int  # its number in the file, from 1 on
     key_hash: int  # as stored
-    position: int  # physicalOffset
+    physical_offset: int  # physicalOffset
     timestamp: int  # beginTimestamp and the entry's seconds, ms; up to 999 ms before its message's
-    previous: int  # ordinal of the next one in the chain, 0 at its end
+    prev_index: int  # ordinal of the next one in the chain, 0 at its end
     slot: int  # number of the slot that the chain begins at
     matches: bool | None = None  # whether it has the hash of the key that is asked for; None when none is
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        facts: dict[str, object] = {
-            "type": "entry",
-            "ordinal": self.ordinal,
-            "key_hash": self.key_hash,
-            "physical_offset": self.position,
-            "timestamp": self.timestamp,
-            "prev_index": self.previous,
-            "slot": self.slot,
-        }
-        return facts if self.matches is None else {**facts, "matches": self.matches}
+        facts = Record.to_dict(self)
+        if self.matches is None:
+            del facts["matches"]
+        return facts
 
 
 @dataclass(frozen=True, slots=True)
-class Chain:
+class Chain(Record):
     """Where the search for a key begins."""
 
+    type = "slot"
     key: str  # ``topic#key``
     key_hash: int  # its hash, as entries have it
     slot: int  # number of the slot
-    ordinal: int  # that the slot leads to, 0: no chain
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "type": "slot",
-            "key": self.key,
-            "key_hash": self.key_hash,
-            "slot": self.slot,
-            "index_ordinal": self.ordinal,
-        }
+    index_ordinal: int  # that the slot leads to, 0: no chain
 
 
 Event = FileHead | Chain | Entry | Damage
@@ -198,13 +184,13 @@ def walk(place: IndexFile, key: str, since: int | None = None, until: int | None
         if not len(entries):
             return
         entry = _entry(place, head, ordinal, entries[0], key_hash)
-        if entry.previous >= ordinal or entry.previous < 0:
+        if entry.prev_index >= ordinal or entry.prev_index < 0:
             yield _bad_entry(place, entry)
         if (since is None or entry.timestamp + 999 >= since) and (until is None or entry.timestamp < until):
             yield entry
-        if entry.previous >= ordinal:
+        if entry.prev_index >= ordinal:
             return  # it would never end
-        ordinal = entry.previous
+        ordinal = entry.prev_index
     if ordinal > limit or ordinal < 0:
         yield Damage(
             kind="bad-slot",
@@ -254,9 +240,9 @@ def _entry(
     return Entry(
         ordinal=ordinal,
         key_hash=found,
-        position=int(stored["position"]),
+        physical_offset=int(stored["position"]),
         timestamp=head.begin_timestamp + int(stored["seconds"]) * 1000,
-        previous=int(stored["previous"]),
+        prev_index=int(stored["previous"]),
         slot=found % place.slots,
         matches=None if key_hash is None else found == key_hash,
     )
@@ -270,7 +256,7 @@ def _bad_entry(place: IndexFile, entry: Entry) -> Damage:
         offset=at,
         end=at + indexfile.ENTRY_LENGTH,
         expected=f"a keyHash and seconds of 0 or more, and a prevIndex below {entry.ordinal}",
-        found=f"keyHash {entry.key_hash}, time {entry.timestamp}, prevIndex {entry.previous}",
+        found=f"keyHash {entry.key_hash}, time {entry.timestamp}, prevIndex {entry.prev_index}",
         outcome="a broker's search ends here or goes astray",
     )
 
@@ -289,47 +275,27 @@ _LAST_HOUR = (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
-class DatabaseHead:
+class DatabaseHead(Record):
     """What the database says of itself."""
 
+    type = "database"
     path: Path  # the database
-    position: int | None  # physicalOffset of the last message with entries; None without the mark
-    timestamp: int | None  # the mark of a storeTimestamp, ms
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "type": "database",
-            "path": str(self.path),
-            "last_offset_py": self.position,
-            "last_store_timestamp": self.timestamp,
-        }
+    last_offset_py: int | None  # physicalOffset of the last message with entries; None without the mark
+    last_store_timestamp: int | None  # the mark of a storeTimestamp, ms
 
 
 @dataclass(frozen=True, slots=True)
-class KeyEntry:
+class KeyEntry(Record):
     """One entry."""
 
+    type = "key"
     hour: int  # of storeTimestamp, ms
     topic: str  # the message's
     kind: str  # ``K``, ``T`` or ``U``
     key: str | None  # the key, or the tags; None for ``U``
-    unique: str  # the unique key
-    position: int  # physicalOffset
-    timestamp: int  # storeTimestamp, ms
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "type": "key",
-            "hour": self.hour,
-            "topic": self.topic,
-            "kind": self.kind,
-            "key": self.key,
-            "uniq_key": self.unique,
-            "physical_offset": self.position,
-            "store_timestamp": self.timestamp,
-        }
+    uniq_key: str  # the unique key
+    physical_offset: int  # physicalOffset
+    store_timestamp: int  # storeTimestamp, ms
 
 
 KeyEvent = DatabaseHead | KeyEntry | Damage
@@ -353,8 +319,8 @@ def dump_keys(
                     entry = parse_entry(one, value)
                     if entry is None:
                         yield _bad(path, one, value)
-                    elif (since is None or entry.timestamp >= since) and (
-                        until is None or entry.timestamp < until
+                    elif (since is None or entry.store_timestamp >= since) and (
+                        until is None or entry.store_timestamp < until
                     ):
                         yield entry
 
@@ -368,7 +334,7 @@ def extent_of_keys(path: Path) -> tuple[int, int] | None:
         if ends[0] is None or ends[1] is None:
             return None
         times = [
-            entry.timestamp
+            entry.store_timestamp
             for end in ends
             for _, entry in _in_hour(db, end.hour)  # type: ignore[union-attr]
         ]
@@ -393,9 +359,9 @@ def parse_entry(key: bytes, value: bytes) -> KeyEntry | None:
         topic=javastring.decode(topic),
         kind=kind.decode(),
         key=None if text is None else javastring.decode(text),
-        unique=javastring.decode(unique),
-        position=entry.position,
-        timestamp=timestamp,
+        uniq_key=javastring.decode(unique),
+        physical_offset=entry.position,
+        store_timestamp=timestamp,
     )
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.settings import StoreSettings
-from reput.derived.index import MOST_OFFSETS, IndexReader, RocksIndexReader
+from reput.derived.index import MOST_OFFSETS, IndexNow
 from reput.derived.queues import Queues, View
 from reput.derived.times import Boundary
 from reput.errors import SettingsError
@@ -259,13 +259,14 @@ class QueryStore:
 
     Attributes:
         log: its log.
+        index: its index.
         all_queues: its queues, each as it was when it was first asked for.
     """
 
     def __init__(self, settings: StoreSettings) -> None:
         check_store(settings.root)
         self._settings = settings
-        self._index: RocksIndexReader | None = None
+        self.index = IndexNow(settings)
         self.all_queues = Queues(settings)
         self.log = LogReader(settings)
 
@@ -273,15 +274,6 @@ class QueryStore:
     def root(self) -> Path:
         """The store's directory."""
         return self._settings.root
-
-    @property
-    def index(self) -> IndexReader | RocksIndexReader:
-        """The index files as they are now; the index in RocksDB as it was at the first query."""
-        if not self._settings.rocksdb.index:
-            return IndexReader(self._settings)
-        if self._index is None:
-            self._index = RocksIndexReader(self._settings)
-        return self._index
 
     def queue_ids(self, topic: str) -> tuple[int, ...]:
         """Queue ids of a topic that has queues, in order."""
@@ -353,7 +345,8 @@ class QueryStore:
 
         SettingsError where an index of this type doesn't exist. StoreError where a file can't be read.
         """
-        offsets = self.index.offsets(topic, key, begin, end, most, index_type=index_type, limit=limit)
+        reader = self.index.reader()
+        offsets = reader.offsets(topic, key, begin, end, most, index_type=index_type, limit=limit)
         return look_up(self.log, offsets, topic, key, tags=index_type is not None)
 
     def by_id(self, text: str, topic: str | None = None) -> ById:

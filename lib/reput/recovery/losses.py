@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.predict import LogCut, Prediction
+from reput.broker.queues import Unreached
 from reput.broker.record import Kind, judge
 from reput.broker.rocksdb_queues import QueueLeft
 from reput.broker.snapshot import Snapshot
-from reput.broker.units import Unreached
 from reput.broker.walk import first_written
 from reput.derived.batch import BatchModel
 from reput.derived.files import StoreFile, records_of, segment_at
@@ -250,24 +250,21 @@ def messages_in(snapshot: Snapshot, segment: StoreFile, position: int, not_befor
 
 def queue_losses(prediction: Prediction) -> Iterator[Loss]:
     """Units that are cut off with the log, but for those of a log that was cut before."""
-    cut = [queue for queue in prediction.all_queues.items() if _is_cut(queue[1])]
+    cut = [one for one in prediction.all_queues.items() if one[1].cut_off > 0]
     before = CutBefore(prediction.snapshot, prediction.log_end, left_from(prediction)) if cut else None
-    for (topic, queue_id), queue in sorted(prediction.queues.items()):
-        lost = (queue.recovered_end - queue.end) // UNIT_LENGTH
-        if lost > 0 and before is not None:
-            lost -= _cut_before(prediction, (topic, queue_id), queue, before)
-        if lost > 0:
-            go = "unit goes" if lost == 1 else "units go"
-            text = f"queue {topic}:{queue_id} is cut to {queue.max_offset}: {lost} {go}"
-            places = queue.max_offset, queue.max_offset + lost
-            yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
-    for (topic, queue_id), batch in sorted(prediction.batch_queues.items()):
-        lost = batch.recovered_max - batch.max_offset
-        if lost > 0:
-            go = "message goes" if lost == 1 else "messages go"
-            text = f"batch queue {topic}:{queue_id} is cut to {batch.max_offset}: {lost} {go}"
-            places = batch.max_offset, batch.recovered_max
-            yield _loss(prediction, (topic, queue_id), "queue-cut", places, lost, text)
+    forms: tuple[tuple[Mapping[Queue, QueueModel | BatchModel], str, tuple[str, str]], ...] = (
+        (prediction.queues, "queue", ("unit goes", "units go")),
+        (prediction.batch_queues, "batch queue", ("message goes", "messages go")),
+    )
+    for form, kind, go in forms:
+        for queue, model in sorted(form.items()):
+            lost = model.cut_off
+            if lost > 0 and before is not None and isinstance(model, QueueModel):
+                lost -= _cut_before(prediction, queue, model, before)
+            if lost > 0:
+                text = f"{kind} {named([queue])} is cut to {model.max_offset}: {lost} {go[lost > 1]}"
+                places = model.max_offset, model.max_offset + lost
+                yield _loss(prediction, queue, "queue-cut", places, lost, text)
 
 
 def queues_left(prediction: Prediction) -> Iterator[Loss]:
@@ -317,12 +314,6 @@ def queues_lost(prediction: Prediction, broken: Sequence[Loss]) -> Iterator[Loss
     )
     path = str(prediction.snapshot.settings.root / names.CONSUME_QUEUE)
     yield Loss("queues-stay-lost", path, 0, 0, messages, text)
-
-
-def _is_cut(queue: QueueModel | BatchModel) -> bool:
-    if isinstance(queue, BatchModel):
-        return queue.recovered_max > queue.max_offset
-    return queue.recovered_end > queue.end
 
 
 def _cut_before(prediction: Prediction, queue: Queue, model: QueueModel, before: CutBefore) -> int:

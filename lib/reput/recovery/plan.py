@@ -93,10 +93,8 @@ class Plan:
         listing = snapshot.queues.get(queue) or snapshot.batch_queues.get(queue)
         if listing is None or not listing.files:
             return True
-        plain, batch = prediction.queues.get(queue), prediction.batch_queues.get(queue)
-        if plain is not None:
-            return plain.is_changed
-        return batch is None or batch.recovered_max != batch.max_offset
+        model = prediction.all_queues.get(queue)
+        return model is None or model.is_changed
 
     @property
     def unread(self) -> str | None:

@@ -347,7 +347,7 @@ def test_an_index_file_and_the_chain_of_a_key(tmp_path: Path) -> None:
     head, *found = index.dump(place)
     assert isinstance(head, FileHead)
     assert (head.slots_used, head.header.index_count) == (head.header.slot_count, 6)
-    assert [(one.ordinal, one.position, one.timestamp) for one in found] == [  # type: ignore[union-attr]
+    assert [(one.ordinal, one.physical_offset, one.timestamp) for one in found] == [  # type: ignore[union-attr]
         (number, 100 * number, 1_000_000 + 1000 * number) for number in range(1, 6)
     ]
     _, chain, *chained = index.walk(place, "t#a")
@@ -485,7 +485,7 @@ def compare_index(root: Path, settings: StoreSettings) -> None:
         head, *found = index.dump(place)
         assert isinstance(head, FileHead)
         assert index_entries(Path(place.path), place.slots) == [
-            (one.ordinal, one.key_hash, one.position, one.timestamp, one.previous)
+            (one.ordinal, one.key_hash, one.physical_offset, one.timestamp, one.prev_index)
             for one in found
             if isinstance(one, Entry)
         ]

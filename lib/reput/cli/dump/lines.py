@@ -137,14 +137,12 @@ def index_line(event: FileHead | Chain | Entry | DatabaseHead | KeyEntry) -> str
     from reput.dump.index import Chain, DatabaseHead, FileHead, KeyEntry
 
     if isinstance(event, DatabaseHead):
-        last = "none" if event.timestamp is None else moment(event.timestamp)
-        return f"{event.path}  lastOffsetPy={event.position} lastStoreTimeStamp={last}"
+        last = "none" if event.last_store_timestamp is None else moment(event.last_store_timestamp)
+        return f"{event.path}  lastOffsetPy={event.last_offset_py} lastStoreTimeStamp={last}"
     if isinstance(event, KeyEntry):
         key = "" if event.key is None else f" key={word(event.key)}"
-        return (
-            f"{event.position}  {moment(event.timestamp)}  {event.kind}  topic={word(event.topic)}{key} "
-            f"uniqKey={word(event.unique)} hour={moment(event.hour)}"
-        )
+        of = f"{event.kind}  topic={word(event.topic)}{key} uniqKey={word(event.uniq_key)}"
+        return f"{event.physical_offset}  {moment(event.store_timestamp)}  {of} hour={moment(event.hour)}"
     if isinstance(event, FileHead):
         header = event.header
         return (
@@ -154,13 +152,12 @@ def index_line(event: FileHead | Chain | Entry | DatabaseHead | KeyEntry) -> str
             f"indexCount={header.index_count}/{event.place.entries}"
         )
     if isinstance(event, Chain):
-        return (
-            f"slot {event.slot} of {word(event.key)}  keyHash={event.key_hash} indexOrdinal={event.ordinal}"
-        )
+        hashed = f"keyHash={event.key_hash} indexOrdinal={event.index_ordinal}"
+        return f"slot {event.slot} of {word(event.key)}  {hashed}"
     other = "  (another key)" if event.matches is False else ""
     return (
-        f"{event.ordinal}  {event.position}  {moment(event.timestamp)}  keyHash={event.key_hash} "
-        f"slot={event.slot} prevIndex={event.previous}{other}"
+        f"{event.ordinal}  {event.physical_offset}  {moment(event.timestamp)}  keyHash={event.key_hash} "
+        f"slot={event.slot} prevIndex={event.prev_index}{other}"
     )
 
 
