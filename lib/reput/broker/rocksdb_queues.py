@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -20,12 +19,12 @@ from numpy.typing import NDArray
 from reput.broker.queues import WalkedUnits, by_queue
 from reput.config.settings import StoreSettings
 from reput.config.topics import known_topics
-from reput.derived.rocksdb import KeptOpen, open_queues, stored_ends
+from reput.derived.rocksdb import KeptOpen, KeptQueues, open_queues
 from reput.errors import SettingsError, StoreError
 from reput.format import rocksdbqueue as keys
 from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 from reput.format.names import Queue
-from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd
+from reput.format.rocksdbqueue import UNITS, QueueEnd
 from reput.rocksdb import Database
 from reput.scan import output
 from reput.scan.output import OutputArrays
@@ -36,57 +35,6 @@ _TAIL = 8  # bytes of a key behind its queue's prefix
 _LIGHT = "%LMQ%"
 #: Bytes of a unit's key and value, as RocksDB has to read them.
 UNIT_BYTES = 64
-
-
-@dataclass(slots=True)
-class QueueKeys:
-    """The keys of a queue's ends; None where there is none."""
-
-    last: QueueEnd | None = None
-    first: QueueEnd | None = None
-
-
-@dataclass(slots=True)
-class KeptQueues:
-    """Queues in RocksDB before a start."""
-
-    directory: Path  # the database; it may not be there
-    exists: bool = False  # it is there, and opens
-    checkpoint: int | None = None  # its checkpoint key; None without one
-    ends: dict[Queue, QueueKeys] = field(default_factory=dict)  # by queue, for those that have such a key
-    units: int = 0  # about how many units it has
-
-
-def read(directory: Path) -> KeptQueues:
-    """The ends of the queues of a database."""
-    found = KeptQueues(directory, exists=True)
-    with open_queues(directory) as db:
-        found.units = db.estimate(UNITS)
-        mark = db.get(OFFSETS, keys.CHECKPOINT_KEY)
-        found.checkpoint = None if mark is None else keys.parse_checkpoint(mark)
-        if mark is not None and found.checkpoint is None:
-            raise _broken(directory, keys.CHECKPOINT_KEY, f"{keys.CHECKPOINT_LENGTH} bytes", mark)
-        for name, key, end, value in stored_ends(db):
-            if key is None:
-                continue  # a broker passes over it, too
-            if end is None:
-                raise _broken(directory, name, f"{keys.OFFSET_LENGTH} bytes", value)
-            ends = found.ends.setdefault((key.topic.decode("utf-8", "replace"), key.queue_id), QueueKeys())
-            if key.which == keys.MAX:
-                ends.last = end
-            else:
-                ends.first = end
-    return found
-
-
-def _broken(directory: Path, name: bytes, expected: str, value: bytes) -> StoreError:
-    return StoreError(
-        f"a value of this RocksDB is broken, that of {name[:80].hex()}",
-        path=directory,
-        expected=expected,
-        found=f"{len(value)} bytes",
-        next_step="Bring the whole directory back from a copy, or let reput derive it again from the log",
-    )
 
 
 @dataclass(slots=True)

@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
-from reput.broker.rocksdb_queues import KeptQueues, read
 from reput.config.kept import Kind
 from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics
@@ -31,6 +30,7 @@ from reput.derived.files import (
     listed,
 )
 from reput.derived.index import read_header
+from reput.derived.rocksdb import KeptQueues, read_kept
 from reput.errors import Problem, ReputError, SettingsError, StoreError
 from reput.format import names, properties
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
@@ -330,7 +330,7 @@ def _rocksdb(settings: StoreSettings) -> tuple[KeptQueues | None, list[Problem]]
     kept = KeptQueues(directory)
     if traces(directory):
         try:
-            kept = read(directory)
+            kept = read_kept(directory)
         except StoreError as error:
             problems.append(_broken_rocksdb(settings, error, directory))
     return (kept if alone else None), problems

@@ -11,6 +11,7 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple
@@ -85,6 +86,59 @@ def stored_ends(database: Database, start: bytes = b"", stop: bytes | None = Non
             if text != rocksdbqueue.CHECKPOINT_KEY:
                 of, end = rocksdbqueue.parse_offset_key(text), rocksdbqueue.parse_offset(value)
                 yield Stored(text, of, end, value)
+
+
+@dataclass(slots=True)
+class QueueKeys:
+    """The keys of a queue's ends; None where there is none."""
+
+    last: rocksdbqueue.QueueEnd | None = None
+    first: rocksdbqueue.QueueEnd | None = None
+
+
+@dataclass(slots=True)
+class KeptQueues:
+    """Queues in RocksDB, as they are kept."""
+
+    directory: Path  # the database; it may not be there
+    exists: bool = False  # it is there, and opens
+    checkpoint: int | None = None  # its checkpoint key; None without one
+    ends: dict[Queue, QueueKeys] = field(default_factory=dict)  # by queue, for those that have such a key
+    units: int = 0  # about how many units it has
+
+
+def read_kept(directory: Path) -> KeptQueues:
+    """The ends of the queues of a database."""
+    found = KeptQueues(directory, exists=True)
+    with open_queues(directory) as db:
+        found.units = db.estimate(UNITS)
+        mark = db.get(OFFSETS, rocksdbqueue.CHECKPOINT_KEY)
+        found.checkpoint = None if mark is None else rocksdbqueue.parse_checkpoint(mark)
+        if mark is not None and found.checkpoint is None:
+            raise _broken_value(
+                directory, rocksdbqueue.CHECKPOINT_KEY, f"{rocksdbqueue.CHECKPOINT_LENGTH} bytes", mark
+            )
+        for name, key, end, value in stored_ends(db):
+            if key is None:
+                continue  # a broker passes over it, too
+            if end is None:
+                raise _broken_value(directory, name, f"{rocksdbqueue.OFFSET_LENGTH} bytes", value)
+            ends = found.ends.setdefault((key.topic.decode("utf-8", "replace"), key.queue_id), QueueKeys())
+            if key.which == rocksdbqueue.MAX:
+                ends.last = end
+            else:
+                ends.first = end
+    return found
+
+
+def _broken_value(directory: Path, name: bytes, expected: str, value: bytes) -> StoreError:
+    return StoreError(
+        f"a value of this RocksDB is broken, that of {name[:80].hex()}",
+        path=directory,
+        expected=expected,
+        found=f"{len(value)} bytes",
+        next_step="Bring the whole directory back from a copy, or let reput derive it again from the log",
+    )
 
 
 def queues_with_units(database: Database) -> Iterator[QueueBytes]:
