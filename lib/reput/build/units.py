@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from reput.caches import CACHED
 from reput.format.batchconsumequeue import NOT_COMPACTED
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.format.dtypes import BATCH_UNIT_DTYPE
+from reput.format.dtypes import BATCH_UNIT_DTYPE, get_batch_units
 from reput.scan.load import swapped_u32
 from reput.scan.output import UNITS, OutputArrays
 
@@ -36,7 +36,7 @@ class BatchRows(NamedTuple):
 
     def dispatched(self) -> BatchRows:
         """Those that get a unit: messages with a negative base offset or batch size get none."""
-        good = (self.base_offset >= 0) & (self.batch_size >= 0)
+        good = get_batch_units(self.base_offset, self.batch_size)
         chosen: list[NDArray[Any]] = [column[good] for column in self]
         return self if good.all() else BatchRows(*chosen)
 

@@ -32,7 +32,7 @@ from reput.errors import SettingsError
 from reput.format import names
 from reput.format.batchconsumequeue import NOT_COMPACTED, UNIT_LENGTH
 from reput.format.consumequeueext import place_of
-from reput.format.dtypes import BATCH, BATCH_UNIT_DTYPE
+from reput.format.dtypes import BATCH, BATCH_UNIT_DTYPE, get_batch_units
 from reput.log.segments import map_segment
 from reput.store.reading import unreadable
 
@@ -48,7 +48,7 @@ class Inner(NamedTuple):
     @property
     def placed(self) -> NDArray[np.bool_]:
         """bool[n]: whether a batch queue takes them."""
-        return (self.first >= 0) & (self.messages >= 0)
+        return get_batch_units(self.first, self.messages)
 
 
 def inner(segments: Sequence[StoreFile], size: int, positions: NDArray[np.int64]) -> Inner:

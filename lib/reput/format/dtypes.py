@@ -63,6 +63,11 @@ IN_ROCKSDB = Form("rocksdb", ROCKSDB_UNIT_DTYPE, by_place=True, has_time=True, d
 IN_FILES = (PLAIN, BATCH)
 
 
+def get_batch_units(base_offset: NDArray[Any], batch_size: NDArray[Any]) -> NDArray[np.bool_]:
+    """bool[messages]: which a batch queue takes (``BatchConsumeQueue.putMessagePositionInfoWrapper``)."""
+    return np.asarray((base_offset >= 0) & (batch_size >= 0), np.bool_)
+
+
 def are_written(units: NDArray[Any]) -> NDArray[np.bool_]:
     """bool[units]: which aren't all zeros."""
     return np.asarray(units.view(np.uint8).reshape(len(units), units.itemsize).any(axis=1), np.bool_)

@@ -113,17 +113,20 @@ class LogCopies:
         self._originals[copy] = segment.path
         return StoreFile(str(copy), segment.base)
 
-    def new(self, name: str, base: int, like: Path) -> StoreFile:
-        """A segment that isn't there, of zeros: beside another one, with its time, which it expires by.
+    def new(self, path: Path, base: int, like: Path) -> StoreFile:
+        """A segment that isn't there, of zeros, with another one's time, which it expires by.
 
         UnsupportedError, OutputError: as for :meth:`of`.
         """
-        like = self._originals.get(like) or self._times.get(like) or like
-        copy = self._made(like.parent / name)
+        copy = self._made(path)
         with self._open(copy, self._owner):
             pass
         self._times[copy] = like
         return StoreFile(str(copy), base)
+
+    def original(self, path: Path) -> Path:
+        """What a segment is a copy of, or got its time from; itself where it is none."""
+        return self._originals.get(path) or self._times.get(path) or path
 
     def _made(self, path: Path) -> Path:
         copy = self._staging / self.name(path)
@@ -132,7 +135,7 @@ class LogCopies:
         files.remove_tree(copy)
         return copy
 
-    def write(self, copy: StoreFile, position: int, data: bytes) -> None:
+    def write(self, copy: StoreFile, position: int, data: bytes | memoryview) -> None:
         """Change bytes of a copy."""
         with self._open(copy.path) as fd:
             files.pwrite_all(fd, data, position)
@@ -292,7 +295,7 @@ def _gaps(view: Snapshot) -> Iterator[tuple[int, int]]:
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
     """Ranges in order, those that touch as one."""
     result: list[tuple[int, int]] = []
-    for start, end in sorted(ranges):
+    for start, end in sorted(one for one in ranges if one[0] < one[1]):
         if result and start <= result[-1][1]:
             result[-1] = result[-1][0], max(end, result[-1][1])
         else:
@@ -343,8 +346,9 @@ class _Seen:
         directories = self.view.settings.commit_log_dirs
         path = next((one / name for one in directories if (one / name).is_file()), None)
         if path is None:
-            like = min(files, key=lambda one: abs(one.base - base))
-            copy = self._copies.new(name, base, like.path)
+            nearest = min(files, key=lambda one: abs(one.base - base))
+            like = self._copies.original(nearest.path)
+            copy = self._copies.new(like.parent / name, base, like)
             self._note("new-segment", copy, 0, self.view.segment_size)
         else:
             copy = self._copies.of(StoreFile(str(path), base))

@@ -23,6 +23,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import Fact, StoreError, StoreInUseError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.log.segments import CommitLog, Segment, discover, map_segment, without_unwritten_end
+from reput.recovery.mend_log import joined
 from reput.scan import kernel
 from reput.scan.output import Status, clear, output
 from reput.scan.part import PartOutcome, scan_part, torn_properties
@@ -193,7 +194,7 @@ class _Scanner:
         if outcome.status is not Status.BLANK and not last and end < self.size:
             damaged.append((end, self.size))
             end = self.size
-        damaged = _merged(damaged)
+        damaged = joined(damaged)
         # A BLANK that only its size shows is damage up to the segment's end.
         damaged = [(start, stop if stop < len(data) or last else self.size) for start, stop in damaged]
         return _Side(segment, data, _without((0, end), damaged), damaged, end)
@@ -557,7 +558,7 @@ def _take(scanner: _Scanner, side: _Side, theirs: _Side, *, is_last: bool) -> tu
         side = scanner.scan(side.segment, _read_only(pages), last=is_last)
     for _ in range(_MOST_ROUNDS):
         new = []
-        for start, end in _merged([*side.damaged, *([(side.end, size)] if side.end < size else [])]):
+        for start, end in joined([*side.damaged, *([(side.end, size)] if side.end < size else [])]):
             new += [
                 part
                 for part in _offered(scanner, side, theirs, start, end)
@@ -570,7 +571,7 @@ def _take(scanner: _Scanner, side: _Side, theirs: _Side, *, is_last: bool) -> tu
             pages[start:end] = theirs.data[start:end]
         found += new
         side = scanner.scan(side.segment, _read_only(pages), last=is_last)
-    return _merged(found), side
+    return joined(found), side
 
 
 def _offered(scanner: _Scanner, side: _Side, theirs: _Side, start: int, end: int) -> Iterator[Range]:
@@ -620,7 +621,7 @@ def _reach(scanner: _Scanner, side: _Side, other: _Side) -> None:
             continue
         if _same(side, other, first, body):
             side.sound[number] = start, first
-            side.damaged = _merged([*side.damaged, (first, end)])
+            side.damaged = joined([*side.damaged, (first, end)])
             if side.end == end:
                 side.end = first
                 side.damaged = [one for one in side.damaged if one != (first, end)]
@@ -758,17 +759,6 @@ def _read_only(pages: NDArray[np.uint8]) -> NDArray[np.uint8]:
     view = pages.view()
     view.flags.writeable = False
     return view
-
-
-def _merged(ranges: list[Range]) -> list[Range]:
-    """Ranges in order, those that touch as one."""
-    result: list[Range] = []
-    for start, end in sorted(one for one in ranges if one[0] < one[1]):
-        if result and start <= result[-1][1]:
-            result[-1] = result[-1][0], max(end, result[-1][1])
-        else:
-            result.append((start, end))
-    return result
 
 
 def _without(whole: Range, ranges: list[Range]) -> list[Range]:

@@ -6,7 +6,6 @@ reads this one as any other, so queues and index are derived from the mended log
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -14,9 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
+from reput.derived.files import StoreFile
 from reput.errors import ReputError, StoreInUseError, UnsupportedError
 from reput.format import names
-from reput.log.segments import Segment, is_zero, map_segment
+from reput.log.segments import is_zero, map_segment
+from reput.recovery.mend_log import LogCopies
 from reput.recovery.replica import Comparison
 from reput.store import files
 from reput.store.ownership import Owner
@@ -33,7 +34,12 @@ class ReplicaView:
     store: Path  # the store's
     root: Path  # its own, in the store
     segments: Path  # the new segments' own, in the store, too; the view has links to them
-    copies: list[str]  # the new segments, relative to any of these
+    log: LogCopies  # the new segments
+
+    @property
+    def copies(self) -> list[str]:
+        """The new segments, relative to any of these."""
+        return self.log.names
 
     @classmethod
     def make(cls, comparison: Comparison, mending: Path, owner: Owner) -> ReplicaView:
@@ -53,23 +59,22 @@ class ReplicaView:
                     expected=f"a directory below {store}",
                     next_step="Copy the sound segments there by hand, with the broker stopped",
                 )
-        view = cls(store, store / names.VIEW, mending / "segments", [])
-        ours = {segment.base: segment for segment in comparison.log.segments}
-        size, bases = comparison.segment_size, sorted(comparison.sources)
-        check_free(store, size * len(bases), f"{len(bases)} copies of segments")
-        paths = {}
-        for base in bases:
-            segment = ours.get(base)
-            path = settings.commit_log_dirs[0] / names.offset_name(base) if segment is None else segment.path
-            paths[path] = base
+        staging, size = mending / "segments", comparison.segment_size
+        view = cls(store, store / names.VIEW, staging, LogCopies(settings, staging, size, owner))
+        ours = {segment.base: segment.path for segment in comparison.log.segments}
+        check_free(store, size * len(comparison.sources), f"{len(comparison.sources)} copies of segments")
+        paths = {
+            ours.get(base, settings.commit_log_dirs[0] / names.offset_name(base)): base
+            for base in sorted(comparison.sources)
+        }
         files.make_dirs(view.root, owner)
         view._link(store, view.root, settings.commit_log_dirs, set(paths), owner)
         for path, base in paths.items():
+            view._copy(path, base, comparison, is_new=base not in ours)
             name = path.relative_to(store).as_posix()
-            view._copy(view.segments / name, ours.get(base), comparison, base, owner)
             with files.reporting("the segment can't be linked", view.root / name):
                 (view.root / name).symlink_to(view.segments / name)
-            view.copies.append(name)
+        view.log.flush()
         return view
 
     def _link(self, place: Path, into: Path, logs: tuple[Path, ...], copied: set[Path], owner: Owner) -> None:
@@ -87,33 +92,21 @@ class ReplicaView:
                 else:
                     (into / path.name).symlink_to(path)
 
-    def _copy(
-        self, target: Path, ours: Segment | None, comparison: Comparison, base: int, owner: Owner
-    ) -> None:
+    def _copy(self, path: Path, base: int, comparison: Comparison, *, is_new: bool) -> None:
         """A segment with what is taken, and with its file's time: a broker lets it expire by that."""
         source, size = comparison.sources[base], comparison.segment_size
         theirs = map_segment(source.path, source.length)
-        kept = theirs if ours is None else map_segment(ours.path, ours.length)
-        files.make_dirs(target.parent, owner)
-        fd = files.create_file(target, size, owner)
-        try:
-            for at in range(0, len(kept), _CHUNK):
-                chunk = kept[at : at + _CHUNK]
-                if not is_zero(chunk):  # stays a hole
-                    files.pwrite_all(fd, chunk.data, at)
-            for one in comparison.taken:
-                if ours is None or not base <= one.offset < base + size:
-                    continue
-                end = min(one.end - base, len(theirs))
-                for at in range(one.offset - base, end, _CHUNK):
-                    files.pwrite_all(fd, np.ascontiguousarray(theirs[at : min(at + _CHUNK, end)]).data, at)
-            facts = (source if ours is None else ours).path.stat()
-            with files.reporting("can't set the file's time", target):
-                os.utime(fd, ns=(facts.st_atime_ns, facts.st_mtime_ns))
-            files.fsync_file(fd)
-        finally:
-            files.system.close(fd)
-        files.fsync_dir(target.parent)
+        if is_new:
+            copy, taken = self.log.new(path, base, source.path), [(0, len(theirs))]
+        else:
+            copy = self.log.of(StoreFile(str(path), base))
+            of_it = (one for one in comparison.taken if base <= one.offset < base + size)
+            taken = [(one.offset - base, min(one.end - base, len(theirs))) for one in of_it]
+        for start, end in taken:
+            for at in range(start, end, _CHUNK):
+                chunk = theirs[at : min(at + _CHUNK, end)]
+                if not (is_new and is_zero(chunk)):  # stays a hole
+                    self.log.write(copy, at, np.ascontiguousarray(chunk).data)
         if comparison.changed(source.path):
             raise StoreInUseError(
                 "the replica was written while it was copied",

@@ -19,7 +19,7 @@ from reput.build.units import by_queue, pack
 from reput.errors import Finding
 from reput.format.batchconsumequeue import NOT_COMPACTED
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.format.dtypes import BATCH_UNIT_DTYPE
+from reput.format.dtypes import BATCH_UNIT_DTYPE, get_batch_units
 from reput.format.names import Queue
 from reput.log.segments import map_segment, open_segment
 from reput.remote import is_elsewhere
@@ -228,7 +228,7 @@ class ChunkFields:
         units["tags"], units["timestamp"] = self._chunk.unit_tags[order], fields.timestamp[rows]
         units["base_offset"], units["batch_size"] = fields.base_offset[rows], fields.batch_size[rows]
         units["compacted"] = NOT_COMPACTED
-        bad = (units["base_offset"] < 0) | (units["batch_size"] < 0)
+        bad = ~get_batch_units(units["base_offset"], units["batch_size"])
         if not bad.any():
             return units, []
         return units[~bad], [self._passed_over(queue, units[bad])]
