@@ -203,3 +203,14 @@ def test_odd_queues_that_a_broker_wrote_are_sound(log: list[Spec], part_bytes: i
         {"altered-message"} if slow.altered else set()
     )
     assert {one.kind for one in report.findings} <= odd
+
+
+def test_a_unit_may_differ_beside_an_altered_message() -> None:
+    jumps = [0, 0, 0, 0, -1000, None, 40, 0, 0, 1, -1, 1]
+    log = [Spec(topic=1) if one is None else Spec(jump=one, stray=one == 40) for one in jumps]
+    laid = lay_out(log, segment_size=500)
+    slow = slow_rebuild.rebuild(laid.segments, slow_rebuild.Settings(multi_dispatch=True, lmq=True))
+    with scratch() as place:
+        write(place / "store", laid, slow, 0)
+        report = verified(place / "store", "5.5.0", 150)
+    assert "altered-message" in {one.cause for one in report.findings}

@@ -46,6 +46,7 @@ REMARKS = {
     "log-gap": "messages of this queue are missing from the log",
     "log-damaged": "it points into a part of the log that can't be read",
     "repeated-queue-offset": "two messages have this queueOffset",
+    "altered-message": "a byte of the message's topic, queue or queueOffset in the log isn't what it was",
     "past-log-end": "it points past the log's end",
     "before-log-start": "it points before the log's start",
     "no-message": "it points to no message's first byte",
