@@ -19,7 +19,7 @@ from reput.job.plan import prepare
 from reput.job.summary import Summary, summarize
 from reput.log.segments import cut
 from reput.output.writer import BatchWriter
-from reput.replay.processes import Processes
+from reput.replay.runner import Processes
 
 PART = "floor"
 

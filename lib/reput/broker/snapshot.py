@@ -37,8 +37,7 @@ from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.indexfile import IndexHeader, file_length
 from reput.format.names import Queue
-from reput.log.rivals import ODD_NAME, choose
-from reput.log.segments import map_segment
+from reput.log.segments import ODD_NAME, choose_file, map_segment
 from reput.log.walk import Frame, frame
 from reput.rocksdb import CURRENT, is_database, traces
 from reput.store.lock import Holder, store_holder
@@ -134,7 +133,7 @@ def take(settings: StoreSettings) -> Snapshot:
     check_store(settings.root)
     rules = settings.dialect.recovery
     size = _segment_size(settings)
-    chosen = partial(choose, topic_length_v2=settings.dialect.topic_length_v2, entries=settings.entries)
+    chosen = partial(choose_file, topic_length_v2=settings.dialect.topic_length_v2, entries=settings.entries)
     setting, step = "mappedFileSizeCommitLog", _segment_step(settings)
     log = listed(settings.commit_log_dirs, size, rules, setting, step, chosen)
     in_files = settings.rocksdb.files

@@ -29,7 +29,7 @@ from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.job import Undone
-    from reput.job.preview import UndoPreview
+    from reput.job.in_place import UndoPreview
     from reput.mending.apply import Mended
     from reput.recovery.replica import Comparison
 
@@ -186,7 +186,7 @@ def undo_command(given: _UndoWords) -> None:
 
     with Output(given.as_json, interrupted="the same command finishes what was begun") as output:
         if given.dry_run:
-            from reput.job.preview import preview_undo
+            from reput.job.in_place import preview_undo
 
             would = preview_undo(given.store, given.kept)
         else:

@@ -35,7 +35,7 @@ from reput.words import SCHEMA_VERSION, counted, visible
 
 if TYPE_CHECKING:
     from reput.job import Summary
-    from reput.job.preview import Preview
+    from reput.job.plan import Preview
     from reput.output.writer import Progress
 
 _INDENT = "  "
@@ -299,7 +299,7 @@ def warn_of_unknown(store: Path, chosen: Sequence[str] | None) -> None:
     """
     if chosen:
         from reput.config.topics import unknown_queues
-        from reput.replay.selection import Selection
+        from reput.replay.target import Selection
 
         for name, meant in unknown_queues(store, Selection.parse(chosen).queues).items():
             told(_unknown(name, meant))

@@ -17,8 +17,8 @@ from reput.derived.last_file import NO_UNIT, LastFile, last_ext_file, last_file
 from reput.errors import Finding, ReputError, Result
 from reput.format import names
 from reput.format.dtypes import IN_FILES, PLAIN, Form
-from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
+from reput.replay.target import Selection, is_known
 from reput.store import files
 from reput.store.listing import ignored_features, nearest_queue, queues_in
 

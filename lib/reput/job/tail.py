@@ -19,8 +19,7 @@ from reput.config.topics import TopicsNow
 from reput.errors import LogWentBackError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.job.options import TailOptions
-from reput.job.output_directory import output_root
-from reput.job.plan import Plan, prepare
+from reput.job.plan import Plan, output_root, prepare
 from reput.job.rebuilding import as_hosts_allow
 from reput.job.summary import Summary, summarize
 from reput.log.live import LiveLog
@@ -29,7 +28,7 @@ from reput.output.journal import Journal
 from reput.output.ledger import LedgerUpkeep
 from reput.output.step_back import last_standing, roll_back, stands, step_back, too_far
 from reput.output.writer import BatchWriter
-from reput.replay import kernels
+from reput.replay.runner import load_kernels
 from reput.replay.target import Target
 from reput.spark.runner import SparkRunner
 from reput.store import files
@@ -63,7 +62,7 @@ def follow(
     runner = SparkRunner(spark.sparkContext)
     plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
     runner.warm_up()
-    kernels.load()  # this process does the small batches
+    load_kernels()  # this process does the small batches
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
         following = _Following(plan, spark, runner, stopping, watch, listener, went_back, max_rate)
         return as_hosts_allow(plan, runner, announce, following.follow)

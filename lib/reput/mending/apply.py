@@ -30,8 +30,8 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE
 from reput.format.names import Queue
+from reput.job.in_place import discard_if_swapped, staging_of
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import intended, prepare
 from reput.job.rebuilding import rebuild, stage
 from reput.job.summary import Summary, summarize

@@ -1,7 +1,7 @@
 """Queues that are written in log order: batch queues, and those with units in consumequeue_ext.
 
 The place of a unit there isn't known from its message. So scan tasks only put units aside, in the files of
-:mod:`reput.replay.unit_spill`, and they are written here when all parts of the batch are known, some queues
+:mod:`reput.replay.spills`, and they are written here when all parts of the batch are known, some queues
 a task.
 """
 
@@ -38,9 +38,9 @@ from reput.replay.placing import (
     salvaged_of,
     unproven_of,
 )
+from reput.replay.spills import ROW, BitMaps, Rows, SpillFiles, Stretch
 from reput.replay.state import LoneZero, QueueState
 from reput.replay.target import Target
-from reput.replay.unit_spill import ROW, BitMaps, Rows, SpillFiles, Stretch
 from reput.scan.rules import Part
 from reput.store import files
 from reput.store.file_system import FileSystem
@@ -371,7 +371,7 @@ class _Placing:
         return left, _queue_rows(given[gives_way])
 
     def _wipe(self) -> None:
-        """Zero the old incarnation; ``irregular_queues.drop_rest`` removes its files after the commit."""
+        """Zero the old incarnation; :func:`drop_rest` removes its files after the commit."""
         file_size = self._target.settings.recovery.queue_ext_file_size
         directory = names.queue_ext_directory(self._target.root, self._queue.topic, self._queue.queue_id)
         for _start, path in series(directory):

@@ -30,7 +30,7 @@ from reput.format.indexfile import (
     IndexHeader,
     file_length,
 )
-from reput.replay.key_spill import Spill
+from reput.replay.spills import Spill
 from reput.replay.target import Target
 from reput.store import files
 from reput.store.files import opened

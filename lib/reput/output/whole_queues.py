@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
-from reput.replay.unit_spill import QueueSpillReader
+from reput.replay.spills import QueueSpillReader
 from reput.store import file_system, files
 from reput.store.file_system import FileCache, FileSystem
 from reput.store.listing import names_in

@@ -27,10 +27,9 @@ from reput.log.segments import CommitLog, batch_end, cut, without_unwritten_end
 from reput.output import appended_queues, retention
 from reput.output.audit import audit_batch, bounded, check_all, check_queues, keep_ranges
 from reput.output.batch import BatchScan, BatchTasks, StateFloors
+from reput.output.databases import are_made, keep_runs, tidy_runs
 from reput.output.index_files import BatchIndex, IndexBuilder, LiveIndex
 from reput.output.journal import Journal, ledger_is_kept
-from reput.output.rocksdb import are_made
-from reput.output.rocksdb.manifest import keep_runs, tidy_runs
 from reput.output.step_back import record_mark, roll_back, stands
 from reput.output.whole_queues import QueueFiles
 from reput.remote import with_urls

@@ -14,8 +14,7 @@ from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, StoreFile
 from reput.errors import Problem, SettingsError, StoreError, UnsupportedError
 from reput.format import names
-from reput.log.rivals import SECOND_FILE
-from reput.log.segments import map_segment
+from reput.log.segments import SECOND_FILE, map_segment
 from reput.scan.extent import Extents
 
 

@@ -162,7 +162,7 @@ class _Local:
 
     def __init__(self, settings: StoreSettings) -> None:
         from reput.log.segments import discover
-        from reput.replay.selection import Selection
+        from reput.replay.target import Selection
 
         self.settings, self.selection, self.root = settings, Selection(), settings.root
         self.log = discover(settings)

@@ -26,7 +26,7 @@ from reput.errors import OutputError, ReputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.lag import lag
 from reput.recovery.plan import plan
-from reput.replay.selection import is_system
+from reput.replay.target import is_system
 from tests.local import open_store, rebuild_locally
 from tests.rebuilds import golden
 

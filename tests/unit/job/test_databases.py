@@ -13,9 +13,9 @@ from reput.errors import StoreError, UnsupportedError
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.rocksdbqueue import QueueEnd, checkpoint_value, offset_key, offset_value
-from reput.job.databases import carried, with_delivery_state
 from reput.job.options import RebuildOptions, TailOptions
-from reput.job.plan import intended, prepare
+from reput.job.plan import intended, prepare, with_delivery_state
+from reput.job.rebuilding import carried
 from reput.output.writer import BatchWriter
 from reput.source.stores import load
 from tests.compat.served import in_files, places

@@ -21,9 +21,9 @@ import sys, time
 from pathlib import Path
 from reput.job import RebuildOptions, rebuild
 from reput.output import writer
-from reput.replay import processes
+from reput.replay import runner
 
-processes._SMALL = -1
+runner._SMALL = -1
 store, conf, version, in_place = sys.argv[1:5]
 committed = writer.BatchWriter._commit
 count = 0

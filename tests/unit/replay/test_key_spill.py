@@ -13,7 +13,7 @@ from reput.errors import OutputError
 from reput.format.indexfile import IndexHeader, file_length
 from reput.output import index_files
 from reput.output.index_files import IndexTask, message_of_key
-from reput.replay.key_spill import Spill, SpillWriter
+from reput.replay.spills import Spill, SpillWriter
 from reput.scan import output
 from tests import slow_rebuild
 from tests.levels import examples
