@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 
 from reput.broker.config_files import config_problems
 from reput.broker.snapshot import take
+from reput.config.basis import look
 from reput.config.broker_conf import parse as parse_properties_file
-from reput.config.evidence import look
 from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import DLedgerSettings, StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics

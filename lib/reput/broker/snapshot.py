@@ -16,6 +16,7 @@ from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
 from reput.broker.rocksdb_queues import KeptQueues, read
+from reput.config.broker_conf import SETTINGS
 from reput.config.kept import Kind
 from reput.config.settings import StoreSettings
 from reput.config.topics import batch_queue_topics
@@ -351,7 +352,7 @@ def _broken_rocksdb(settings: StoreSettings, error: StoreError, directory: Path)
 def _other_forms(settings: StoreSettings) -> Iterator[Problem]:
     """Queues that are there in a form, or at a place, that the broker doesn't use."""
     used, root = settings.rocksdb.queues, settings.root
-    asks_both = "useSeparateStorePathForRocksdbCQ" not in settings.dialect.unknown_settings
+    asks_both = SETTINGS["useSeparateStorePathForRocksdbCQ"].is_known(settings.dialect)
     places = (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB)
     for name in places:
         if name == used or not is_database(root / name):

@@ -24,7 +24,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 
 from reput.catalog.options import Cataloged
 from reput.cli.process import INTERRUPTED, REFUSED
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.errors import Fact, ReputError, Result
 from reput.newer_python import Self
 from reput.remote import with_urls

@@ -400,7 +400,7 @@ def _by_settings(conf: BrokerConf) -> tuple[Form, str]:
     entry = conf.entries.get("storeType") if conf.rules.settings_in_rocksdb else None
     if entry is None or entry.value.strip().lower() != "defaultrocksdb":
         return Form.FILES, "as storeType says"
-    if conf.switch("useSingleRocksDBForAllConfigs", False):
+    if conf.switch("useSingleRocksDBForAllConfigs"):
         return Form.SINGLE, "storeType=defaultRocksDB and useSingleRocksDBForAllConfigs=true"
     return Form.SEPARATE, "storeType=defaultRocksDB"
 
@@ -408,7 +408,7 @@ def _by_settings(conf: BrokerConf) -> tuple[Form, str]:
 def _imports(conf: BrokerConf) -> frozenset[Kind]:
     if conf.rules.imports_json_settings:
         return frozenset(Kind)
-    return frozenset(kind for kind in Kind if conf.switch(_SWITCHES[kind], False))
+    return frozenset(kind for kind in Kind if conf.switch(_SWITCHES[kind]))
 
 
 def _newest(config: Path, there: list[Form]) -> Form:

@@ -76,7 +76,7 @@ def _dirs(
 
 def dledger_settings(root: Path, conf: BrokerConf) -> DLedgerSettings | None:
     """DLedger's own settings: ``DLedgerConfig.getDefaultPath``, ``getDataStorePath``."""
-    if not conf.switch("enableDLegerCommitLog", False):
+    if not conf.switch("enableDLegerCommitLog"):
         return None
     entry = conf.entry("dLegerSelfId")
     member = conf.text("dLegerSelfId")

@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from reput.config.evidence.files import chosen
-from reput.config.evidence.index import telling
+from reput.config.evidence import chosen, telling
 from reput.errors import OutputError, StoreError
 from reput.format import names
 from reput.remote import client

@@ -104,7 +104,7 @@ class Diagnosis(Result):
             return of_two(self.settings.place, self.report.against, self.findings)
         return verdict(
             self.settings.place,
-            self.settings.release or self.settings.dialect.name,
+            self.settings.basis.given_in_full or self.settings.dialect.name,
             self.findings,
             filled=self.filled,
             unread=self._unread,

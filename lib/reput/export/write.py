@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.config.kept import Form, Kind, kept
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reput.config.basis import Basis
 from reput.config.broker_conf import BrokerConf, Property, read
-from reput.config.evidence import Basis
 from reput.config.kept import ConfigPlace, Form, Kind, decide
 from reput.config.settings import StoreSettings
 from reput.derived.rocksdb import as_units, key_blocks, stored_ends
@@ -194,7 +194,7 @@ def migrate(
         return Migrated(migration, finished, None, str(root), findings, differs)
     check_spark()
     with prepare(options) as plan:
-        plan.selection = replace(plan.selection, batch=migration.config.batch)
+        plan = replace(plan, selection=replace(plan.selection, batch=migration.config.batch))
         before = replace(plan.journal.state)
         stages = {"check": time.perf_counter() - started}
         kept = plan.swapped

@@ -51,7 +51,7 @@ def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
     here, there = decide(root, now), decide(root, then)
     move = ConfigMove()
     place = ConfigPlace(root / names.CONFIG, here.form, here.imports)
-    light = now.switch("enableLmq", False)
+    light = now.switch("enableLmq")
     if here.form is there.form:
         move.said.append(f"topics, groups and offsets stay as they are ({here.form})")
     elif there.form is Form.FILES:

@@ -6,12 +6,12 @@ import json
 import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.config.kept import Kind
 from reput.config.settings import RocksDBSettings, StoreSettings
 from reput.config.topics import TopicsNow, batch_queue_topics, known_topics, unknown_queues
@@ -20,6 +20,7 @@ from reput.format import names, rocksdbindex
 from reput.job.in_place import discard_if_swapped, staging_of
 from reput.job.options import RebuildOptions
 from reput.log.segments import CommitLog, discover, likely_end, without_unwritten_end
+from reput.newer_python import Self
 from reput.remote.place import check_here
 from reput.replay.estimate import Estimate, estimate
 from reput.replay.target import LiveSelection, Selection, check_batch_file_size
@@ -190,23 +191,29 @@ def _shown(settings: dict[str, object], names: list[str]) -> str:
     return ", ".join(shown) or "rules of another release"
 
 
-@dataclass(slots=True)
-class Plan:
-    """A rebuild that may begin: settings read, locks held, journal open."""
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """What a run is asked to do; found without changing anything."""
 
     options: RebuildOptions
     settings: StoreSettings
     log: CommitLog  # without segments at its end to which nothing was written yet
-    end: int  # physical offset up to which the log is read
-    root: Path
+    known: frozenset[str] | None  # the broker's topics; None where nothing tells
     selection: Selection
-    known: frozenset[str] | None
-    owner: Owner | None
-    estimate: Estimate
-    journal: Journal
-    abort_present: bool
     filters: FiltersNow | None
-    swapped: str | None = None  # where an earlier run's swap, finished by this one, keeps what it replaced
+    estimate: Estimate  # how much there is to do, by a sample
+    opening: Opening  # what its journal begins with
+    root: Path  # where it writes; for a rebuild in place, beside the store's files
+
+    @property
+    def journal_path(self) -> Path:
+        """The run's journal, if it was begun."""
+        return self.root / names.REPUT / names.JOURNAL
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """What of a store it replaces in place, relative to it."""
+        return names.OUTPUT if self.selection.is_all else names.QUEUES
 
     @property
     def in_place(self) -> bool:
@@ -217,6 +224,26 @@ class Plan:
     def index(self) -> bool:
         """Whether index files are built; not for chosen queues, since an index is of the whole log."""
         return self.options.index and self.settings.message_index_enable and self.selection.is_all
+
+    @property
+    def index_in_rocksdb(self) -> bool:
+        """Whether the database of the index is made."""
+        return self.options.index and self.settings.rocksdb.index and self.selection.is_all
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Intended):
+    """A rebuild that may begin: settings read, locks held, journal open."""
+
+    end: int  # physical offset up to which the log is read
+    owner: Owner | None
+    journal: Journal
+    abort_present: bool
+    swapped: str | None = None  # where an earlier run's swap, finished by this one, keeps what it replaced
+
+    def for_slots(self, slots: int) -> Self:
+        """This plan for so many tasks at once."""
+        return replace(self, options=self.options.for_slots(slots, self.log.end - self.log.start))
 
     def target(self, *, flush_in_tasks: bool, several_hosts: bool = False) -> Target:
         """What tasks need to know."""
@@ -235,11 +262,6 @@ class Plan:
             index_in_rocksdb=self.index_in_rocksdb,
         )
 
-    @property
-    def index_in_rocksdb(self) -> bool:
-        """Whether the database of the index is made."""
-        return self.options.index and self.settings.rocksdb.index and self.selection.is_all
-
     def source(self, **more: object) -> dict[str, str]:
         """The options of the stream of parts from the cursor on; ``more`` adds to them, without None."""
         options: dict[str, object] = {
@@ -255,30 +277,6 @@ class Plan:
             **more,
         }
         return {name: str(value) for name, value in options.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Intended:
-    """What a run is asked to do; found without changing anything."""
-
-    settings: StoreSettings
-    log: CommitLog  # without segments at its end to which nothing was written yet
-    known: frozenset[str] | None
-    selection: Selection
-    filters: FiltersNow | None
-    estimate: Estimate  # how much there is to do, by a sample
-    opening: Opening  # what its journal begins with
-    root: Path  # where it writes; for a rebuild in place, beside the store's files
-
-    @property
-    def journal(self) -> Path:
-        """The run's journal, if it was begun."""
-        return self.root / names.REPUT / names.JOURNAL
-
-    @property
-    def replaced(self) -> tuple[str, ...]:
-        """What of a store it replaces in place, relative to it."""
-        return names.OUTPUT if self.selection.is_all else names.QUEUES
 
 
 _FILES_ALL_THE_SAME = (
@@ -338,7 +336,7 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
     else:
         root = output_root(options.out, settings)
     opening = Opening(settings.place, fingerprint(decided), log.start, decided)
-    return Intended(settings, log, known, selection, filters, guess, opening, root)
+    return Intended(options, settings, log, known, selection, filters, guess, opening, root)
 
 
 @contextmanager
@@ -354,50 +352,43 @@ def prepare(
     from reput.output.journal import Journal
 
     run = intended(options, follows=follows)
-    settings, log, selection, root = run.settings, run.log, run.selection, run.root
-    opening, guess, journal_path = run.opening, run.estimate, run.journal
-    if not journal_path.exists() and not is_pending(settings.root):
-        check_free(root, guess.output_bytes, "the rebuild")
+    settings, selection, root, opening = run.settings, run.selection, run.root, run.opening
+    if not run.journal_path.exists() and not is_pending(settings.root):
+        check_free(root, run.estimate.output_bytes, "the rebuild")
     with ExitStack() as stack:
         owner = kept = None
-        if options.out is None:
+        if run.in_place:
             owner = Owner.of_store(settings.root, settings.commit_log_dirs)
             check_movable(settings.root, run.replaced)
             kept = _enter_store(settings, root, owner, opening.fingerprint, stack)
-        begun = journal_path.exists()
+        begun = run.journal_path.exists()
         if not begun:
-            check_free(root, guess.output_bytes, "the rebuild")
+            check_free(root, run.estimate.output_bytes, "the rebuild")
         files.make_dirs(root / names.REPUT, owner)
         if lock is None:
             stack.enter_context(OutputLock(root, owner))
         if begun:
-            journal = Journal.open(journal_path)
+            journal = Journal.open(run.journal_path)
         else:
-            journal = Journal.create(journal_path, opening, owner)
+            journal = Journal.create(run.journal_path, opening, owner)
         stack.enter_context(journal)
         if begun:
-            check_continues(journal.opening, journal.state, opening, log, root, follows=follows)
+            check_continues(journal.opening, journal.state, opening, run.log, root, follows=follows)
             # An output that was moved away from its broker's config/ continues as it was begun.
             written = {topic for (topic, _), queue in journal.state.queues.items() if queue.is_batch}
             selection = replace(selection, batch=selection.batch | written)
             selection.remember(journal.state.queues)
             if not follows:
-                check_same_log(journal.state, log, root)
+                check_same_log(journal.state, run.log, root)
         # What a broker is still writing isn't damage: a half-written end is left for the next run.
-        live = options.out is not None and may_be_running(settings.root)
+        live = not run.in_place and may_be_running(settings.root)
         yield Plan(
-            options=options,
-            settings=settings,
-            log=log,
-            end=LogEnd(settings).find(log) if live else log.end,
-            root=root,
+            **{one.name: getattr(run, one.name) for one in fields(run) if one.name != "selection"},
             selection=selection,
-            known=run.known,
+            end=LogEnd(settings).find(run.log) if live else run.log.end,
             owner=owner,
-            estimate=guess,
             journal=journal,
             abort_present=(settings.root / names.ABORT).exists(),
-            filters=run.filters,
             swapped=kept,
         )
 
@@ -637,9 +628,9 @@ def preview(options: RebuildOptions) -> Preview:
         swap.check_movable(settings.root, run.replaced)
         check_store_free(settings.root)
     check_output_free(settings.root if in_place else root)
-    start, continues = run.log.start, run.journal.exists() and not pending
+    start, continues = run.log.start, run.journal_path.exists() and not pending
     if continues:
-        opening, state = read_state(run.journal)
+        opening, state = read_state(run.journal_path)
         check_continues(opening, state, run.opening, run.log, root)
         check_same_log(state, run.log, root)
         start = state.cursor

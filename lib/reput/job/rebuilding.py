@@ -191,7 +191,7 @@ def run(
     from reput.spark.runner import SparkRunner
 
     runner = SparkRunner(spark.sparkContext)
-    plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+    plan = plan.for_slots(runner.slots)
     deliver = partial(_by_query, plan, spark, runner)
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
         return as_hosts_allow(
@@ -211,7 +211,7 @@ def _run_here(
         # Once the processes are forked, for it starts a thread; beside the scan, which leaves this one idle.
         threading.Thread(target=load_ledger, name="reput-ledger", daemon=True).start()
         session = time.perf_counter() - began
-        plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+        plan = plan.for_slots(runner.slots)
         target = plan.target(flush_in_tasks=False)
         writer = _run(plan, runner, target, partial(_in_turn, plan), listener, announce)
         return {"session": session, **writer.stages.seconds}

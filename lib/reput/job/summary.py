@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.derived.last_file import NO_UNIT, LastFile, last_ext_file, last_file
 from reput.errors import Finding, ReputError, Result
 from reput.format import names

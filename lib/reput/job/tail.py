@@ -60,7 +60,7 @@ def follow(
     the stages of all batches, s.
     """
     runner = SparkRunner(spark.sparkContext)
-    plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+    plan = plan.for_slots(runner.slots)
     runner.warm_up()
     load_kernels()  # this process does the small batches
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
@@ -245,7 +245,7 @@ def tail(
         stages = follow(plan, spark, stopping, watch, listener, went_back, options.max_rate, announce)
         cataloged = None if table is None else table.finish()
         files.remove_tree(stop_file)
-        plan.known = TopicsNow(plan.settings.config).known
+        plan = replace(plan, known=TopicsNow(plan.settings.config).known)
         seconds = time.perf_counter() - started
         summary = summarize(plan, before, seconds, None, stages)
         return replace(summary, followed=True, catalog=cataloged)

@@ -17,7 +17,7 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.config.kept import of_either, parse
 from reput.errors import Result, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names

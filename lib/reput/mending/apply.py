@@ -274,7 +274,7 @@ class _Mending:
         needed, what = copies * size, f"copies of {counted(copies, 'segment')}"
         if self._making.anything and before.plan is not None and not taken:
             run = intended(self._making.options(self._options))
-            if not run.journal.exists():
+            if not run.journal_path.exists():
                 needed += run.estimate.output_bytes
                 what = f"{what}, and the rebuild" if copies else "the rebuild"
         check_free(root, needed, what)

@@ -9,7 +9,7 @@ from reput.broker.predict import Prediction
 from reput.broker.snapshot import Snapshot
 from reput.broker.walk import store_timestamp
 from reput.broker.written import first_written, written_ranges
-from reput.config.evidence import Asked, Writes
+from reput.config.basis import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, StoreFile
 from reput.errors import Problem, SettingsError, StoreError, UnsupportedError

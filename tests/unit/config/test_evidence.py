@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.basis import Asked, Evidence, Writes, look
 from reput.config.dialect import dialect
-from reput.config.evidence import Asked, Evidence, Writes, look
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
 from reput.diagnosis.verdict import Area
