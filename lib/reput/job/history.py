@@ -33,8 +33,6 @@ from reput.store.reading import read_file
 from reput.verify.proven import Proofs
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from deltalake import DeltaTable
 
 RUNS, PROOFS, RUN = "runs", "proofs", "run.json"
@@ -116,9 +114,7 @@ class History:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
     def _refuse_others(self) -> None:

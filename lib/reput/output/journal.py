@@ -26,7 +26,6 @@ from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -38,9 +37,7 @@ from reput.store import files
 from reput.store.ownership import Owner
 from reput.store.reading import open_file, read_file
 
-#: 1: queues in a list, no snapshots; still read. 2: queues by topic.
 FORMAT = 2
-READABLE = (1, 2)
 
 _FRAME = struct.Struct(">II")
 _MAX_RECORD = 1 << 31
@@ -149,10 +146,10 @@ def to_opening(payload: dict[str, Any]) -> Opening:
     )
 
 
-def to_batch(payload: bytes) -> tuple[Batch, int | None, int]:
-    """A payload's batch, its number (None if not recorded), and when it was committed (0 likewise)."""
+def to_batch(payload: bytes) -> tuple[Batch, int, int]:
+    """A payload's batch, its number, and when it was committed."""
     facts: dict[str, Any] = json.loads(payload)
-    number, committed = facts.pop("number", None), facts.pop("committed", 0)
+    number, committed = facts.pop("number"), facts.pop("committed")
     _decode(facts)
     return Batch(**facts), number, committed
 
@@ -206,13 +203,9 @@ def _queue(row: list[Any]) -> QueueState:
 
 
 def _decode(facts: dict[str, Any]) -> None:
-    queues = facts["queues"]
-    if isinstance(queues, list):
-        facts["queues"] = {(topic, queue_id): _queue(rest) for topic, queue_id, *rest in queues}
-    else:
-        facts["queues"] = {
-            (topic, queue_id): _queue(rest) for topic, rows in queues.items() for queue_id, *rest in rows
-        }
+    facts["queues"] = {
+        (topic, queue_id): _queue(rest) for topic, rows in facts["queues"].items() for queue_id, *rest in rows
+    }
     facts["index"] = [
         (name, IndexHeader.decode(bytes.fromhex(header))) for name, header in facts.get("index", ())
     ]
@@ -278,9 +271,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     @classmethod
@@ -453,11 +444,11 @@ class _Content:
         self._frames = whole_frames(data)
         at, payload = next(self._frames, (0, b"{}"))
         head: dict[str, Any] = _taken_apart(path, _to_object, payload)
-        if head.get("format") not in READABLE:
+        if head.get("format") != FORMAT:
             raise JournalError(
                 "this isn't a journal that can be continued",
                 path=path,
-                expected=f"an opening record of format {' or '.join(map(str, READABLE))}",
+                expected=f"an opening record of format {FORMAT}",
                 found=head.get("format", "none"),
                 next_step=_next_step(head.get("format")),
             )
@@ -480,15 +471,13 @@ class _Content:
         end, cursor, due = self.snapshot_end, self.base.cursor, self.base.batches + 1
         for at, payload in self._frames:
             batch, number, committed = _taken_apart(self._path, to_batch, payload)
-            # Versions before this one wrote no numbers.
-            if batch.start != cursor or batch.end < cursor or number not in (None, due):
-                named = "" if number is None else f"batch {number}, "
+            if batch.start != cursor or batch.end < cursor or number != due:
                 raise JournalError(
                     "the journal's batches don't follow one another",
                     path=self._path,
                     offset=at,
                     expected=f"batch {due}, which begins at physical offset {cursor}",
-                    found=f"{named}from {batch.start} to {batch.end}",
+                    found=f"batch {number}, from {batch.start} to {batch.end}",
                     next_step=_UNKNOWN,
                 )
             end, cursor, due = at + length_of(payload), batch.end, due + 1

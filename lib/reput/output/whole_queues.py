@@ -16,7 +16,6 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -70,9 +69,7 @@ class SeriesFiles:
         self._directory = directory
         self._cache = FileCache(owner, max_open, whole)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cache.close()
 
     def put_bytes(self, topic: str, queue_id: int, at: int, data: memoryview | bytes) -> None:

@@ -20,7 +20,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from queue import SimpleQueue
-from types import TracebackType
 from typing import BinaryIO, NoReturn, Protocol, TypeVar
 
 import numpy as np
@@ -110,9 +109,7 @@ class Processes:
             raise unforeseen(error) from error
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._end()
 
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:

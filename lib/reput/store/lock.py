@@ -41,7 +41,7 @@ from reput.store.ownership import Owner
 from reput.store.reading import open_file, read_file
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 OUTPUT_LOCK = "lock"
 TASKS_LOCK = "tasks.lock"
@@ -84,9 +84,7 @@ class _Held(ABC):
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 
