@@ -17,7 +17,7 @@ from reput.log.segments import CommitLog, cut, discover
 from reput.output import databases
 from reput.output.batch import BatchTasks
 from reput.output.journal import Journal
-from reput.output.step_back import roll_back
+from reput.output.log_changes import roll_back
 from reput.output.writer import BatchWriter
 from reput.replay.state import Opening, State
 from reput.replay.target import FiltersNow, Selection, Target

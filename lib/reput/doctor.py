@@ -34,7 +34,7 @@ from reput.spark.jars import delta_jars
 from reput.spark.java import LEAST_JAVA, is_installed, java
 from reput.spark.sessions import OPEN_FILES, spark_error
 from reput.store.lock import store_holder
-from reput.store.space import free_bytes, human
+from reput.store.system import free_bytes, human
 from reput.unforeseen import unforeseen
 from reput.words import counted
 

@@ -25,10 +25,8 @@ from reput.next_command import MANIFEST, install_step
 from reput.spark.jars import delta_jars, fetched
 from reput.spark.java import is_installed
 from reput.store import files
-from reput.store.outside import check_file
-from reput.store.space import check_free
-from reput.store.system import shortage_in
-from reput.store.temporary import beside
+from reput.store.places import beside, check_file
+from reput.store.system import check_free, shortage_in
 
 # pip chooses the wheels: those for any glibc from :data:`GLIBC` on. PySpark has no wheel: it is copied from
 # here.

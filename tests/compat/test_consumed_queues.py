@@ -15,8 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.kept import batch_queue_topics
 from reput.config.settings import StoreSettings
-from reput.config.topics import batch_queue_topics
 from reput.format import names
 from reput.replay.target import Selection
 from reput.store.compare import compare

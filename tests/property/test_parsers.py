@@ -21,9 +21,8 @@ from reput.broker.config_files import config_problems
 from reput.broker.snapshot import take
 from reput.config.basis import look
 from reput.config.broker_conf import parse as parse_properties_file
-from reput.config.kept import ConfigPlace, Form, Kind, kept
+from reput.config.kept import ConfigPlace, Form, Kind, batch_queue_topics, kept, known_topics
 from reput.config.settings import DLedgerSettings, StoreSettings
-from reput.config.topics import batch_queue_topics, known_topics
 from reput.diagnosis.absent import not_derived
 from reput.dump import index as dump_index
 from reput.dump.checkpoint import read as read_checkpoint

@@ -18,9 +18,9 @@ import obstore
 import pytest
 
 import reput
+from reput.config.kept import batch_queue_topics
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import opened
-from reput.config.topics import batch_queue_topics
 from reput.format import names
 from reput.log.segments import cut, discover
 from reput.replay.target import Selection

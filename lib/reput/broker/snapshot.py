@@ -17,9 +17,8 @@ from pathlib import Path
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
 from reput.broker.rocksdb_queues import KeptQueues, read
 from reput.config.broker_conf import SETTINGS
-from reput.config.kept import Kind
+from reput.config.kept import Kind, batch_queue_topics
 from reput.config.settings import StoreSettings
-from reput.config.topics import batch_queue_topics
 from reput.derived.files import (
     MISSING_SEGMENTS,
     NO_FILE,

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from reput.catalog.update import Outcome
-    from reput.job.store_list import StoreEntry
+    from reput.job.many import StoreEntry
 
 _EXAMPLES = """Examples:
   All messages of a store, without their bodies; the same again brings the table up to the log's end:
@@ -68,7 +68,7 @@ def catalog_command(given: _Words) -> None:
     Exit code 0: the table is up to the logs' ends. 2: refused or failed.
     """
     from reput.catalog.update import catalog, catalog_many
-    from reput.job.store_list import listed
+    from reput.job.many import listed
 
     with Output(given.as_json, interrupted="the same command goes on from the last commit") as output:
         entries = listed(given.stores)

@@ -24,7 +24,7 @@ from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, remarks, settings_lines
 from reput.errors import Fact
 from reput.next_command import next_command
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:

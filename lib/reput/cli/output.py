@@ -29,7 +29,7 @@ from reput.errors import Fact, ReputError, Result
 from reput.newer_python import Self
 from reput.remote import with_urls
 from reput.replay.state import FILLED, HIDDEN, KEPT
-from reput.store.space import human
+from reput.store.system import human
 from reput.unforeseen import unforeseen
 from reput.words import SCHEMA_VERSION, counted, visible
 
@@ -298,7 +298,7 @@ def warn_of_unknown(store: Path, chosen: Sequence[str] | None) -> None:
         SettingsError: a queue can't be understood.
     """
     if chosen:
-        from reput.config.topics import unknown_queues
+        from reput.config.kept import unknown_queues
         from reput.replay.target import Selection
 
         for name, meant in unknown_queues(store, Selection.parse(chosen).queues).items():

@@ -29,9 +29,8 @@ from reput.config.broker_conf import (
     refuse_unsupported,
 )
 from reput.config.dialect import Dialect, dialect
-from reput.config.kept import ConfigPlace, Decided, Form, Kind, decide
+from reput.config.kept import ConfigPlace, Decided, Form, Kind, batch_queue_topics, decide
 from reput.config.log_places import DLedgerSettings, absolute, commit_log_dirs, dledger_settings
-from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names
 from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY

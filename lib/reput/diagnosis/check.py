@@ -35,7 +35,7 @@ from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
 from reput.statistics.count import Listener
 from reput.store.listing import ignored_features
-from reput.store.space import human
+from reput.store.system import human
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import MEASURES, Note, Report, key_of
 from reput.words import counted

@@ -33,8 +33,7 @@ from reput.replay.placing import WITHOUT_PLACE
 from reput.store import files
 from reput.store.listing import nearest_of
 from reput.store.lock import store_holder
-from reput.store.outside import check_file, check_outside
-from reput.store.temporary import beside
+from reput.store.places import beside, check_file, check_outside
 
 # Physical offsets begin at 0, and queueOffsets of each queue, too: with gaps, a broker that makes the queues
 # anew would put messages into other places than they say (``ConsumeQueue.putMessagePositionInfo``). All else

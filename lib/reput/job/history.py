@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from reput.errors import OutputError, ReputError, SettingsError
 from reput.format import names
-from reput.job.store_list import Place
+from reput.job.many import Place
 from reput.newer_python import UTC, Self
 from reput.store import files
 from reput.store.delta_log import flush_log, is_deltalakes

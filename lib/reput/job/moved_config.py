@@ -21,8 +21,17 @@ from pathlib import Path
 from typing import Any
 
 from reput.config.broker_conf import BrokerConf
-from reput.config.kept import TABLES, ConfigPlace, Decided, Form, Kind, decide, kept, parse
-from reput.config.topics import batch_queue_topics
+from reput.config.kept import (
+    TABLES,
+    ConfigPlace,
+    Decided,
+    Form,
+    Kind,
+    batch_queue_topics,
+    decide,
+    kept,
+    parse,
+)
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names, rocksdbconfig
 from reput.lag.committed import LMQ_FILE, LMQ_PREFIX, group_of

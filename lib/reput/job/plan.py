@@ -12,9 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.basis import Basis
-from reput.config.kept import Kind
+from reput.config.kept import Kind, TopicsNow, batch_queue_topics, known_topics, unknown_queues
 from reput.config.settings import RocksDBSettings, StoreSettings
-from reput.config.topics import TopicsNow, batch_queue_topics, known_topics, unknown_queues
 from reput.errors import JournalError, OutputError, Result, SettingsError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex
 from reput.job.in_place import discard_if_swapped, staging_of
@@ -28,11 +27,11 @@ from reput.rocksdb import opened, traces
 from reput.rocksdb.reader import installed
 from reput.store import files, swap
 from reput.store.lock import OutputLock, StoreLock, check_output_free, check_store_free
-from reput.store.outside import check_outside, refuse_links
 from reput.store.ownership import Owner
+from reput.store.places import check_outside, refuse_links
 from reput.store.reading import check_store
-from reput.store.space import check_free, existing_parent, free_bytes
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
+from reput.store.system import check_free, existing_parent, free_bytes
 from reput.verify.plan import may_be_running
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def check_continues(
     the output's journal begins with, ``now`` what this run's would. ``follows``: the broker's topics may have
     changed, since a tail reads them each time.
     """
-    from reput.output.step_back import record_mark
+    from reput.output.log_changes import record_mark
 
     moved = begun.store != now.store
     if moved and (
@@ -143,7 +142,7 @@ def _check_batch(state: State, now: Opening, root: Path) -> None:
 
 def check_same_log(state: State, log: CommitLog, root: Path) -> None:
     """Check that the log still holds what the output was made from: a broker may have cut or expired it."""
-    from reput.output.step_back import stands
+    from reput.output.log_changes import stands
 
     if state.cursor < log.start:
         problem, expected, found = (

@@ -231,7 +231,7 @@ def _run(
     once.
     """
     from reput.output.journal import ledger_is_kept
-    from reput.output.step_back import roll_back
+    from reput.output.log_changes import roll_back
     from reput.output.writer import BatchWriter
 
     with OutputLock(plan.root, plan.owner).exclusive():

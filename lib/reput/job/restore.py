@@ -37,7 +37,7 @@ from reput.store import files
 from reput.store.lock import StoreLock, check_store_free
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
-from reput.store.space import check_free, free_bytes
+from reput.store.system import check_free, free_bytes
 from reput.unforeseen import unforeseen
 
 if TYPE_CHECKING:

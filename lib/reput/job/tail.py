@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from reput.config.kept import TopicsNow
 from reput.config.settings import StoreSettings
-from reput.config.topics import TopicsNow
 from reput.errors import LogWentBackError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.job.options import TailOptions
@@ -26,7 +26,7 @@ from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
 from reput.output.journal import Journal
 from reput.output.ledger import LedgerUpkeep
-from reput.output.step_back import last_standing, roll_back, stands, step_back, too_far
+from reput.output.log_changes import last_standing, roll_back, stands, step_back, too_far
 from reput.output.writer import BatchWriter
 from reput.replay.runner import load_kernels
 from reput.replay.target import Target

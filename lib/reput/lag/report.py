@@ -29,8 +29,8 @@ from reput.replay.state import collector_paused
 from reput.store import files
 from reput.store.listing import nearest
 from reput.store.lock import store_holder
+from reput.store.places import write_alone
 from reput.store.reading import check_store, read_file, unreadable
-from reput.store.temporary import write_alone
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings

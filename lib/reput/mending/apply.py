@@ -45,8 +45,8 @@ from reput.store.listing import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
-from reput.store.space import check_free
 from reput.store.swap import Swap, SwapOvertakenError, abandon, check_movable, is_pending, new_stamp
+from reput.store.system import check_free
 from reput.verify.explain import TAGS_LOST
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import LEGAL, LOG, Difference, Note, Report

@@ -18,7 +18,7 @@ from reput.log.segments import SECOND_FILE
 from reput.newer_python import Self
 from reput.recovery.past_end import named
 from reput.recovery.replica import Comparison
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 #: More queues than this aren't made one by one.

@@ -33,7 +33,7 @@ from reput.replay.target import Target
 from reput.store import files
 from reput.store.listing import names_in
 from reput.store.reading import open_file, reading
-from reput.store.space import check_free
+from reput.store.system import check_free
 
 _NOT_REPLACED = "Nothing was replaced. Check the disk, remove the staging directory and run again"
 _NOT_COMMITTED = (

@@ -47,8 +47,8 @@ from reput.scan.table import QUEUE_REPEAT, QueueTable
 from reput.store import files
 from reput.store.file_system import FileSystem
 from reput.store.lock import OutputLock
+from reput.store.places import attempt_directory
 from reput.store.system import unwritten
-from reput.store.temporary import attempt_directory
 
 # A unit's place is queueOffset x 20, so tasks write in any order and need no shuffle. Index keys are spilled.
 # Only counts, ranges and findings go back.

@@ -42,8 +42,8 @@ from reput.rocksdb import CURRENT
 from reput.rocksdb.reader import assemble, write_sorted
 from reput.store import files
 from reput.store.listing import names_in
+from reput.store.places import attempt_directory
 from reput.store.reading import read_file
-from reput.store.temporary import attempt_directory
 
 if TYPE_CHECKING:
     from reput.output.batch import BatchScan

@@ -36,8 +36,8 @@ from reput.store import files
 from reput.store.files import opened
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
+from reput.store.places import attempt_directory
 from reput.store.system import output_error
-from reput.store.temporary import attempt_directory
 
 _ENTRIES_AT_ONCE = 1 << 20
 
@@ -468,7 +468,7 @@ def _cut(rows: KeyRows, keys: int) -> KeyRows:
 # reader may come at any moment; in this order no slot points past the entries that the header counts.
 #
 # Slots and header of the last file aren't flushed while the tail runs. They follow from the entries and the
-# journal, and :mod:`reput.output.step_back` computes them again if the scratch directory is there, as it is
+# journal, and :mod:`reput.output.log_changes` computes them again if the scratch directory is there, as it is
 # while a tail runs. A full file is flushed whole before the journal can name another one: docs/adr/0018.
 
 

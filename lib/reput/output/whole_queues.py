@@ -28,7 +28,7 @@ from reput.store import file_system, files
 from reput.store.file_system import FileCache, FileSystem
 from reput.store.listing import names_in
 from reput.store.ownership import Owner
-from reput.store.temporary import attempt_directory
+from reput.store.places import attempt_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,7 +9,7 @@ from reput.broker.begin import SAFETY_MS
 from reput.broker.predict import Prediction, predict
 from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
 from reput.broker.snapshot import Snapshot
-from reput.config.topics import known_topics
+from reput.config.kept import known_topics
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.names import Queue
@@ -30,7 +30,7 @@ from reput.recovery.losses import (
 from reput.recovery.past_end import left_by_a_cut
 from reput.recovery.refusals import left_from
 from reput.replay.target import is_known
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted, utc
 
 

@@ -8,9 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.config.kept import Rereading
+from reput.config.kept import Rereading, TopicsNow
 from reput.config.settings import StoreSettings
-from reput.config.topics import TopicsNow
 from reput.errors import SettingsError
 from reput.filter.consumers import BloomFilter
 from reput.format import names, rocksdbqueue

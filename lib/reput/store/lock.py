@@ -36,8 +36,8 @@ from reput.format import names
 from reput.newer_python import Self
 from reput.next_command import next_command
 from reput.store import files, system
-from reput.store.outside import refuse_links
 from reput.store.ownership import Owner
+from reput.store.places import refuse_links
 from reput.store.reading import open_file, read_file
 
 if TYPE_CHECKING:

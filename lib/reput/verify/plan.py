@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.config.kept import batch_queue_topics, known_topics
 from reput.config.settings import StoreSettings
-from reput.config.topics import batch_queue_topics, known_topics
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.names import Queue

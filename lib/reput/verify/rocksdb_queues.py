@@ -44,7 +44,7 @@ from reput.replay.runner import Runner
 from reput.replay.target import Selection, Target
 from reput.rocksdb import CURRENT, Database, is_database, opened
 from reput.rocksdb.snapshot import caught
-from reput.store.space import check_free
+from reput.store.system import check_free
 from reput.verify.explain import DELAY_LEVELS, Explainer, of_range
 from reput.verify.plan import Plan
 from reput.verify.report import (

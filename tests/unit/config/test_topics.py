@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.config.topics import TopicsNow, batch_queue_topics, known_topics
+from reput.config.kept import TopicsNow, batch_queue_topics, known_topics
 from reput.errors import SettingsError
 from reput.replay.target import LiveSelection
 

@@ -21,7 +21,7 @@ from explore.charts import Chart
 from explore.tail import Phase, Recording, Replay, stages
 from explore.workspace import Terminal
 from reput.broker.snapshot import take
-from reput.config.topics import write_queues
+from reput.config.kept import write_queues
 from reput.errors import OutputError, ReputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.lag import lag

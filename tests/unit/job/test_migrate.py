@@ -20,7 +20,7 @@ from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, intended
 from reput.output import databases
 from reput.output.batch import BatchTasks
-from reput.output.step_back import roll_back
+from reput.output.log_changes import roll_back
 from reput.output.writer import BatchWriter
 from reput.rocksdb import is_database, opened
 from reput.store import files

@@ -20,7 +20,7 @@ from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.output import index_files, writer
 from reput.output.index_files import BatchIndex, IndexBuilder, LiveIndex
-from reput.output.step_back import roll_back
+from reput.output.log_changes import roll_back
 from reput.replay.spills import Spill
 from reput.replay.state import State
 from reput.replay.target import Target

@@ -20,7 +20,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.job.plan import output_root
 from reput.output import batch, journal
-from reput.output.step_back import roll_back
+from reput.output.log_changes import roll_back
 from reput.replay.state import State
 from reput.store import file_system, files
 from reput.store.file_system import FileSystem
