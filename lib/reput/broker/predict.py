@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from reput.broker.begin import begin
 from reput.broker.rocksdb_queues import RocksDBModel
 from reput.broker.snapshot import Snapshot
-from reput.broker.units import WalkedUnits, queue_of
+from reput.broker.units import WalkedUnits, by_queue, queue_of
 from reput.broker.walk import LogWalk, Walked, store_timestamp
 from reput.broker.written import last_written
 from reput.config.kept import known_topics
@@ -264,7 +264,7 @@ class _Start:
         rows = np.arange(count)
         if up_to is not None:
             rows = np.flatnonzero(out.unit_position[:count] <= up_to)
-        for queue, part in _by_queue(out, table, rows):
+        for queue, part in by_queue(out, table, rows):
             try:
                 model.meet(database, queue, out.unit_offset[part], out.unit_position[part])
             except StoreError as error:
@@ -372,7 +372,7 @@ class _Start:
         if not len(rows):
             return
         if self._rocksdb is not None:
-            for kept, part in _by_queue(out, table, rows):
+            for kept, part in by_queue(out, table, rows):
                 self._rocksdb.give(kept, out.unit_offset[part], out.unit_position[part])
             self._last_unit = int(out.unit_position[rows[-1]])
             return
@@ -381,11 +381,7 @@ class _Start:
             last = max(last, self._give_batch_queue(key, out, part))
         # A message's own unit comes first, those of light queues follow.
         own = np.diff(out.unit_position[:count], prepend=-1) != 0
-        numbers = out.unit_queue[rows]
-        order = np.argsort(numbers, kind="stable")
-        rows, numbers = rows[order], numbers[order]
-        for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
-            key = queue_of(table, int(out.unit_queue[part[0]]))
+        for key, part in by_queue(out, table, rows):
             if key[0] in self._batch_topics:
                 continue
             last = max(last, int(part[-1]))
@@ -462,18 +458,6 @@ class _Start:
                 confirmed = result.began_at.base
             values = replace(values, confirm_physical_offset=confirmed)
         result.checkpoint = values
-
-
-def _by_queue(
-    out: OutputArrays, table: QueueTable, rows: NDArray[np.int64]
-) -> Iterator[tuple[Queue, NDArray[np.int64]]]:
-    """The rows of each queue, in log order."""
-    numbers = out.unit_queue[rows]
-    order = np.argsort(numbers, kind="stable")
-    rows, numbers = rows[order], numbers[order]
-    for part in np.split(rows, np.flatnonzero(np.diff(numbers)) + 1):
-        if len(part):
-            yield queue_of(table, int(out.unit_queue[part[0]])), part
 
 
 def _stuck(snapshot: Snapshot, offset: int) -> Problem:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -51,14 +51,10 @@ class WalkedUnits:
         """
         self.add_keys(out)
         count = int(out.counts[output.UNITS])
-        order = np.argsort(out.unit_queue[:count], kind="stable")
-        numbers = out.unit_queue[:count][order]
-        for rows in np.split(order, np.flatnonzero(np.diff(numbers)) + 1):
-            if len(rows):
+        for queue, rows in by_queue(out, table, np.arange(count)):
+            if queue[0] not in left_out:
                 pair = np.stack((out.unit_offset[rows], out.unit_position[rows]))
-                queue = queue_of(table, int(out.unit_queue[rows[0]]))
-                if queue[0] not in left_out:
-                    self._parts.setdefault(queue, []).append(pair)
+                self._parts.setdefault(queue, []).append(pair)
 
     def add_batches(self, queue: Queue, position: NDArray[np.int64], read: Inner) -> None:
         """Take messages of a batch queue: those that it has to have units of."""
@@ -128,6 +124,19 @@ def queue_of(table: QueueTable, number: int) -> Queue:
     """Topic and queue id of a number in the scan's table."""
     topic = table.topic_names[int(table.queues.topic[number])]
     return topic.decode("utf-8", "replace"), int(table.queues.queue_id[number])
+
+
+def by_queue(
+    out: OutputArrays, table: QueueTable, rows: NDArray[np.int64]
+) -> Iterator[tuple[Queue, NDArray[np.int64]]]:
+    """The rows of each queue, in log order."""
+    numbers = out.unit_queue[rows]
+    # A tenth of the time where numpy sorts by digits.
+    sorted_by = numbers.astype(np.uint16) if len(table.queues.topic) <= 1 << 16 else numbers
+    rows = rows[np.argsort(sorted_by, kind="stable")]
+    for part in np.split(rows, np.flatnonzero(np.diff(out.unit_queue[rows])) + 1):
+        if len(part):
+            yield queue_of(table, int(out.unit_queue[part[0]])), part
 
 
 def _unreached(
