@@ -193,7 +193,7 @@ def migrate(
         migration.lacking += [*findings, *differs]
         return Migrated(migration, finished, None, str(root), findings, differs)
     check_spark()
-    with prepare(options) as plan:
+    with prepare(intended(options)) as plan:
         plan = replace(plan, selection=replace(plan.selection, batch=migration.config.batch))
         before = replace(plan.journal.state)
         stages = {"check": time.perf_counter() - started}

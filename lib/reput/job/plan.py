@@ -190,6 +190,8 @@ class Intended:
     estimate: Estimate  # how much there is to do, by a sample
     opening: Opening  # what its journal begins with
     root: Path  # where it writes; for a rebuild in place, beside the store's files
+    #: the run continues with a log that was cut or has expired; otherwise such a log is refused
+    follows: bool
 
     @property
     def journal_path(self) -> Path:
@@ -322,22 +324,18 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
     else:
         root = output_root(options.out, settings)
     opening = Opening(settings.place, fingerprint(decided), log.start, decided)
-    return Intended(options, settings, log, known, selection, filters, guess, opening, root)
+    return Intended(options, settings, log, known, selection, filters, guess, opening, root, follows)
 
 
 @contextmanager
-def prepare(
-    options: RebuildOptions, *, follows: bool = False, lock: OutputLock | None = None
-) -> Iterator[Plan]:
+def prepare(run: Intended, lock: OutputLock | None = None) -> Iterator[Plan]:
     """Check everything, take the locks, open or begin the output's journal; a refusal changes nothing.
 
-    ``follows``: the job continues with a log that was cut or has expired; otherwise such a log is refused.
     ``lock`` is the output's, if the caller already holds it.
     """
     from reput.log.end import LogEnd
     from reput.output.journal import Journal
 
-    run = intended(options, follows=follows)
     settings, selection, root, opening = run.settings, run.selection, run.root, run.opening
     if not run.journal_path.exists() and not is_pending(settings.root):
         check_free(root, run.estimate.output_bytes, "the rebuild")
@@ -359,12 +357,12 @@ def prepare(
             journal = Journal.create(run.journal_path, opening, owner)
         stack.enter_context(journal)
         if begun:
-            check_continues(journal.opening, journal.state, opening, run.log, root, follows=follows)
+            check_continues(journal.opening, journal.state, opening, run.log, root, follows=run.follows)
             # An output that was moved away from its broker's config/ continues as it was begun.
             written = {topic for (topic, _), queue in journal.state.queues.items() if queue.is_batch}
             selection = replace(selection, batch=selection.batch | written)
             selection.remember(journal.state.queues)
-            if not follows:
+            if not run.follows:
                 check_same_log(journal.state, run.log, root)
         # What a broker is still writing isn't damage: a half-written end is left for the next run.
         live = not run.in_place and may_be_running(settings.root)

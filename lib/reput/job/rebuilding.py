@@ -24,7 +24,7 @@ from reput.format import names
 from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import QueueEnd
 from reput.job.options import RebuildOptions
-from reput.job.plan import Plan, prepare
+from reput.job.plan import Plan, intended, prepare
 from reput.job.summary import (
     Summary,
     carry_over,
@@ -100,21 +100,22 @@ def rebuild(
     started = time.perf_counter()
     to_catalog = options.to_catalog()
     table: Catalog | None = None
+    if to_catalog is not None and start_spark is None:
+        raise SettingsError(
+            "the table of messages is written by Spark",
+            path=to_catalog.table,
+            expected="a run on Spark",
+            found="one on processes of this host",
+            next_step="Leave the table out; reput catalog writes it afterwards",
+        )
+    intent = intended(options)
     if to_catalog is not None:
-        if start_spark is None:
-            raise SettingsError(
-                "the table of messages is written by Spark",
-                path=to_catalog.table,
-                expected="a run on Spark",
-                found="one on processes of this host",
-                next_step="Leave the table out; reput catalog writes it afterwards",
-            )
         from reput.catalog.update import Catalog
 
-        table = Catalog(to_catalog)
+        table = Catalog(to_catalog, intent.settings)
     start_spark = None if start_spark is None else cache(start_spark)
     with ExitStack() as stack:
-        plan = stack.enter_context(prepare(options))
+        plan = stack.enter_context(prepare(intent))
         if table is not None:
             stack.enter_context(table).check()
         before = replace(plan.journal.state)

@@ -264,7 +264,7 @@ def _derive(
 ) -> Summary:
     """Make queues, index and checkpoint; the last files of queues without a message come from the store."""
     started = time.perf_counter()
-    with prepare(options) as plan:
+    with prepare(intended(options)) as plan:
         before = replace(plan.journal.state)
         carried_from = cache(lambda: with_queues(remote, missing_queues(plan, remote.evidence_root)))
         stages = stage(plan, start_spark, listener, announce, carried_from)

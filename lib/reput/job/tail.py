@@ -19,7 +19,7 @@ from reput.config.settings import StoreSettings
 from reput.errors import LogWentBackError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.job.options import TailOptions
-from reput.job.plan import Plan, output_root, prepare
+from reput.job.plan import Plan, intended, output_root, prepare
 from reput.job.rebuilding import as_hosts_allow
 from reput.job.summary import Summary, summarize
 from reput.log.live import LiveLog
@@ -228,7 +228,7 @@ def tail(
                 followed=True,
                 basis=log.settings.basis,
             )
-        plan = stack.enter_context(prepare(options, follows=True, lock=log.lock))
+        plan = stack.enter_context(prepare(intended(options, follows=True), log.lock))
         if table is not None:
             stack.enter_context(table).check()
         before = replace(plan.journal.state)

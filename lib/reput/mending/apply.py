@@ -322,7 +322,7 @@ class _Mending:
     def _with_rebuild(self, options: RebuildOptions) -> None:
         result, started = self._result, time.perf_counter()
         options = self._making.options(options)
-        with prepare(options) as rebuilding:
+        with prepare(intended(options)) as rebuilding:
             before = replace(rebuilding.journal.state)
             stage(rebuilding, self._start_spark, self._listener)
             staging, owner = rebuilding.root, rebuilding.owner or Owner.default()
@@ -355,7 +355,7 @@ class _Mending:
             staging = mending / "out"
             with view.reported():
                 derived = replace(options, store=view.root, out=staging)
-                with prepare(derived) as rebuilding:
+                with prepare(intended(derived)) as rebuilding:
                     _refuse_elsewhere(rebuilding.settings, view.root)
                     before = replace(rebuilding.journal.state)
                     stage(rebuilding, self._start_spark, self._listener)
