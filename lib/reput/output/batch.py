@@ -394,7 +394,7 @@ class BatchTasks:
     def scan(self, parts: list[Part]) -> list[PartResult]:
         """Scan parts and place their units; see :func:`reput.output.batch.scan`."""
         items: list[object] = [witnessed(self.runner, part) for part in parts]
-        return self._run(partial(scan_and_place, floors=self.floors), items)
+        return self.run(partial(scan_and_place, floors=self.floors), items)
 
     def place_again(
         self,
@@ -413,7 +413,7 @@ class BatchTasks:
             altered=altered,
             from_zero=from_zero,
         )
-        done: list[QueueOutcome] = self._where_files_change._run(task, [parts])[0]
+        done: list[QueueOutcome] = self._where_files_change.run(task, [parts])[0]
         return done
 
     def append(
@@ -423,7 +423,7 @@ class BatchTasks:
         task = partial(appended_queues.write, parts=parts, breaks=breaks, from_zero=from_zero)
         here = self._where_files_change
         shares = appended_queues.shares(queues, 1 if here.is_here else _SHARES_A_SLOT * self.runner.slots)
-        return [outcome for done in here._run(task, list(shares)) for outcome in done] if shares else []
+        return [outcome for done in here.run(task, list(shares)) for outcome in done] if shares else []
 
     def write_files(self, accepted: list[PartResult], regular: Regular) -> None:
         """Write the units that tasks have put aside; see :mod:`reput.output.whole_queues`."""
@@ -431,10 +431,10 @@ class BatchTasks:
         if not self.target.several_hosts:
             # Some tasks more than slots: one that has the disk's slower files doesn't leave the others idle.
             count = 1 if self.is_here else _SHARES_A_SLOT * self.runner.slots
-            self._run(whole_queues.write_here, list(whole_queues.shares(parts, count)))
+            self.run(whole_queues.write_here, list(whole_queues.shares(parts, count)))
             return
         whole = whole_queues.shares(parts.only(parts.is_new), self.runner.slots)
-        written: list[Path] = self._run(whole_queues.write_apart, list(whole)) if whole else []
+        written: list[Path] = self.run(whole_queues.write_apart, list(whole)) if whole else []
         whole_queues.name_all(self.target, zip(whole, written, strict=True))
         whole_queues.write_here(self.target, parts.only(~parts.is_new))
 
@@ -451,16 +451,13 @@ class BatchTasks:
         results = iter(index_files.named(whole, [] if under_way is None else under_way.result()))
         return [next(results if task.is_whole else built) for task in tasks]
 
-    def run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
-        """A function's results, of the target and each item, in the items' order."""
-        return self._run(function, items)
-
     @property
     def _where_files_change(self) -> BatchTasks:
         """What changes files that have their names: tasks, unless they may be on several hosts."""
         return replace(self, runner=InlineRunner()) if self.target.several_hosts else self
 
-    def _run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
+    def run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
+        """A function's results, of the target and each item, in the items' order."""
         # On several hosts a file that a task has just written may not be there yet.
         is_sent = not (self.is_here or self.target.several_hosts)
         results = self.runner.map(_Task(self.target, function, is_sent), items)

@@ -21,7 +21,7 @@ from heapq import merge
 from itertools import chain, groupby, pairwise, zip_longest
 from operator import itemgetter
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -46,15 +46,7 @@ from reput.store.places import attempt_directory
 from reput.store.reading import read_file
 
 if TYPE_CHECKING:
-    from reput.output.batch import BatchScan
-
-
-class Tasks(Protocol):
-    """Runs a function of a target and an item in tasks."""
-
-    def run(self, function: Callable[..., object], items: list[object]) -> list[Any]:
-        """The function's results in the items' order."""
-        ...
+    from reput.output.batch import BatchScan, BatchTasks
 
 
 def is_whole(directory: Path) -> bool:
@@ -193,7 +185,7 @@ def are_made(target: Target) -> bool:
 def make(
     target: Target,
     journal: Journal,
-    tasks: Tasks,
+    tasks: BatchTasks,
     slots: int,
     carried: Callable[[], Mapping[QueueBytes, QueueEnd]],
     ended: Callable[[str], None] = lambda _stage: None,
@@ -237,7 +229,7 @@ class KeyShare:
     stop: bytes | None
 
 
-def _make_index(target: Target, journal: Journal, tasks: Tasks, slots: int) -> None:
+def _make_index(target: Target, journal: Journal, tasks: BatchTasks, slots: int) -> None:
     """Make the database of the index of all that the journal has committed."""
 
     def written(scratch: Path) -> Families:
@@ -545,7 +537,7 @@ _KNOWN = np.dtype([("first", np.int64), ("next", np.int64), ("units", np.int64),
 def _make_queues(
     target: Target,
     journal: Journal,
-    tasks: Tasks,
+    tasks: BatchTasks,
     slots: int,
     carried: Callable[[], Mapping[QueueBytes, QueueEnd]],
 ) -> None:

@@ -125,13 +125,9 @@ def _read(fd: int, length: int, offset: int) -> bytes:
 class BatchIndex(ABC):
     """Takes the index keys of one batch and puts them into index files.
 
-    Args:
-        target: where and what; says whether files are flushed here.
-        known: the index files so far, in order: (name, header).
-
-    Attributes:
-        name, header: of the last file; None without one.
-        changed: the files that were written: their headers by name.
+    ``target`` says whether files are flushed here; ``known`` are the index files so far, in order. ``name``
+    and ``header`` are the last file's, None without one; ``changed`` has the headers of the files that were
+    written, by name.
     """
 
     def __init__(self, target: Target, known: list[tuple[str, IndexHeader]]) -> None:
@@ -144,12 +140,10 @@ class BatchIndex(ABC):
         self._first_timestamp: int | None = None
 
     def offer(self, spill: Spill | None, first_timestamp: int) -> None:
-        """Take the next part's keys, in log order.
+        """Take the next part's keys, in log order; None where it has none.
 
-        Args:
-            spill: the keys, None where the part has none.
-            first_timestamp: storeTimestamp of the part's first message, ms; the first part's may name a file.
-                Parts without messages are not offered.
+        ``first_timestamp`` is the storeTimestamp, ms, of the part's first message; the first part's may name
+        a file. Parts without messages are not offered.
         """
         if self._first_timestamp is None:
             self._first_timestamp = first_timestamp
@@ -159,10 +153,8 @@ class BatchIndex(ABC):
     def finish(self, last_position: int) -> None:
         """Write what was taken, and the empty file that the broker makes for a message without keys.
 
-        It makes one for the first message, and for the message after a full file.
-
-        Args:
-            last_position: physical offset of the last message dispatched so far, -1 if there was none.
+        It makes one for the first message, and for the message after a full file. ``last_position`` is the
+        physical offset of the last message dispatched so far, -1 if there was none.
         """
         self._put_waiting()
         header = self.header

@@ -203,17 +203,19 @@ def _first_live(target: Target, queue: Queue, known: QueueState, log_start: int)
 
 def _first_in_file(fd: int, start: int, end: int, log_start: int) -> int:
     """The first place in [start, end) of a file whose unit isn't before the log's start, else ``end``."""
-    page = _read(fd, start, min(end - start, _UNITS_AT_ONCE))
+
+    def position_at(place: int) -> int:
+        return _position(_read(fd, place * UNIT_LENGTH, _POSITION_LENGTH), 0)
+
+    page = _read(fd, start * UNIT_LENGTH, min(end - start, _UNITS_AT_ONCE) * UNIT_LENGTH)
     here = range(len(page) // UNIT_LENGTH)
     if _position(page, 0) >= log_start:
         return start
     if _position(page, here[-1]) >= log_start:
         return start + bisect_left(here, log_start, key=lambda place: _position(page, place))
-    if _position(_read(fd, end - 1, 1), 0) < log_start:
+    if position_at(end - 1) < log_start:
         return end
-    return bisect_left(
-        range(end), log_start, start + len(here), key=lambda place: _position(_read(fd, place, 1), 0)
-    )
+    return bisect_left(range(end), log_start, start + len(here), key=position_at)
 
 
 def _position(units: bytes, place: int) -> int:
@@ -222,15 +224,15 @@ def _position(units: bytes, place: int) -> int:
     return int.from_bytes(units[at : at + _POSITION_LENGTH], "big")
 
 
-def _read(fd: int, place: int, count: int) -> bytes:
-    data = os.pread(fd, count * UNIT_LENGTH, place * UNIT_LENGTH)
-    if len(data) < count * UNIT_LENGTH:
+def _read(fd: int, at: int, length: int) -> bytes:
+    data = os.pread(fd, length, at)
+    if len(data) < length:
         raise OutputError(
             "the queue's file is shorter than it was written",
             path=files.path_of(fd),
-            offset=place * UNIT_LENGTH,
-            expected=f"{count} units",
-            found=f"{len(data)} bytes",
+            offset=at,
+            expected=f"{length} bytes",
+            found=f"{len(data)}",
             next_step="Put the file back, or remove the output and run again",
         )
     return data
@@ -284,9 +286,6 @@ def _all_gone(target: Target, state: State) -> Iterator[Path]:
 
 def _marker(target: Target) -> Path:
     return target.root / names.REPUT / names.EXPIRING
-
-
-_NEXT_STEP = "Put the file back, or remove the output and run again"
 
 
 def first_live(target: Target, queue: Queue, known: QueueState, log_start: int) -> int:
@@ -345,22 +344,12 @@ def _gone_ext(target: Target, queue: Queue, now: QueueState) -> Iterator[Path]:
 
 def _position_in(path: Path, at: int) -> int:
     """The physicalOffset of a batch queue's unit."""
-    return int(BATCH_UNIT.unpack(_bytes_of(path, at, BATCH_UNIT_LENGTH))[0])
+    return _position(_bytes_of(path, at, _POSITION_LENGTH), 0)
 
 
 def _bytes_of(path: Path, at: int, length: int) -> bytes:
     with files.reporting("the queue's file can't be read", path), reading(path, by_ranges=True) as fd:
-        data = os.pread(fd, length, at)
-    if len(data) < length:
-        raise OutputError(
-            "the queue's file is shorter than it was written",
-            path=path,
-            offset=at,
-            expected=f"{length} bytes",
-            found=f"{len(data)}",
-            next_step=_NEXT_STEP,
-        )
-    return data
+        return _read(fd, at, length)
 
 
 # After a crash the files may hold more than the journal says: units past a queue's next queueOffset, queues
@@ -384,20 +373,15 @@ def roll_back(target: Target, state: State) -> None:
 
 
 def _roll_back_queues(target: Target, state: State) -> None:
-    recovery, queue_file_size = target.settings.recovery, target.settings.consume_queue_file_size
-    for name, directory_of, file_size, is_batch in (
-        (names.CONSUME_QUEUE, names.queue_directory, queue_file_size, False),
-        (names.CONSUME_QUEUE_EXT, names.queue_ext_directory, recovery.queue_ext_file_size, False),
-        (names.BATCH_CONSUME_QUEUE, names.batch_queue_directory, recovery.batch_queue_file_size, True),
-    ):
+    for name, (_, file_size) in target.settings.queue_file_sizes.items():
         by_offset = name == names.CONSUME_QUEUE  # the others are written in log order
         known = {
-            directory_of(target.root, *queue): each.next * UNIT_LENGTH if by_offset else each.appended
+            queue: each.next * UNIT_LENGTH if by_offset else each.appended
             for queue, each in state.queues.items()
-            if each.is_batch == is_batch
+            if each.is_batch == (name == names.BATCH_CONSUME_QUEUE)
         }
-        for _, _, queue in queues_in(target.root / name):
-            clear_series(Path(queue), file_size, known.get(Path(queue), 0))
+        for topic, queue_id, directory in queues_in(target.root / name):
+            clear_series(Path(directory), file_size, known.get((topic, queue_id), 0))
 
 
 def _roll_back_index(target: Target, state: State) -> None:
