@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 _LONGEST_VALUE = 60
 _KNOWN, _BATCH = "known_topics", "batch_topics"
+#: Topics that an output lacks because an earlier release, which wrote no batch queues, began it.
+_LEFT_OUT = "left_out_topics"
 #: Settings in StoreSettings.describe that no output byte depends on.
 _PLACES = frozenset({"store", "broker_conf", "commit_log_dirs", "segment_size"})
 
@@ -105,7 +107,7 @@ def check_continues(
             found=_shown(now.settings, changed),
             next_step=f"Run with the settings it was begun with, or remove {root} and run again",
         )
-    _check_batch(state, now, root)
+    _check_batch(state, begun, now, root)
 
 
 def _same_but_topics(begun: Opening, now: Opening) -> bool:
@@ -115,7 +117,7 @@ def _same_but_topics(begun: Opening, now: Opening) -> bool:
             {
                 name: value is not None if name == _KNOWN else value
                 for name, value in opening.settings.items()
-                if name != _BATCH and not name.startswith("rocketmq_")
+                if name not in (_BATCH, _LEFT_OUT) and not name.startswith("rocketmq_")
             },
             sort_keys=True,
         )
@@ -124,13 +126,12 @@ def _same_but_topics(begun: Opening, now: Opening) -> bool:
     return one == other
 
 
-def _check_batch(state: State, now: Opening, root: Path) -> None:
+def _check_batch(state: State, begun: Opening, now: Opening, root: Path) -> None:
     """Check that no topic was written with queues of another type than it has now.
 
     Topics come and go while a log is followed; only topics that were written count.
     """
-    found = now.settings.get(_BATCH)
-    batch = set(map(str, found)) if isinstance(found, list) else set()
+    batch = _topics(now, _BATCH)
     written = sorted({topic for (topic, _), queue in state.queues.items() if not queue.is_batch} & batch)
     if written:
         raise OutputError(
@@ -138,6 +139,18 @@ def _check_batch(state: State, now: Opening, root: Path) -> None:
             path=root,
             next_step=f"Remove {root} and run again",
         )
+    left_out = sorted(_topics(begun, _LEFT_OUT))
+    if left_out:
+        raise OutputError(
+            f"the output was begun by a release that wrote no batch queues, and lacks topic {left_out[0]}",
+            path=root,
+            next_step=f"Remove {root} and run again",
+        )
+
+
+def _topics(opening: Opening, key: str) -> frozenset[str]:
+    found = opening.settings.get(key)
+    return frozenset(map(str, found)) if isinstance(found, list) else frozenset()
 
 
 def check_same_log(state: State, log: CommitLog, root: Path) -> None:

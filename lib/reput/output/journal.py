@@ -37,7 +37,9 @@ from reput.store import files
 from reput.store.ownership import Owner
 from reput.store.reading import open_file, read_file
 
+#: 1: queues in a list, no snapshots; still read. 2: queues by topic.
 FORMAT = 2
+READABLE = (1, 2)
 
 _FRAME = struct.Struct(">II")
 _MAX_RECORD = 1 << 31
@@ -146,10 +148,10 @@ def to_opening(payload: dict[str, Any]) -> Opening:
     )
 
 
-def to_batch(payload: bytes) -> tuple[Batch, int, int]:
-    """A payload's batch, its number, and when it was committed."""
+def to_batch(payload: bytes) -> tuple[Batch, int | None, int]:
+    """A payload's batch, its number (None if not recorded), and when it was committed (0 likewise)."""
     facts: dict[str, Any] = json.loads(payload)
-    number, committed = facts.pop("number"), facts.pop("committed")
+    number, committed = facts.pop("number", None), facts.pop("committed", 0)
     _decode(facts)
     return Batch(**facts), number, committed
 
@@ -203,9 +205,13 @@ def _queue(row: list[Any]) -> QueueState:
 
 
 def _decode(facts: dict[str, Any]) -> None:
-    facts["queues"] = {
-        (topic, queue_id): _queue(rest) for topic, rows in facts["queues"].items() for queue_id, *rest in rows
-    }
+    queues = facts["queues"]
+    if isinstance(queues, list):
+        facts["queues"] = {(topic, queue_id): _queue(rest) for topic, queue_id, *rest in queues}
+    else:
+        facts["queues"] = {
+            (topic, queue_id): _queue(rest) for topic, rows in queues.items() for queue_id, *rest in rows
+        }
     facts["index"] = [
         (name, IndexHeader.decode(bytes.fromhex(header))) for name, header in facts.get("index", ())
     ]
@@ -444,11 +450,11 @@ class _Content:
         self._frames = whole_frames(data)
         at, payload = next(self._frames, (0, b"{}"))
         head: dict[str, Any] = _taken_apart(path, _to_object, payload)
-        if head.get("format") != FORMAT:
+        if head.get("format") not in READABLE:
             raise JournalError(
                 "this isn't a journal that can be continued",
                 path=path,
-                expected=f"an opening record of format {FORMAT}",
+                expected=f"an opening record of format {' or '.join(map(str, READABLE))}",
                 found=head.get("format", "none"),
                 next_step=_next_step(head.get("format")),
             )
@@ -471,13 +477,15 @@ class _Content:
         end, cursor, due = self.snapshot_end, self.base.cursor, self.base.batches + 1
         for at, payload in self._frames:
             batch, number, committed = _taken_apart(self._path, to_batch, payload)
-            if batch.start != cursor or batch.end < cursor or number != due:
+            # Versions before this one wrote no numbers.
+            if batch.start != cursor or batch.end < cursor or number not in (None, due):
+                named = "" if number is None else f"batch {number}, "
                 raise JournalError(
                     "the journal's batches don't follow one another",
                     path=self._path,
                     offset=at,
                     expected=f"batch {due}, which begins at physical offset {cursor}",
-                    found=f"batch {number}, from {batch.start} to {batch.end}",
+                    found=f"{named}from {batch.start} to {batch.end}",
                     next_step=_UNKNOWN,
                 )
             end, cursor, due = at + length_of(payload), batch.end, due + 1

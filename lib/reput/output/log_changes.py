@@ -39,7 +39,7 @@ from pathlib import Path
 from zlib import crc32
 
 from reput.errors import Finding, OutputError
-from reput.format import names
+from reput.format import commitlog, names
 from reput.format.batchconsumequeue import UNIT as BATCH_UNIT
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
 from reput.format.commitlog import BLANK_LENGTH
@@ -537,4 +537,14 @@ def stands(log: CommitLog, read: Batch | State, *, grows: bool = False) -> bool:
         return position < log.end  # damage that came later
     end = read.end if isinstance(read, Batch) else read.cursor
     found = record_mark(log, position, 0 if grows else end)
-    return bool(found) and found == (read.last_record[:_RECORD_MARK] if grows else read.last_record)
+    if read.last_record:
+        return found == (read.last_record[:_RECORD_MARK] if grows else read.last_record)
+    # Written by a release that kept no fingerprints.
+    return bool(found) and _store_timestamp(segment, position) == read.last_timestamp
+
+
+def _store_timestamp(segment: Segment, position: int) -> int:
+    opened = open_segment(segment.path, segment.length)
+    opened.fetch_frame(position - segment.base)
+    data = opened.data
+    return commitlog.decode(data.data, position - segment.base).store_timestamp

@@ -8,6 +8,7 @@ from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from random import Random
+from zlib import crc32
 
 import numpy as np
 import pytest
@@ -52,6 +53,17 @@ FIRST = Batch(
     findings=[Finding("bad-size", "/log", 320, 330, "a", "b", "c", "T", 0, 4, 2)],
     without_unit={"../x": 2},
     breaks=[320],
+)
+#: As versions before snapshots wrote it.
+OLD_OPENING = b'{"format":1,"store":"/store","fingerprint":"fingerprint","start":300,"settings":{}}'
+OLD_FIRST = (
+    b'{"start":300,"end":500,"batch_id":0,"messages":2,"bytes":200,"last_position":400,"last_timestamp":11,'
+    b'"last_unit_timestamp":10,"queues":[["T",0,3,5,500,2,200,0],'
+    b'["\\"Thema \\u00e9\\ud83d\\ude00",-1,0,8,400,1,90,-7]],"index":[["20260101000000000",'
+    b'"00000000000000010000000000000002000000000000000300000000000000040000000500000006"]],'
+    b'"findings":[{"kind":"bad-size","path":"/log","offset":320,"end":330,"expected":"a","found":"b",'
+    b'"outcome":"c","topic":"T","queue_id":0,"queue_offset":4,"count":2}],"without_unit":{"../x":2},'
+    b'"breaks":[320],"last_unit_position":300}'
 )
 SECOND = Batch(
     start=500,
@@ -155,7 +167,7 @@ def test_something_else(tmp_path: Path, data: bytes, found: str) -> None:
     path.write_bytes(data)
     with pytest.raises(JournalError, match="this isn't a journal that can be continued") as caught:
         Journal.open(path)
-    assert (caught.value.expected, caught.value.found) == ("an opening record of format 2", found)
+    assert (caught.value.expected, caught.value.found) == ("an opening record of format 1 or 2", found)
     assert path.read_bytes() == data
 
 
@@ -199,8 +211,24 @@ def test_a_record_that_cannot_be_written_is_not_committed(
     assert journal.read(path)[1] == [FIRST, SECOND, third]
 
 
+def test_a_journal_of_a_version_before_snapshots(tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    path.write_bytes(
+        b"".join(
+            len(payload).to_bytes(4, "big") + crc32(payload).to_bytes(4, "big") + payload
+            for payload in (OLD_OPENING, OLD_FIRST)
+        )
+    )
+    queues = {queue: replace(state, lone_zero=None) for queue, state in FIRST.queues.items()}
+    first = replace(FIRST, queues=queues)
+    with Journal.open(path) as opened:
+        assert (opened.batches, committed_at(opened, 1)) == ([first], 0)
+        opened.append(SECOND)
+    assert journal.read(path) == (OPENING, [first, SECOND])
+
+
 def committed_at(opened: Journal, number: int) -> float:
-    """When a batch was committed, s by the wall clock."""
+    """When a batch was committed, s by the wall clock; 0 if an earlier version did."""
     return opened._kept[opened._place(number)].committed / 1000
 
 
@@ -244,6 +272,28 @@ def test_each_batch_begins_where_the_one_before_it_ended(tmp_path: Path, short: 
         assert path.read_bytes() == before
     path.write_bytes(data)
     assert journal.read(path) == (OPENING, batches)
+
+
+def test_batches_without_numbers_are_known_by_where_they_begin(tmp_path: Path) -> None:
+    """As versions before numbers wrote them."""
+    path = tmp_path / "journal"
+    done = [numbered(number) for number in range(1, 6)]
+    with Journal.create(path, OPENING, None) as created:
+        for one in done:
+            created.append(one)
+    opening, *rest = ends_of(path)
+    data = path.read_bytes()
+    old = []
+    for start, end in pairwise([opening, *rest]):
+        payload = json.loads(data[start + 8 : end])
+        del payload["number"]
+        old.append(journal.frame(payload))
+    path.write_bytes(data[:opening] + b"".join(old))
+    assert journal.read(path) == (OPENING, done)
+    for _, mixed in moved(old):
+        path.write_bytes(data[:opening] + b"".join(mixed))
+        with pytest.raises(JournalError, match="don't follow one another"):
+            journal.read(path)
 
 
 # --- kept short ------------------------------------------------------------------------------------------
