@@ -16,6 +16,7 @@ from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import compress
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Protocol
@@ -441,15 +442,16 @@ class BatchTasks:
     def build_index(self, tasks: list[index_files.IndexTask]) -> list[Any]:
         """Build index files; see :func:`reput.output.index_files.build`."""
         if not self.target.several_hosts:
-            return self.runner.map(index_files.build, list(tasks))
+            return self.run(index_files.build, list(tasks))
         # A file of which tasks write all is theirs; the others change from batch to batch.
-        whole = [task for task in tasks if task.is_whole]
-        build_apart = partial(index_files.build_apart, scratch=self.target.scratch)
+        is_whole = [task.is_whole(self.target.settings) for task in tasks]
+        whole = list(compress(tasks, is_whole))
         with ThreadPoolExecutor(1, "reput-index-files") as pool:
-            under_way = pool.submit(self.runner.map, build_apart, list(whole)) if whole else None
-            built = iter([index_files.build(task) for task in tasks if not task.is_whole])
-        results = iter(index_files.named(whole, [] if under_way is None else under_way.result()))
-        return [next(results if task.is_whole else built) for task in tasks]
+            under_way = pool.submit(self.run, index_files.build_apart, list(whole)) if whole else None
+            rest = [task for task, apart in zip(tasks, is_whole, strict=True) if not apart]
+            built = iter(self._where_files_change.run(index_files.build, list(rest)))
+        results = index_files.named(self.target, whole, [] if under_way is None else under_way.result())
+        return [next(results if apart else built) for apart in is_whole]
 
     @property
     def _where_files_change(self) -> BatchTasks:

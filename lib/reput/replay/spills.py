@@ -121,7 +121,8 @@ class SpillWriter:
 def _read(spill: Spill) -> Iterator[KeyRows]:
     """A spill's chunks in log order; see :meth:`Spill.chunks`."""
     left = spill.keys
-    with open(spill.path, "rb") as file:
+    path = Path(spill.path)
+    with files.reporting("index keys can't be read back", path), path.open("rb") as file:
         size = os.fstat(file.fileno()).st_size
         while left:
             at = file.tell()

@@ -96,7 +96,9 @@ class Output:
         else:
             self.live.release()
             target = replace(self.target, flush_in_tasks=True)
-            index = IndexBuilder(target, self.known, lambda tasks: [index_files.build(one) for one in tasks])
+            index = IndexBuilder(
+                target, self.known, lambda tasks: [index_files.build(target, one) for one in tasks]
+            )
         middle = len(rows) // 2
         for part in (rows[:middle], rows[middle:]):
             if part:
