@@ -364,8 +364,7 @@ def _saying(found: Kept, line: str) -> Kept:
 class Decided:
     """Which form is in force."""
 
-    form: Form  # form, imports: as in :class:`ConfigPlace`
-    imports: frozenset[Kind]
+    place: ConfigPlace
     said: tuple[str, ...] = ()  # why, where it isn't files alone; one a line
 
 
@@ -379,9 +378,9 @@ def decide(root: Path, conf: BrokerConf) -> Decided:
     given = conf.path is not None
     form, why = _by_settings(conf) if given else (_newest(config, there), "the newest of what is there")
     imports = _imports(conf) if form in (Form.SEPARATE, Form.SINGLE) else frozenset()
-    if form is Form.FILES and not there:
-        return Decided(form, imports)
     place = ConfigPlace(config, form, imports)
+    if form is Form.FILES and not there:
+        return Decided(place)
     said = [f"topics, groups and offsets: {form} in config/, {why}"]
     if form is Form.FILES:
         said[0] = f"topics, groups and offsets: the JSON files in config/, {why}"
@@ -392,7 +391,7 @@ def decide(root: Path, conf: BrokerConf) -> Decided:
     said += _others(config, form, there, given=given)
     if form is not Form.FILES and is_broker_running(root):
         said.append("a broker has them open: what it hasn't flushed yet is missing")
-    return Decided(form, imports, tuple(dict.fromkeys(said)))
+    return Decided(place, tuple(dict.fromkeys(said)))
 
 
 def _by_settings(conf: BrokerConf) -> tuple[Form, str]:

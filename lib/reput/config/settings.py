@@ -440,8 +440,8 @@ def _decide(
         basis=basis,
         remote=known(root),
         rocksdb=in_rocksdb,
-        config_form=config.form,
-        config_imports=config.imports,
+        config_form=config.place.form,
+        config_imports=config.place.imports,
     )
 
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from reput.config.basis import Basis
 from reput.config.broker_conf import BrokerConf, Property, read
-from reput.config.kept import ConfigPlace, Form, Kind, decide
+from reput.config.kept import Form, Kind, decide
 from reput.config.settings import StoreSettings
 from reput.derived.rocksdb import as_units, key_blocks, stored_ends
 from reput.errors import ReputError, Result, SettingsError, StoreError, UnsupportedError
@@ -340,7 +340,7 @@ def _refuse_changed_conf(root: Path, conf: BrokerConf) -> None:
             found = f"queues in {'RocksDB' if databases_there else 'files'} alone"
     else:  # both or none: what the broker kept beside them tells
         decided = decide(root, conf)
-        place = ConfigPlace(root / names.CONFIG, decided.form, decided.imports)
+        place = decided.place
         kinds = [kind for kind in Kind if place.file(kind).is_file()]
         found = next((line for line in decided.said if line.startswith("BUT ")), None)
         lost = not any(is_database(place.database(kind)) for kind in Kind)
