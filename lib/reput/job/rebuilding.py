@@ -326,9 +326,11 @@ def bytes_per_batch(total: int, written: int, wanted: int) -> int:
 def _is_done(plan: Plan) -> bool:
     """Whether the output has all that the log holds."""
     from reput.log.end import LogEnd
+    from reput.output.databases import are_made
 
     state, log = plan.journal.state, plan.log
-    if not _are_made(plan):
+    # What goes into RocksDB isn't there before all of the log was read.
+    if not are_made(plan.target(flush_in_tasks=False)):
         return False
     if (plan.root / names.REPUT / names.SCRATCH).exists():
         return False
@@ -518,10 +520,3 @@ def _make_databases(plan: Plan, target: Target, runner: Runner, writer: BatchWri
     with collector_paused():
         databases.make(target, plan.journal, tasks, runner.slots, lambda: carried(plan), writer.stages.end)
     writer.finish()
-
-
-def _are_made(plan: Plan) -> bool:
-    """Whether what goes into RocksDB is there; it isn't before all of the log was read."""
-    from reput.output.databases import are_made
-
-    return are_made(plan.target(flush_in_tasks=False))

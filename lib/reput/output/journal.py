@@ -449,7 +449,7 @@ class _Content:
         self._path, self._data = path, data
         self._frames = whole_frames(data)
         at, payload = next(self._frames, (0, b"{}"))
-        head: dict[str, Any] = _taken_apart(path, _to_object, payload)
+        head: dict[str, Any] = _taken_apart(path, lambda data: dict(json.loads(data)), payload)
         if head.get("format") not in READABLE:
             raise JournalError(
                 "this isn't a journal that can be continued",
@@ -520,10 +520,6 @@ def _taken_apart(path: Path, take: Callable[[_Given], _Taken], given: _Given) ->
             found=repr(error),
             next_step="Continue with the version that wrote it, or choose another output directory",
         ) from error
-
-
-def _to_object(payload: bytes) -> dict[str, Any]:
-    return dict(json.loads(payload))
 
 
 def _bytes_of(path: Path) -> bytes:
