@@ -128,13 +128,15 @@ def _read(spill: Spill) -> Iterator[KeyRows]:
             at = file.tell()
             rows, keys, crc = [*np.fromfile(file, np.int64, 3).tolist(), 0, 0, 0][:3]
             if rows < 1 or not 0 <= keys <= left or rows * _ROW + keys * _KEY > size - at:
-                raise _unreadable(spill, at, f"{left} more keys", f"{size - at} bytes that don't hold them")
+                rest = f"{size - at} bytes that don't hold them"
+                raise not_as_written("index keys", path, at, f"{left} more keys", rest)
             position, timestamp = (np.fromfile(file, np.int64, rows) for _ in range(2))
             counts, hashes = np.fromfile(file, np.int32, rows), np.fromfile(file, np.int32, keys)
             if spill.for_others:
                 found = _crc(rows, keys, (position, timestamp, counts, hashes))
                 if crc != found:
-                    raise _unreadable(spill, at, f"CRC-32 {crc & 0xFFFFFFFF:08x}", f"{found:08x}")
+                    expected = f"CRC-32 {crc & 0xFFFFFFFF:08x}"
+                    raise not_as_written("index keys", path, at, expected, f"{found:08x}")
             left -= keys
             yield KeyRows(position, timestamp, counts, hashes)
 
@@ -146,14 +148,19 @@ def _crc(rows: int, keys: int, columns: Sequence[NDArray[Any]]) -> int:
     return crc
 
 
-def _unreadable(spill: Spill, at: int, expected: str, found: str) -> OutputError:
+def not_as_written(
+    what: str, path: str | Path, at: int, expected: str, found: str, *, stays: bool = False
+) -> OutputError:
+    """The error where a scratch file of ``what`` holds something else; ``stays``: until the output goes."""
     return OutputError(
-        "index keys that another task has written can't be read back",
-        path=spill.path,
+        f"{what} that another task has written can't be read back",
+        path=path,
         offset=at,
         expected=expected,
         found=found,
-        next_step="Check the file system that the hosts share, then run the same command again",
+        next_step="Check the disk, remove the output and run the same command again"
+        if stays
+        else "Check the file system that the hosts share, then run the same command again",
     )
 
 
@@ -270,13 +277,12 @@ class QueueSpillReader(OpenedOnce):
         """The bytes of a run."""
         data = self.pread(path, at, length)
         if zlib.crc32(data) != crc:
-            raise OutputError(
-                "units that another task has written can't be read back",
-                path=path,
-                offset=at,
-                expected=f"{length} bytes with CRC-32 {crc:08x}",
-                found=f"{len(data)} bytes with CRC-32 {zlib.crc32(data):08x}",
-                next_step="Check the file system that the hosts share, then run the same command again",
+            raise not_as_written(
+                "units",
+                path,
+                at,
+                f"{length} bytes with CRC-32 {crc:08x}",
+                f"{len(data)} bytes with CRC-32 {zlib.crc32(data):08x}",
             )
         return data
 
@@ -337,14 +343,8 @@ class SpillFiles(OpenedOnce):
         rows = self._read(stretch, stretch.rows_at, stretch.count * ROW.itemsize)
         maps = self._read(stretch, stretch.maps_at, stretch.count * stretch.width)
         if stretch.crc is not None and stretch.crc != (found := zlib.crc32(maps, zlib.crc32(rows))):
-            raise OutputError(
-                "units that another task has written can't be read back",
-                path=stretch.path,
-                offset=stretch.rows_at,
-                expected=f"CRC-32 {stretch.crc:08x}",
-                found=f"{found:08x}",
-                next_step="Check the file system that the hosts share, then run the same command again",
-            )
+            expected = f"CRC-32 {stretch.crc:08x}"
+            raise not_as_written("units", stretch.path, stretch.rows_at, expected, f"{found:08x}")
         return rows, maps
 
     def _read(self, stretch: Stretch, at: int, length: int) -> bytes:
@@ -352,9 +352,7 @@ class SpillFiles(OpenedOnce):
             return stretch.data[at : at + length]
         data = self.pread(stretch.path, at, length)
         if len(data) < length:
-            raise OutputError(
-                "units can't be read back", path=stretch.path, expected=f"{length} bytes", found=len(data)
-            )
+            raise not_as_written("units", stretch.path, at, f"{length} bytes", f"{len(data)}")
         return data
 
 

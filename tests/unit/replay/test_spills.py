@@ -103,5 +103,5 @@ def test_a_scratch_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
     writer.add(np.zeros(9, ROW), [(("T", 0), 0, 9)], {})
     spill = writer.close()
     path.write_bytes(path.read_bytes()[:-1])
-    with SpillFiles() as files, pytest.raises(OutputError, match="units can't be read back"):
+    with SpillFiles() as files, pytest.raises(OutputError, match="can't be read back; expected 432 bytes"):
         files.blocks(spill["T", 0])
