@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from reput.config.stand_in import with_queues
 from reput.derived.last_file import NO_UNIT
 from reput.derived.rocksdb import stored_ends
-from reput.errors import Finding, OtherHostError, OutputError, SettingsError, SparkError, StoreError
+from reput.errors import Finding, OtherHostError, OutputError, SparkError, StoreError
 from reput.format import names
 from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import QueueEnd
@@ -100,14 +100,6 @@ def rebuild(
     started = time.perf_counter()
     to_catalog = options.to_catalog()
     table: Catalog | None = None
-    if to_catalog is not None and start_spark is None:
-        raise SettingsError(
-            "the table of messages is written by Spark",
-            path=to_catalog.table,
-            expected="a run on Spark",
-            found="one on processes of this host",
-            next_step="Leave the table out; reput catalog writes it afterwards",
-        )
     intent = intended(options)
     if to_catalog is not None:
         from reput.catalog.update import Catalog
@@ -124,15 +116,25 @@ def rebuild(
         if kept is None:
             stages |= (stage if plan.in_place else write)(plan, start_spark, listener, announce)
         cataloged = None
-        if table is not None and start_spark is not None:
+        if table is not None:
             began = time.perf_counter()
-            cataloged = table.advance(start_spark, lambda: plan.journal.state.cursor)
+            cataloged = table.advance(lambda: _runner(start_spark), lambda: plan.journal.state.cursor)
             stages["catalog"] = time.perf_counter() - began
         if plan.in_place:
             kept = _swap(plan) if kept is None else kept
             files.remove_tree(plan.root)
         summary = summarize(plan, before, time.perf_counter() - started, kept, stages)
         return replace(summary, catalog=cataloged, stops=left_to_mend(plan))
+
+
+def _runner(start_spark: Callable[[], SparkSession] | None) -> Runner:
+    if start_spark is None:
+        from reput.replay.runner import InlineRunner
+
+        return InlineRunner()
+    from reput.spark.runner import SparkRunner
+
+    return SparkRunner(start_spark().sparkContext)
 
 
 def write(

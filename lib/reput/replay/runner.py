@@ -17,8 +17,9 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from queue import SimpleQueue
 from typing import BinaryIO, NoReturn, Protocol, TypeVar
 
@@ -33,8 +34,65 @@ from reput.replay.spills import crc32_of_each
 from reput.scan import kernel, output
 from reput.scan.rules import Rules
 from reput.scan.table import QueueTable
+from reput.store.ownership import Owner
 from reput.store.system import end_with_parent
 from reput.unforeseen import unforeseen
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+#: Waves of functions under way at once: while one's results are fetched, the next one works.
+_AT_ONCE = 2
+
+
+class Runner(Protocol):
+    """Runs functions over items somewhere: on a cluster, or right here."""
+
+    is_local: bool  # functions see the same files as this process
+
+    @property
+    def slots(self) -> int:
+        """How many functions run at once."""
+        ...
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The function's results in the items' order."""
+        ...
+
+    def shared(
+        self, output: Path, owner: Owner | None, config: Sequence[Path]
+    ) -> AbstractContextManager[None]:
+        """Have functions on other hosts prove that they see an output, while the block runs."""
+        ...
+
+    def cancel(self) -> None:
+        """Stop waiting for functions."""
+        ...
+
+
+class Here:
+    """What there is nothing to do for where functions run on this host."""
+
+    is_local = True
+
+    def shared(
+        self, _output: Path, _owner: Owner | None, _config: Sequence[Path]
+    ) -> AbstractContextManager[None]:
+        """They see what this process sees."""
+        return nullcontext()
+
+    def cancel(self) -> None:
+        """They end by themselves."""
+
+
+class InlineRunner(Here):
+    """Runs functions at once in this process, which is faster than a Spark task for small work."""
+
+    slots = 1
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        """The function's results in the items' order."""
+        return [function(item) for item in items]
 
 
 def load_kernels() -> None:
@@ -82,15 +140,13 @@ class _Failed:
     error: ReputError
 
 
-class Processes:
+class Processes(Here):
     """Runs functions on processes of this host, for as long as its block runs; several threads may ask.
 
     To be begun while no other thread holds a lock that functions need, and before anything is opened that
     works by threads of its own, such as a client of stores elsewhere. ``slots`` None: as many as this process
     may have cores.
     """
-
-    is_local = True
 
     def __init__(self, slots: int | None = None) -> None:
         self.slots = len(os.sched_getaffinity(0)) if slots is None else slots
@@ -132,9 +188,13 @@ class Processes:
             raise result.error
         return result
 
-    def _end(self) -> None:
+    def cancel(self) -> None:
+        """End them, whatever they do."""
         for worker in self._workers:
             worker.end()
+
+    def _end(self) -> None:
+        self.cancel()
         self._callers.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
@@ -252,39 +312,6 @@ def _done(function: Callable[..., object], item: object) -> bytes:
         return pickle.dumps(_Failed(error))
     except BaseException as error:  # noqa: BLE001 - as a result, with the line that raised it
         return pickle.dumps(_Failed(unforeseen(error)))
-
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
-
-#: Waves of functions under way at once: while one's results are fetched, the next one works.
-_AT_ONCE = 2
-
-
-class Runner(Protocol):
-    """Runs functions over items somewhere: on a cluster, or right here."""
-
-    is_local: bool  # functions see the same files as this process
-
-    @property
-    def slots(self) -> int:
-        """How many functions run at once."""
-        ...
-
-    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """The function's results in the items' order."""
-        ...
-
-
-class InlineRunner:
-    """Runs functions at once in this process, which is faster than a Spark task for small work."""
-
-    slots = 1
-    is_local = True
-
-    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
-        """The function's results in the items' order."""
-        return [function(item) for item in items]
 
 
 def in_waves(
