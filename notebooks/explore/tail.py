@@ -31,7 +31,7 @@ from reput.errors import OutputError, ReputError, StoreError
 from reput.format import commitlog, names, properties
 from reput.log.segments import discover, map_segment
 from reput.newer_python import Self
-from reput.replay.selection import is_system
+from reput.replay.target import is_system
 from reput.watch.notes import RunNote
 from reput.watch.status import Status, Stopped, look, stop
 

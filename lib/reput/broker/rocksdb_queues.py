@@ -17,8 +17,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.queues import WalkedUnits, by_queue
+from reput.config.kept import known_topics
 from reput.config.settings import StoreSettings
-from reput.config.topics import known_topics
 from reput.derived.rocksdb import KeptOpen, KeptQueues, open_queues
 from reput.errors import SettingsError, StoreError
 from reput.format import rocksdbqueue as keys

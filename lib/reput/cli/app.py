@@ -149,7 +149,7 @@ def rebuild_command(given: _Words) -> None:
             )
         options = replace(options, store=store)
         if given.dry_run:
-            from reput.job.preview import preview
+            from reput.job.plan import preview
 
             would = preview(options)
         else:

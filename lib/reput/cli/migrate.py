@@ -12,7 +12,7 @@ from reput.cli.output import Output, ProgressDisplay, at_most, listed, printed, 
 from reput.errors import SettingsError
 from reput.next_command import next_command
 from reput.spark.java import check_spark
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from reput.cli.output import Output, TailDisplay, noted, summary_lines, told, wa
 from reput.cli.times import moment
 from reput.errors import SettingsError
 from reput.spark.java import is_submitted
-from reput.store.space import human
+from reput.store.system import human
 from reput.watch.status import DIED, Status, Stopped, has_begun, look, stop
 from reput.words import counted
 

@@ -29,7 +29,7 @@ from reput.diagnosis.verdict import (
 from reput.format import commitlog
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
-from reput.log.rivals import MISTAKEN
+from reput.log.segments import MISTAKEN
 from reput.recovery.plan import Plan
 from reput.verify.explain import DELAY_LEVELS, TAGS_LOST
 from reput.verify.report import (

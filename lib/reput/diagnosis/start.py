@@ -18,7 +18,7 @@ from reput.diagnosis.verdict import PHYSICAL, QUEUE_OFFSET, Area, Effect, Findin
 from reput.errors import Problem
 from reput.format import names
 from reput.format.names import Queue
-from reput.log.rivals import MISTAKEN, SECOND_FILE
+from reput.log.segments import MISTAKEN, SECOND_FILE
 from reput.recovery.losses import Loss
 from reput.recovery.plan import Plan
 from reput.recovery.refusals import are_its_own, is_derived, is_stray

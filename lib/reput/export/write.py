@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.config.kept import Form, Kind, kept
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
@@ -33,8 +33,7 @@ from reput.replay.placing import WITHOUT_PLACE
 from reput.store import files
 from reput.store.listing import nearest_of
 from reput.store.lock import store_holder
-from reput.store.outside import check_file, check_outside
-from reput.store.temporary import beside
+from reput.store.places import beside, check_file, check_outside
 
 # Physical offsets begin at 0, and queueOffsets of each queue, too: with gaps, a broker that makes the queues
 # anew would put messages into other places than they say (``ConsumeQueue.putMessagePositionInfo``). All else

@@ -14,11 +14,11 @@ from reput.format import names
 from reput.format.names import Queue
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
-from reput.log.rivals import SECOND_FILE
+from reput.log.segments import SECOND_FILE
 from reput.newer_python import Self
 from reput.recovery.losses import named
 from reput.recovery.replica import Comparison
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 #: More queues than this aren't made one by one.

@@ -9,11 +9,11 @@ from reput.broker.predict import Prediction, predict
 from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
 from reput.broker.snapshot import Snapshot
 from reput.broker.walk import SAFETY_MS
-from reput.config.topics import known_topics
+from reput.config.kept import known_topics
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.names import Queue
-from reput.log.rivals import MISTAKEN
+from reput.log.segments import MISTAKEN
 from reput.recovery.losses import (
     DERIVED_GONE,
     LOG_GONE,
@@ -31,8 +31,8 @@ from reput.recovery.losses import (
     rocksdb_losses,
 )
 from reput.recovery.refusals import left_from
-from reput.replay.selection import is_known
-from reput.store.space import human
+from reput.replay.target import is_known
+from reput.store.system import human
 from reput.words import counted, utc
 
 #: Bytes of log that a broker walks a second with everything in the page cache; see docs/starts.md.

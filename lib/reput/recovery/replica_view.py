@@ -21,8 +21,8 @@ from reput.recovery.mend_log import LogCopies
 from reput.recovery.replica import Comparison
 from reput.store import files
 from reput.store.ownership import Owner
-from reput.store.space import check_free
 from reput.store.swap import KEPT
+from reput.store.system import check_free
 
 _CHUNK = 8 << 20
 

@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from operator import attrgetter
 from typing import Any
 
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.diagnosis.verdict import Finding, Sort, Verdict
 from reput.errors import Result
 from reput.verify.report import Note

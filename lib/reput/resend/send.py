@@ -30,7 +30,7 @@ from reput.resend.outgoing import (
     outgoing,
 )
 from reput.store import files
-from reput.store.outside import check_outside
+from reput.store.places import check_outside
 
 # A line is appended, and flushed, whenever a broker has acknowledged all that went before. Half a last line
 # is what a kill left, and doesn't count. The first line says what is sent and where to: another run has

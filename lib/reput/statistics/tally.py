@@ -16,7 +16,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.errors import Finding, Result
 from reput.format.commitlog import TRANSACTION_MASK
 from reput.newer_python import StrEnum

@@ -28,10 +28,8 @@ from reput.format.names import Queue
 from reput.log.segments import cut
 from reput.replay.part_result import Chain, PartResult, witnessed
 from reput.replay.placing import BatchQueues
-from reput.replay.processes import on_this_host
-from reput.replay.runner import Runner
-from reput.replay.selection import Selection
-from reput.replay.target import Target
+from reput.replay.runner import Runner, on_this_host
+from reput.replay.target import Selection, Target
 from reput.scan.rules import Part
 from reput.statistics.count import Listener
 from reput.store.listing import ignored_features

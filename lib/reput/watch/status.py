@@ -20,7 +20,7 @@ from reput.remote.place import check_here
 from reput.replay.state import Opening, State
 from reput.store import files
 from reput.store.lock import Holder, output_holder
-from reput.store.outside import refuse_links
+from reput.store.places import refuse_links
 from reput.watch import notes
 from reput.watch.notes import RunNote, TableStatus
 

@@ -18,7 +18,7 @@ from reput.format import names
 from reput.format.commitlog import Record, encode
 from reput.replay.state import Opening, State
 from reput.store.lock import OutputLock
-from reput.store.space import human
+from reput.store.system import human
 from reput.watch.lag import Lag, LagProbe
 from reput.watch.notes import RunNote, TableNote
 from reput.watch.status import DIED, RUNNING, STOPPED, Status, look

@@ -32,7 +32,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.names import parse_queue
 from reput.next_command import next_command
 from reput.store.listing import nearest_of
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:
