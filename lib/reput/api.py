@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reput.dump.wanted import Wanted
     from reput.job import Summary
     from reput.lag import LagReport
-    from reput.mending.apply import Mended
+    from reput.mending import Mended
     from reput.query import Message, QueryStore
     from reput.report.facts import QueueFacts
     from reput.report.queues import TopicList
@@ -347,7 +347,7 @@ def mend(
         ReputError: refused or failed. What was there is unchanged, or the same call finishes what was begun.
     """
     from reput.job.options import RebuildOptions
-    from reput.mending.apply import mend as run
+    from reput.mending import mend as run
 
     options = RebuildOptions(
         Path(path),

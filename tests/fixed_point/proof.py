@@ -19,7 +19,7 @@ from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import undo
-from reput.mending.apply import Mended, mend
+from reput.mending import Mended, mend
 from reput.recovery.plan import plan
 from reput.store.swap import KEPT
 from reput.verify.plan import VerifyOptions

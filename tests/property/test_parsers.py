@@ -24,28 +24,29 @@ from reput.config.evidence import look
 from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import DLedgerSettings, StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
-from reput.diagnosis.absent import not_derived
+from reput.diagnosis.start import not_derived
 from reput.dump import index as dump_index
 from reput.dump.checkpoint import read as read_checkpoint
 from reput.dump.consumequeue import dump as dump_queue
 from reput.dump.index import IndexPlace
 from reput.dump.places import queue_places
 from reput.errors import ReputError
+from reput.export.client import access_keys
+from reput.export.outgoing import NotSentError, outgoing
 from reput.export.records import Apart, line_of, message_of
+from reput.export.send import Position
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties, rocksdbconfig
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
+from reput.job.watch import RunNote, TableNote
 from reput.lag import lag
 from reput.log import committed
 from reput.output import journal
 from reput.output.ledger import Ledger
 from reput.replay.runner import InlineRunner
 from reput.replay.selection import Selection
-from reput.resend.client import access_keys
-from reput.resend.outgoing import NotSentError, outgoing
-from reput.resend.send import Position
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.options import NAMES, Options
@@ -54,7 +55,6 @@ from reput.stream import last_planned, planned_end
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
-from reput.watch.notes import RunNote, TableNote
 from tests import encoders, rocksdbs
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike

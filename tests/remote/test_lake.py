@@ -46,7 +46,7 @@ _MESSAGES = 847
 @pytest.fixture(autouse=True)
 def _credentials(credentials: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     """All tests need them."""
-    monkeypatch.setattr("reput.remote.objects._clients", {})
+    monkeypatch.setattr("reput.remote.client._clients", {})
 
 
 @pytest.fixture
@@ -93,13 +93,13 @@ def never_named(gateway: Gateway, url: str) -> set[str]:
 _WRITER = """
 import sys
 from pathlib import Path
-from reput.catalog import run
+from reput.catalog import update
 from reput.catalog.options import CatalogOptions
 from reput.catalog.update import catalog
 from tests.here import Here
 
 store, table, conf, name = sys.argv[1:]
-run.MANY = 6
+update.MANY = 6
 print("began", flush=True)
 options = CatalogOptions(
     Path(store), Path(table), Path(conf), "5.3.3", cluster="east", broker=name, max_bytes_per_trigger=12_000

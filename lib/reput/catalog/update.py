@@ -25,7 +25,7 @@ from reput.format import dledger
 from reput.log.segments import CommitLog, discover
 from reput.newer_python import UTC, Self
 from reput.remote import remote_store, with_urls
-from reput.remote.place import HDFS, is_url, url_of
+from reput.remote.client import HDFS, is_url, url_of
 from reput.store import files
 from reput.store.outside import check_outside, lies_in
 from reput.store.reading import check_store

@@ -13,7 +13,7 @@ from reput.cli.arguments import TABLES, AsJson, Broker, OnSpark, PerCommit, argu
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, noted, settings_lines
 from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError, UnsupportedError
-from reput.remote.place import is_url
+from reput.remote.client import is_url
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -127,7 +127,7 @@ def _options(common: CatalogOptions, entry: StoreEntry, *, is_one: bool) -> Cata
 
 
 def _name(table: Path) -> str:
-    from reput.remote.place import url_of
+    from reput.remote.client import url_of
 
     return url_of(table) if is_url(table) else str(table)
 

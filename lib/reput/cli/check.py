@@ -34,7 +34,7 @@ from reput.cli.times import moment
 from reput.config.stand_in import here
 from reput.diagnosis.verdict import COUNTS, TITLES
 from reput.errors import OutputError, SettingsError
-from reput.remote.place import is_url, url_of
+from reput.remote.client import is_url, url_of
 from reput.store.files import new_file, reporting, write_atomically
 from reput.store.reading import read_file
 from reput.store.space import human

@@ -15,8 +15,7 @@ from reput.config.stand_in import here
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from reput.lag import GroupLag, LagReport, QueueLag
-    from reput.lag.report import DelayLag
+    from reput.lag import DelayLag, GroupLag, LagReport, QueueLag
 
 _EXAMPLES = """Examples:
   All groups, the one that is furthest behind first:
@@ -60,7 +59,7 @@ def lag_command(given: _Words) -> None:
             given.store, broker_conf=given.broker_conf, rocketmq_version=given.rocketmq_version
         ).lag(group=given.group, topic=given.topic, offsets=given.offsets)
         if given.corrected is not None:
-            from reput.lag.report import write_corrected
+            from reput.lag import write_corrected
 
             report = write_corrected(report, given.corrected)
     output.show(report, _lines(report, given.by))

@@ -30,7 +30,7 @@ from reput.words import counted
 if TYPE_CHECKING:
     from reput.job import Undone
     from reput.job.preview import UndoPreview
-    from reput.mending.apply import Mended
+    from reput.mending import Mended
     from reput.recovery.replica import Comparison
 
 _EXAMPLES = """Examples:
@@ -67,7 +67,7 @@ def mend_command(given: _Words) -> None:
     2: refused or failed, with the store's files as they were.
     """
     from reput.job.options import RebuildOptions
-    from reput.mending.apply import mend
+    from reput.mending import mend
 
     interrupted = "the same command finishes what was begun" if given.apply else "nothing was changed"
     with Output(given.as_json, interrupted=interrupted) as output, ProgressDisplay("checking") as display:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from reput.cli.arguments import (
     LOOK,
+    TAGS,
     Broker,
     InTime,
     OnStore,
@@ -19,7 +20,6 @@ from reput.cli.arguments import (
     queues,
     topics,
 )
-from reput.cli.dump.options import TAGS
 from reput.cli.output import Output, inline, settings_told
 from reput.cli.times import held_times, moment, time_of
 from reput.config.settings import StoreSettings

@@ -15,9 +15,9 @@ from reput.cli.jvm import prepare_spark, start_spark
 from reput.cli.output import Output, TailDisplay, noted, summary_lines, told, warn_of_unknown
 from reput.cli.times import moment
 from reput.errors import SettingsError
+from reput.job.status import DIED, Status, Stopped, has_begun, look, stop
 from reput.spark.java import is_submitted
 from reput.store.space import human
-from reput.watch.status import DIED, Status, Stopped, has_begun, look, stop
 from reput.words import counted
 
 if TYPE_CHECKING:

@@ -37,7 +37,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import file_length
 from reput.next_command import next_command
 from reput.remote import RemoteStore, known, with_urls
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.rocksdb import CURRENT, is_database
 from reput.store.listing import names_seen, queues_in
 from reput.store.lock import is_broker_running

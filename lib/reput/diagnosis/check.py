@@ -15,14 +15,16 @@ from reput.broker.snapshot import Snapshot, take
 from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, UNFINISHED_RESTORE
-from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
 from reput.diagnosis.derived import GIVE_DELAY_LEVELS, judged, merged
 from reput.diagnosis.start import (
+    BROKEN_ROCKSDB_STORE,
     LOG_CUTS,
     NO_LOG,
     QUEUE_CUT,
     area_of,
+    index_database,
     mending,
+    not_derived,
     of_problem,
     of_start,
     unique,
@@ -33,7 +35,7 @@ from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
-from reput.statistics.count import Listener
+from reput.statistics import Listener
 from reput.store.listing import ignored_features
 from reput.store.space import human
 from reput.verify.plan import VerifyOptions

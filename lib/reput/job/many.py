@@ -16,7 +16,7 @@ from typing import Generic, TypeAlias, TypeVar
 from reput.errors import ReputError, Result, SettingsError
 from reput.job.options import RebuildOptions
 from reput.job.store_list import Place, StoreEntry
-from reput.remote.place import check_here, url_of
+from reput.remote.client import check_here, url_of
 from reput.unforeseen import unforeseen
 from reput.verify.plan import VerifyOptions
 

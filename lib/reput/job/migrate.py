@@ -33,7 +33,7 @@ from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import Plan, intended, prepare
 from reput.job.rebuilding import stage
 from reput.job.summary import Summary, summarize
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.store import files
 from reput.store.listing import ignored_features, queues_in

@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from reput.config.broker_conf import BrokerConf
+from reput.config.committed import LMQ_FILE, LMQ_PREFIX, group_of
 from reput.config.kept import TABLES, ConfigPlace, Decided, Form, Kind, decide, kept, parse
 from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names, rocksdbconfig
-from reput.lag.committed import LMQ_FILE, LMQ_PREFIX, group_of
 from reput.rocksdb import is_database, opened
 from reput.store.reading import read_file
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, Result
 from reput.format import names
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.store import files, swap
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.outside import check_outside, refuse_links

@@ -15,7 +15,7 @@ from typing import Any
 from reput.config.dialect import dialect
 from reput.errors import SettingsError
 from reput.newer_python import tomllib
-from reput.remote.place import is_url, url_of
+from reput.remote.client import is_url, url_of
 from reput.store.listing import nearest
 
 _ON_HOST = re.compile(r"(?P<host>\[[^\]/]*\]|[^/:]*):(?P<path>.*)", re.DOTALL)

@@ -23,6 +23,7 @@ from reput.job.output_directory import output_root
 from reput.job.plan import Plan, prepare
 from reput.job.rebuilding import as_hosts_allow
 from reput.job.summary import Summary, summarize
+from reput.job.watch import Watch, watching
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
 from reput.output.journal import Journal
@@ -36,7 +37,6 @@ from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.reading import check_store
 from reput.stream import TailQuery, last_planned, set_aside
-from reput.watch.notes import Watch, watching
 
 if TYPE_CHECKING:
     from reput.catalog.update import CatalogBeside

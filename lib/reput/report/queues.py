@@ -17,7 +17,7 @@ from reput.config.topics import TopicConfig, batch_queue_topics, topic_configs
 from reput.derived.files import Listing, in_order
 from reput.derived.queues import Queues, recovered
 from reput.derived.rocksdb import RocksQueues
-from reput.diagnosis.absent import NO_QUEUES, not_derived
+from reput.diagnosis.start import NO_QUEUES, not_derived
 from reput.errors import RemoteStoreError, ReputError, Result, SettingsError, StartFailsError
 from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.names import Queue

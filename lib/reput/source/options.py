@@ -11,7 +11,7 @@ from pathlib import Path
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format.names import Queue
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.source import stores
 from reput.source.where import moment
 

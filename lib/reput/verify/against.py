@@ -17,7 +17,7 @@ from reput.log.segments import discover, without_unwritten_end
 from reput.replay.processes import on_this_host
 from reput.replay.runner import Runner
 from reput.replay.selection import Selection
-from reput.statistics.count import Listener
+from reput.statistics import Listener
 from reput.store.witness import store_seen
 from reput.verify.batch import compare_batch_queues
 from reput.verify.index import compare_index

@@ -32,7 +32,7 @@ from reput.replay.processes import on_this_host
 from reput.replay.runner import Runner
 from reput.replay.target import Target
 from reput.scan.rules import Part
-from reput.statistics.count import Listener
+from reput.statistics import Listener
 from reput.store.listing import ignored_features
 from reput.store.witness import config_seen, store_seen
 from reput.verify.batch import BatchCheck

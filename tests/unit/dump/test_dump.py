@@ -30,8 +30,7 @@ from reput.log import live, live_end
 from reput.log.segments import CommitLog, Segment
 from reput.query.message import Message
 from reput.scan.rules import rules
-from reput.statistics.count import groups_of, total_of
-from reput.statistics.tally import By, Tally
+from reput.statistics import By, Tally, groups_of, total_of
 from reput.words import snake_case
 from tests.levels import examples
 from tests.property.logs import lay_out, lay_out_entries, segments

@@ -14,8 +14,7 @@ from reput import demo
 from reput.config.kept import parse
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SettingsError
-from reput.lag import Flag, QueueLag, lag
-from reput.lag.report import EXPIRED, PAST_END, corrected, delay_lags, write_corrected
+from reput.lag import EXPIRED, PAST_END, Flag, QueueLag, corrected, delay_lags, lag, write_corrected
 
 PATH = Path("consumerOffset.json")
 

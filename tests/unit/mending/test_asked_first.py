@@ -13,7 +13,7 @@ from reput.diagnosis.derived import GIVE_DELAY_LEVELS
 from reput.format import names
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.verify.plan import VerifyOptions
 from tests.compat.conf import conf_text
 from tests.golden.store import GoldenStore, unpack

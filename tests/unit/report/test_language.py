@@ -40,7 +40,6 @@ SOURCES = {
         "brings_back",
     ),
     "errors.py": ("STAND_IN",),
-    "diagnosis/absent.py": (),
     "diagnosis/check.py": (),
     "diagnosis/derived.py": (),
     "diagnosis/verdict.py": (

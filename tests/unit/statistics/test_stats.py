@@ -19,8 +19,7 @@ from reput.cli import app as cli
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import commitlog, javastring, properties
-from reput.statistics import By, Group, Span, Statistics, count
-from reput.statistics.tally import BINS, MOST_GAPS, bin_of, bin_range
+from reput.statistics import BINS, MOST_GAPS, By, Group, Span, Statistics, bin_of, bin_range, count
 from tests.golden.store import GoldenStore
 from tests.local import write_store
 from tests.rebuilds import broker_conf, golden

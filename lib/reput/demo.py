@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import tarfile
+import tempfile
 from collections.abc import Callable
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from reput.errors import SettingsError
 from reput.job import RebuildOptions, Summary, rebuild
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from reput.output.writer import Progress
 
 VERSION = "5.5.0"
-ARCHIVE = Path(__file__).with_name(f"store-{VERSION}.tar.xz")
-FLEET = Path(__file__).with_name(f"fleet-{VERSION}.tar.xz")
+ARCHIVE = Path(__file__).with_name("demo_stores") / f"store-{VERSION}.tar.xz"
+FLEET = ARCHIVE.with_name(f"fleet-{VERSION}.tar.xz")
 #: The brokers of the fleet: two masters, and a slave of the first one that stopped before it.
 FLEET_BROKERS = ("broker-a", "broker-b", "broker-a-slave")
 
@@ -73,3 +74,32 @@ def run(
         store=store.root, out=rebuilt, broker_conf=store.broker_conf, rocketmq_version=VERSION
     )
     return rebuild(options, start_spark, listener), compare(store.root, rebuilt)
+
+
+def train() -> None:
+    """Rebuild the demonstration's store, read its log as a table, and wait for the JVM's end.
+
+    :mod:`reput.spark.class_archive` runs this with a JVM that keeps in an archive what it has loaded.
+    """
+    from pyspark import SparkContext
+
+    from reput.source import read
+    from reput.spark.sessions import session
+
+    spark = session("reput training", "local[*]")
+    gateway: Any = SparkContext._gateway
+    try:
+        with tempfile.TemporaryDirectory(prefix="reput-training-") as scratch:
+            summary, _ = run(Path(scratch), lambda: spark, lambda _progress, _total: None)
+            read(spark, str(summary.store), ["topic"]).groupBy("topic").count().collect()
+            spark.stop()
+    except BaseException:
+        gateway.proc.kill()  # which then keeps nothing
+        raise
+    gateway.shutdown()
+    gateway.proc.stdin.close()  # it takes that for this process's end
+    gateway.proc.wait()
+
+
+if __name__ == "__main__":
+    train()

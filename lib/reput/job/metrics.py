@@ -37,7 +37,7 @@ from prometheus_client.registry import Collector
 
 import reput
 from reput.errors import ReputError, SettingsError, counts
-from reput.watch.lag import Lag, LagProbe
+from reput.log.end import Lag, LagProbe
 
 if TYPE_CHECKING:
     from reput.replay.state import State

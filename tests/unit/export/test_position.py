@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.errors import OutputError, StoreInUseError
-from reput.resend.send import Position, Reached
+from reput.export.send import Position, Reached
 
 RUN: dict[str, object] = {"reput": "resend 1", "source": "/x", "name_server": "h:1"}
 

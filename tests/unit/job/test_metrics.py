@@ -29,12 +29,12 @@ import reput
 from reput.errors import Finding, OutputError, SettingsError
 from reput.format import names
 from reput.format.commitlog import Record
+from reput.job.metrics import MOST_CONNECTIONS, Metrics, TableMetrics, served
+from reput.job.watch import RunNote, TableNote, watching
+from reput.log.end import LagProbe
 from reput.output.journal import read_state
 from reput.replay.state import QueueState, State
 from reput.stream import TriggerCollector
-from reput.watch.lag import LagProbe
-from reput.watch.metrics import MOST_CONNECTIONS, Metrics, TableMetrics, served
-from reput.watch.notes import RunNote, TableNote, watching
 from tests.local import open_store, rebuild_locally
 from tests.stores import LogWriter
 
@@ -168,7 +168,7 @@ def test_silent_connections_cost_a_few_threads_and_keep_nobody_out() -> None:
 
 
 def test_a_request_in_small_pieces_ends_with_its_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("reput.watch.metrics.REQUEST_SECONDS", 1.0)
+    monkeypatch.setattr("reput.job.metrics.REQUEST_SECONDS", 1.0)
     with served(0) as endpoint:
         place = ("127.0.0.1", int(urlsplit(endpoint.url).port or 0))
         before = threading.active_count()

@@ -20,11 +20,11 @@ import numpy as np
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
 from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
-from reput.derived.files import Listing
+from reput.derived.files import NO_FILE, Listing
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.derived import closable, merged, torn_end
-from reput.diagnosis.start import LOG_CUTS, of_start, unique
-from reput.diagnosis.verdict import EXIT_CODES, WORDS, Effect, Remedy, Sort, Verdict
+from reput.diagnosis.start import LOG_CUTS, QUEUE_CUT, of_start, unique
+from reput.diagnosis.verdict import EXIT_CODES, WORDS, Area, Effect, Remedy, Sort, Verdict
 from reput.errors import Problem, Result, SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -32,11 +32,14 @@ from reput.format.dtypes import UNIT_DTYPE
 from reput.format.names import Queue
 from reput.job.options import RebuildOptions
 from reput.job.output_directory import discard_if_swapped, staging_of
+from reput.job.plan import Plan as Rebuilding
 from reput.job.plan import intended, prepare
 from reput.job.rebuilding import rebuild, stage
 from reput.job.summary import Summary, summarize
-from reput.mending.steps import Making, Step, making, steps_of
+from reput.log.rivals import SECOND_FILE
+from reput.newer_python import Self
 from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log
+from reput.recovery.past_end import named
 from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
@@ -45,7 +48,7 @@ from reput.store.listing import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
-from reput.store.space import check_free
+from reput.store.space import check_free, human
 from reput.store.swap import Swap, SwapOvertakenError, abandon, check_movable, is_pending, new_stamp
 from reput.verify.explain import TAGS_LOST
 from reput.verify.plan import VerifyOptions
@@ -59,6 +62,168 @@ if TYPE_CHECKING:
 
     Spark = Callable[[], SparkSession] | None
     Listener = Callable[[Progress, int], None]
+
+
+#: More queues than this aren't made one by one.
+_MOST_QUEUES = 200
+#: What is wrong with a queue that the log has messages of: those can be made one by one.
+_IN_LOG = frozenset({"missing-unit", "wrong-unit", "misplaced-unit"})
+#: Files in the log's directory that are none of the log's.
+_STRAY = frozenset({"stray-file", "stray-directory", NO_FILE, SECOND_FILE})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do."""
+
+    #: ``move-aside``, ``take``, ``close-log``, ``make-queues``, ``make-index``, ``make-checkpoint``,
+    #: or ``by-hand``
+    kind: str
+    text: str  # what it changes, for people
+
+    @property
+    def by_hand(self) -> bool:
+        """Nobody but the operator can do it."""
+        return self.kind == "by-hand"
+
+    def to_dict(self) -> dict[str, object]:
+        """JSON-ready."""
+        return {"kind": self.kind, "said": self.text}
+
+    def __str__(self) -> str:
+        return self.text
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What of queues, index and checkpoint is to be made anew."""
+
+    queues: frozenset[Queue] | None = frozenset()  # these; None for all, and whatever lies beside them
+    index: bool = False  # index, checkpoint: these, too
+    checkpoint: bool = False
+
+    @classmethod
+    def whole(cls) -> Self:
+        """All of it."""
+        return cls(None, index=True, checkpoint=True)
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to make."""
+        return self.queues is None or bool(self.queues) or self.index or self.checkpoint
+
+    @property
+    def alone(self) -> bool:
+        """Only some queues."""
+        return bool(self.queues) and not self.index and not self.checkpoint
+
+    def options(self, options: RebuildOptions) -> RebuildOptions:
+        """Those of the rebuild that makes it."""
+        if not self.alone or self.queues is None:
+            return options
+        return replace(
+            options, queues=tuple(f"{topic}:{queue_id}" for topic, queue_id in sorted(self.queues))
+        )
+
+    def staged(self, rebuilding: Rebuilding) -> tuple[list[str], list[str]]:
+        """What takes its place in the store, the checkpoint last, and what goes without a successor."""
+        staging, root = rebuilding.root, rebuilding.settings.root
+        there = {path.name for path in staging.iterdir()} - {names.REPUT, names.COMMIT_LOG}
+        staged: list[str] = []
+        removed: list[str] = []
+        batch = names.BATCH_CONSUME_QUEUE
+        if self.queues is None and batch not in there and (root / batch).is_dir():
+            # No topic has such queues, and none of them has messages that have expired.
+            reads = rebuilding.settings.dialect.recovery.switches_queue_types
+            removed += [batch] if reads and rebuilding.settings.rocksdb.files else []
+        if self.queues is None and self.index and self.checkpoint:
+            return sorted(there, key=lambda name: (name == names.CHECKPOINT, name)), removed
+        directories = (names.queue_directory, names.queue_ext_directory, names.batch_queue_directory)
+        if self.queues is None:
+            staged += [name for name in (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB) if name in there]
+        for queue in sorted(self.queues or ()):
+            for directory in directories:
+                name = directory(Path(), *queue).as_posix()
+                if (staging / name).exists():
+                    staged.append(name)
+                elif (root / name).exists():
+                    removed.append(name)
+        if self.index:
+            staged += [name for name in (names.INDEX, names.ROCKSDB_STORE) if name in there]
+            removed += [names.INDEX] if names.INDEX not in there and (root / names.INDEX).exists() else []
+        if (self.checkpoint or self.index) and names.CHECKPOINT in there:
+            staged.append(names.CHECKPOINT)
+        return staged, removed
+
+
+def making(before: Diagnosis) -> Making:
+    """What of queues, index and checkpoint has to be made anew."""
+    found = [one for one in before.mendable if one.area is not Area.LOG or one.kind not in _STRAY]
+    if before.all_lost:
+        return Making.whole() if before.mendable else Making()
+    # Units that go with a cut of the log stay when the log is closed.
+    of_queues = [one for one in found if one.area is Area.QUEUE and one.kind != QUEUE_CUT]
+    # What a start puts right depends on where the log ends, how far all queues reach, and on the checkpoint.
+    healed = [one for one in before.findings if found and one.effect is Effect.HEALS]
+    closes = any(one.area is Area.LOG for one in found)
+    of_queues += [one for one in healed if one.area is Area.QUEUE and (closes or one.kind in _IN_LOG)]
+    index = any(one.area is Area.INDEX for one in (*found, *healed))
+    checkpoint = index or any(one.area is Area.CHECKPOINT for one in found)
+    if not of_queues:
+        return Making(frozenset(), index, checkpoint)
+    queues = frozenset(one.queue for one in of_queues if one.queue is not None)
+    by_one = all(
+        one.queue is not None and one.offset is not None and one.kind in _IN_LOG for one in of_queues
+    )
+    if not by_one or len(queues) > _MOST_QUEUES:
+        return Making.whole()
+    return Making(queues, index, checkpoint)
+
+
+def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
+    """What there is to do, in order; nothing where nothing can be done."""
+    asked = before.asks_first
+    for step in asked or before.by_hand:
+        yield Step("by-hand", step)
+    if asked:
+        return
+    root = before.settings.root
+    found = before.mendable
+    for one in found:
+        if one.area is Area.LOG and one.kind in _STRAY:
+            yield Step("move-aside", f"move {_below(one.path, root)} aside: {one.said}")
+    if replica is not None and replica.taken:
+        size = human(sum(one.end - one.offset for one in replica.taken))
+        messages = counted(sum(one.count for one in replica.taken), "message")
+        ranges = counted(len(replica.taken), "range")
+        yield Step("take", f"take {ranges} of the log with {messages}, {size}, from {replica.replica}")
+    log = [one for one in found if one.area is Area.LOG and one.kind not in _STRAY]
+    if log:
+        places = ", ".join(dict.fromkeys(_below(one.path, root) for one in log[:_MOST_NAMED]))
+        more = f" and {len(log) - _MOST_NAMED:,} more" if len(log) > _MOST_NAMED else ""
+        yield Step(
+            "close-log",
+            f"close {counted(len(log), 'damaged place')} of the log, on copies of its segments, so that a "
+            f"start goes on behind: {places}{more}",
+        )
+    anew = Making.whole() if replica is not None and replica.taken else making(before)
+    if anew.queues is None:
+        yield Step("make-queues", "make all queues anew from the log")
+    elif anew.queues:
+        some = named(sorted(anew.queues))
+        yield Step("make-queues", f"make {counted(len(anew.queues), 'queue')} anew from the log: {some}")
+    if anew.index:
+        yield Step("make-index", "make the index anew from the log")
+    if anew.checkpoint:
+        yield Step("make-checkpoint", "make the checkpoint anew")
+
+
+_MOST_NAMED = 5
+
+
+def _below(path: str, root: Path) -> str:
+    return str(Path(path).relative_to(root)) if Path(path).is_relative_to(root) else path
+
 
 #: Problems that a load tells by the files in ``config/``.
 _BY_CONFIG = frozenset({"queue-type", MISSING_CONFIG, LOST_CONFIG})

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
     from reput.config.settings import StoreSettings
+    from reput.job.metrics import Metrics, MetricsServer, TableMetrics
     from reput.replay.state import State
-    from reput.watch.metrics import Metrics, MetricsServer, TableMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,9 +190,9 @@ class Watch:
         files.remove_tree(root / names.REPUT / names.TABLE)  # an earlier tail's
         self._root = root
         if self._endpoint is not None:
+            from reput.job.metrics import Metrics
+            from reput.log.end import LagProbe
             from reput.stream import TriggerCollector
-            from reput.watch.lag import LagProbe
-            from reput.watch.metrics import Metrics
 
             registry, dialect = self._endpoint.registry, settings.dialect.name
             self._metrics = Metrics(registry, settings.root, root, dialect, state, LagProbe(settings))
@@ -207,7 +207,7 @@ class Watch:
             raise ValueError("it has not begun")
         metrics = None
         if self._metrics is not None and self._endpoint is not None:
-            from reput.watch.metrics import TableMetrics
+            from reput.job.metrics import TableMetrics
 
             metrics = TableMetrics(self._endpoint.registry, self._metrics, reached)
         return TableWatch(self._root, table, metrics)
@@ -217,12 +217,12 @@ class Watch:
         self._last = last
 
     def batch(self, state: State, stages: Mapping[str, float]) -> None:
-        """After each batch; see :meth:`reput.watch.metrics.Metrics.batch`."""
+        """After each batch; see :meth:`reput.job.metrics.Metrics.batch`."""
         if self._metrics is not None:
             self._metrics.batch(state, stages)
 
     def restarted(self, reason: str) -> None:
-        """When the pipeline is restarted; see :meth:`reput.watch.metrics.Metrics.restarted`."""
+        """When the pipeline is restarted; see :meth:`reput.job.metrics.Metrics.restarted`."""
         if self._metrics is not None:
             self._metrics.restarted(reason)
 
@@ -239,7 +239,7 @@ def watching(metrics_port: int | None, metrics_address: str = "127.0.0.1") -> It
     with ExitStack() as stack:
         endpoint = None
         if metrics_port is not None:
-            from reput.watch.metrics import served
+            from reput.job.metrics import served
 
             endpoint = stack.enter_context(served(metrics_port, metrics_address))
         yield Watch(endpoint)

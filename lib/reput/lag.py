@@ -17,12 +17,12 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
 from reput.config.evidence import Basis
 from reput.config.kept import of_either, parse
 from reput.errors import Result, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.format.names import Queue
-from reput.lag.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
 from reput.newer_python import StrEnum
 from reput.query.store import QueryStore
 from reput.replay.state import collector_paused

@@ -16,12 +16,12 @@ from reput.cli.tail import _lines
 from reput.errors import JournalError, OutputError
 from reput.format import names
 from reput.format.commitlog import Record, encode
+from reput.job.status import DIED, RUNNING, STOPPED, Status, look
+from reput.job.watch import RunNote, TableNote
+from reput.log.end import Lag, LagProbe
 from reput.replay.state import Opening, State
 from reput.store.lock import OutputLock
 from reput.store.space import human
-from reput.watch.lag import Lag, LagProbe
-from reput.watch.notes import RunNote, TableNote
-from reput.watch.status import DIED, RUNNING, STOPPED, Status, look
 from tests.local import open_store, rebuild_locally, tree
 from tests.stores import LogWriter
 

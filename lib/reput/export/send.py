@@ -16,11 +16,8 @@ from types import TracebackType
 
 from reput.dump.damage import Damage
 from reput.errors import Finding, OutputError, Result, SettingsError, StoreInUseError
-from reput.export.records import Apart, Counted, LeftOut
-from reput.newer_python import Self
-from reput.remote.place import check_here
-from reput.resend.client import Client, access_keys, client_jars
-from reput.resend.outgoing import (
+from reput.export.client import Client, access_keys, client_jars
+from reput.export.outgoing import (
     LinesSource,
     NotSentError,
     Outgoing,
@@ -29,6 +26,9 @@ from reput.resend.outgoing import (
     check_resumed,
     outgoing,
 )
+from reput.export.records import Apart, Counted, LeftOut
+from reput.newer_python import Self
+from reput.remote.client import check_here
 from reput.store import files
 from reput.store.outside import check_outside
 

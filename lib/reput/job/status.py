@@ -15,17 +15,17 @@ from typing import TYPE_CHECKING
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError, Result, StoreInUseError, counts
 from reput.format import names
+from reput.job import watch
+from reput.job.watch import RunNote, TableStatus
 from reput.output.journal import read_state
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.replay.state import Opening, State
 from reput.store import files
 from reput.store.lock import Holder, output_holder
 from reput.store.outside import refuse_links
-from reput.watch import notes
-from reput.watch.notes import RunNote, TableStatus
 
 if TYPE_CHECKING:
-    from reput.watch.lag import Lag
+    from reput.log.end import Lag
 
 RUNNING, STOPPED, DIED = "running", "stopped", "died"
 _PLACES = (
@@ -166,7 +166,7 @@ def look(directory: Path, broker_conf: Path | None = None) -> Status:
         disk=_disk(root),
     )
     status.ledger_batches, status.ledger_problem = _ledger(root)
-    status.catalog = notes.table_status(root, opening.start, committed.cursor)
+    status.catalog = watch.table_status(root, opening.start, committed.cursor)
     if broker_conf is None and note is not None and note.broker_conf is not None:
         broker_conf = Path(note.broker_conf)
     _measure_lag(status, broker_conf)
@@ -194,7 +194,7 @@ def _writer(root: Path) -> tuple[str, Holder | None]:
 
 
 def _measure_lag(status: Status, broker_conf: Path | None) -> None:
-    from reput.watch.lag import LagProbe
+    from reput.log.end import LagProbe
 
     opening, committed = status.opening, status.committed
     try:

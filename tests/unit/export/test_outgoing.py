@@ -6,12 +6,12 @@ import zlib
 
 import pytest
 
+from reput.export.outgoing import NOT_KEPT, ORIGIN, NotSentError, Outgoing, encoded, outgoing
 from reput.export.records import Apart
 from reput.format import commitlog, innerbatch, properties
 from reput.format.commitlog import Record
 from reput.format.innerbatch import InnerMessage
 from reput.query.message import Message
-from reput.resend.outgoing import NOT_KEPT, ORIGIN, NotSentError, Outgoing, encoded, outgoing
 
 NOW = 1_800_000_000_000
 

@@ -16,8 +16,8 @@ from types import TracebackType
 from typing import Any
 
 from reput.errors import BrokerError, SettingsError
+from reput.export.outgoing import Outgoing, encoded
 from reput.newer_python import Self
-from reput.resend.outgoing import Outgoing, encoded
 from reput.spark.jars import fetched, java_command, pyspark_jar
 from reput.store.reading import unreadable
 

@@ -15,8 +15,8 @@ import pytest
 
 from reput.errors import OutputError, StoreInUseError
 from reput.format import names
+from reput.job.status import stop
 from reput.store.lock import OutputLock, output_holder
-from reput.watch.status import stop
 
 
 @pytest.fixture
