@@ -36,7 +36,7 @@ from bench.generate import log_directory, write_log, writer_in
 from bench.memory import MemorySampler
 from reput.config.settings import StoreSettings
 from reput.format import names
-from reput.job.watch import RunNote
+from reput.job.status import RunNote
 from reput.output.journal import read_state
 from reput.replay.state import State
 from reput.store.compare import compare

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from reput.filter.bitmaps import Column
-from reput.filter.consumers import BloomFilter, ConsumerFilter
+from reput.filter.bitmaps import BloomFilter, Column, ConsumerFilter
 from reput.filter.expression import EvaluationError, Node, Value, units_of
 from reput.format import properties
 

@@ -33,8 +33,6 @@ AnyPath = str | PathLike[str]
 Time = int | datetime
 #: ``"Orders"``, ``"Orders:3"`` or ``("Orders", 3)``.
 Queue = str | tuple[str, int | None]
-#: Methods of 1.0, and what has taken their place.
-_OLD_NAMES = {"verify": "check()", "plan": "check(quick=True).plan"}
 
 
 class Store:
@@ -58,15 +56,6 @@ class Store:
 
     def __repr__(self) -> str:
         return f"reput.Store({str(self.path)!r})"
-
-    def __getattr__(self, name: str) -> Any:
-        """Say what has taken the place of a method that is gone.
-
-        Raises:
-            AttributeError: there is no such attribute.
-        """
-        text = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(f"{text}: it is {_OLD_NAMES[name]} now" if name in _OLD_NAMES else text)
 
     @cached_property
     def settings(self) -> StoreSettings:

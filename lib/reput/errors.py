@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass, fields
+from functools import cache
 from os import PathLike, fspath
 from typing import Any, ClassVar, TypeVar
 
@@ -213,12 +214,22 @@ STAND_IN = "a stand-in of `reput mend`"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(Fact):
+class LogFact(Fact):
+    """What is said of a range of the commit log: offset, end: physical offsets, half open."""
+
+    offset: int
+    end: int
+
+    def to_dict(self) -> dict[str, object]:
+        """As :meth:`Fact.to_dict`."""
+        return {**Fact.to_dict(self), "physical_offset": self.offset, "physical_end": self.end}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(LogFact):
     """Something wrong in the input that was reported and skipped; docs/findings.md lists the kinds.
 
     Attributes:
-        offset: physical offset of the first byte concerned.
-        end: physical offset after the last byte concerned (half open); equal to offset when empty.
         expected: what should have been there.
         found: what was there.
         outcome: what reput did about it.
@@ -228,8 +239,6 @@ class Finding(Fact):
         count: how many of the same kind this row stands for (repeats in one queue are grouped).
     """
 
-    offset: int
-    end: int
     expected: str
     found: str
     outcome: str
@@ -247,10 +256,6 @@ class Finding(Fact):
         """The finding by the names of its attributes, as journals keep it."""
         return asdict(self)
 
-    def to_dict(self) -> dict[str, object]:
-        """As :meth:`Fact.to_dict`."""
-        return {**Fact.to_dict(self), "physical_offset": self.offset, "physical_end": self.end}
-
     def __str__(self) -> str:
         where = f"{self.path} at physical offset {self.offset}"
         if self.end > self.offset:
@@ -263,10 +268,37 @@ class Finding(Fact):
         return what if self.count == 1 else f"{what} ({self.count} times)"
 
 
+#: What documents call attributes that code calls otherwise: as in all of them (docs/interface.md).
+_NAMES = {
+    "made_at": "made_ms",
+    "first_time": "first_store_timestamp",
+    "last_time": "last_store_timestamp",
+    "oldest_stored": "oldest_store_timestamp",
+    "least": "min_size",
+    "most": "max_size",
+    "mean": "mean_size",
+    "p50": "p50_size",
+    "p90": "p90_size",
+    "p99": "p99_size",
+    "not_seen": "not_read",
+}
+_PLAIN = frozenset({str, int, float, bool, type(None)})
+
+
+@cache
+def _named(kind: Any) -> list[tuple[str, str]]:
+    """The attributes of a dataclass, and what documents call them."""
+    return [(_NAMES.get(one.name, one.name), one.name) for one in fields(kind)]
+
+
 def json_of(value: Any) -> Any:
-    """A value as JSON has it: results and findings as documents, paths as texts."""
+    """A value as JSON has it: what is a dataclass as an object, paths as texts."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
+    if hasattr(value, "__dataclass_fields__"):
+        kind: Any = type(value)
+        found = ((name, getattr(value, attribute)) for name, attribute in _named(kind))
+        return {name: one if type(one) in _PLAIN else json_of(one) for name, one in found}
     if isinstance(value, dict):
         return {name: json_of(one) for name, one in value.items()}
     if isinstance(value, list | tuple):
@@ -292,14 +324,16 @@ class Result:
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
-        names = [one.name for one in fields(self) if one.name not in self.hidden]  # type: ignore[arg-type]
-        facts = {name: getattr(self, name) for name in names if name != "basis"}
-        of: Any = self
-        if "settings" in names:
-            facts |= {"store": of.settings.place}
-        if "settings" in names or "basis" in names:
-            basis = of.settings.basis if "settings" in names else of.basis
+        kind: Any = type(self)
+        shown = [one for one in _named(kind) if one[1] not in self.hidden]
+        facts = {name: getattr(self, attribute) for name, attribute in shown}
+        basis = facts.pop("basis", None)
+        if "settings" in facts:
+            facts["store"], basis = facts["settings"].place, facts["settings"].basis
+        if basis is not None:
             facts |= {"rocketmq_version": basis.rocketmq_version, "settings": basis}
+        if "seconds" in facts:
+            facts["seconds"] = round(facts["seconds"], 3)
         return {name: json_of(one) for name, one in (facts | self.more()).items()}
 
 

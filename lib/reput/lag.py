@@ -11,9 +11,8 @@ import re
 import shlex
 import time
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -57,14 +56,8 @@ class DelayLag:
     min_offset: int  # min_offset, max_offset: half-open range of the queue's offsets
     max_offset: int
     waiting: int  # messages that wait
-    due: int | None  # deliver time of the next one, ms; None without one
+    due_ms: int | None  # deliver time of the next one, ms; None without one
     flag: str | None  # "past-end" or "expired" (before the first message); a start corrects both
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        facts = asdict(self)
-        facts["due_ms"] = facts.pop("due")
-        return facts
 
 
 def delay_lags(settings: StoreSettings) -> list[DelayLag]:
@@ -168,16 +161,6 @@ class QueueLag:
     oldest_stored: int | None
     flags: tuple[Flag, ...] = ()  # what is odd
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return dict(zip(_JSON_NAMES, _facts(self), strict=True))
-
-
-#: The attributes of a :class:`QueueLag` in the order of its JSON, and their names there.
-_NAMES = [one.name for one in fields(QueueLag) if one.name != "oldest_stored"]
-_facts = attrgetter(*_NAMES, "oldest_stored")
-_JSON_NAMES = (*_NAMES, "oldest_store_timestamp")
-
 
 @dataclass(frozen=True, slots=True)
 class GroupLag:
@@ -190,12 +173,6 @@ class GroupLag:
     expired: int
     oldest_stored: int | None  # the least of theirs
     flags: dict[Flag, int]  # how many queues have each
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        facts = asdict(self)
-        facts["oldest_store_timestamp"] = facts.pop("oldest_stored")
-        return facts
 
 
 @dataclass(frozen=True)

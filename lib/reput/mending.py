@@ -22,10 +22,9 @@ from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, Listing
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.derived import closable, merged, torn_end
-from reput.diagnosis.start import LOG_CUTS, QUEUE_CUT, of_start, unique
-from reput.diagnosis.verdict import EXIT_CODES, WORDS, Area, Effect, Remedy, Sort, Verdict
-from reput.errors import Problem, Result, SettingsError, StoreError, StoreInUseError
+from reput.diagnosis.findings import LOG_CUTS, QUEUE_CUT, closable, merged, of_start, torn_end, unique
+from reput.diagnosis.verdict import EXIT_CODES, WORDS, Area, Effect, Judged, Remedy, Sort, Verdict
+from reput.errors import Problem, SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE
@@ -79,19 +78,15 @@ class Step:
     #: ``move-aside``, ``take``, ``close-log``, ``make-queues``, ``make-index``, ``make-checkpoint``,
     #: or ``by-hand``
     kind: str
-    text: str  # what it changes, for people
+    said: str  # what it changes, for people
 
     @property
     def by_hand(self) -> bool:
         """Nobody but the operator can do it."""
         return self.kind == "by-hand"
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {"kind": self.kind, "said": self.text}
-
     def __str__(self) -> str:
-        return self.text
+        return self.said
 
 
 @dataclass(frozen=True, slots=True)
@@ -230,7 +225,7 @@ _BY_CONFIG = frozenset({"queue-type", MISSING_CONFIG, LOST_CONFIG})
 
 
 @dataclass(slots=True)
-class Mended(Result):
+class Mended(Judged):
     """What ``reput mend`` would do, or has done; ``to_dict`` is what ``--json`` prints."""
 
     before: Diagnosis  # what was wrong
@@ -248,6 +243,8 @@ class Mended(Result):
     replica: Comparison | None = None  # what a replica has, None where none was given
     seconds: float = 0.0  # wall time
 
+    hidden = ("after",)
+
     @property
     def now(self) -> Diagnosis:
         """How the store is."""
@@ -264,28 +261,9 @@ class Mended(Result):
         has = f"{self.replica.replica} has {messages} that the log lacks"
         return Verdict(Sort.MEND, found.store, WORDS[Sort.MEND], has)
 
-    @property
-    def exit_code(self) -> int:
-        """By the verdict."""
-        return self.verdict.exit_code
-
     def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        return {
-            **self.now.to_dict(),
-            "verdict": self.verdict.sort,
-            "summary": self.verdict.text,
-            "applied": self.applied,
-            "before": self.before.to_dict(),
-            "steps": [step.to_dict() for step in self.steps],
-            "finished": self.finished,
-            "changes": [change.to_dict() for change in self.changes],
-            "made": self.made,
-            "rebuilt": None if self.rebuilt is None else self.rebuilt.to_dict(),
-            "kept": self.kept,
-            "replica": None if self.replica is None else self.replica.to_dict(),
-            "seconds": round(self.seconds, 3),
-        }
+        """The diagnosis as it is now, and what was done."""
+        return {**self.now.to_dict(), **Judged.to_dict(self)}
 
 
 def mend(

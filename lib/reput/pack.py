@@ -21,7 +21,6 @@ from pathlib import Path, PurePosixPath
 import reput
 from reput.doctor import beside as files_beside
 from reput.errors import PackError, Result, SettingsError
-from reput.next_command import MANIFEST, install_step
 from reput.spark.jars import delta_jars, fetched
 from reput.spark.java import is_installed
 from reput.store import files
@@ -29,6 +28,7 @@ from reput.store.outside import check_file
 from reput.store.space import check_free
 from reput.store.system import shortage_in
 from reput.store.temporary import beside
+from reput.words import MANIFEST, install_step
 
 # pip chooses the wheels: those for any glibc from :data:`GLIBC` on. PySpark has no wheel: it is copied from
 # here.

@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import Callable, Iterable
 from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from ipaddress import ip_address
 from itertools import pairwise
 from pathlib import Path
@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from reput.caches import CACHED
 from reput.config.evidence import Basis
 from reput.config.settings import StoreSettings
-from reput.errors import Finding, Result, SettingsError
+from reput.errors import Finding, Result, SettingsError, json_of
 from reput.format import javastring
 from reput.format.commitlog import TRANSACTION_MASK
 from reput.log.segments import CommitLog, Segment, discover, open_segment, part_of
@@ -59,16 +59,6 @@ _KEYS = {
     By.HOST: ("host",),
 }
 _ALL_KEYS = ("topic", "queue_id", "tag", "hour_ms", "host")
-#: What attributes of a group are called in JSON.
-_NAMES = {
-    "hour": "hour_ms",
-    "least": "min_size",
-    "most": "max_size",
-    "p50": "p50_size",
-    "p99": "p99_size",
-    "first": "first_store_timestamp",
-    "last": "last_store_timestamp",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +71,8 @@ class Group:
     most: int
     p50: int  # p50, p99: approximate percentiles of the sizes, bytes: at most 7 % off
     p99: int
-    first: int  # first, last: least and greatest storeTimestamp, ms
-    last: int
+    first_time: int  # first_time, last_time: least and greatest storeTimestamp, ms
+    last_time: int
     keys: int  # keys, tags: messages with keys, with a tag
     tags: int
     #: whose sysFlag names a transaction's end: committed, as a rule. Those that wait for it are in
@@ -92,41 +82,32 @@ class Group:
     #: ``rmq_sys_wheel_timer``
     delayed: int
     retries: int  # that were consumed before, and failed
-    #: topic, queue_id, tag, hour, host: of the group, None for what it isn't by. ``hour`` is where it
+    #: topic, queue_id, tag, hour_ms, host: of the group, None for what it isn't by. ``hour_ms`` is where it
     #: begins, ms since 1970; ``tag`` is None, too, for messages without one; ``host`` is the
     #: producer's address
     topic: str | None = None
     queue_id: int | None = None
     tag: str | None = None
-    hour: int | None = None
+    hour_ms: int | None = None
     host: str | None = None
     rest: bool = False  # whether these are all groups that came when there was no room for more
 
     @property
     def rate(self) -> float | None:
         """Messages a second between the first and the last; None for one moment."""
-        return None if self.last <= self.first else self.messages * 1000 / (self.last - self.first)
+        ms = self.last_time - self.first_time
+        return None if ms <= 0 else self.messages * 1000 / ms
 
 
 @dataclass(frozen=True, slots=True)
 class Gap:
     """A time in which nothing was stored."""
 
-    ms: int  # how long
-    before: int  # before, after: storeTimestamp of the messages around it, ms
-    before_offset: int  # before_offset, after_offset: their physical offsets
-    after: int
-    after_offset: int
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "gap_ms": self.ms,
-            "before_store_timestamp": self.before,
-            "before_physical_offset": self.before_offset,
-            "after_store_timestamp": self.after,
-            "after_physical_offset": self.after_offset,
-        }
+    gap_ms: int  # how long
+    before_store_timestamp: int  # of the messages around it, ms
+    before_physical_offset: int
+    after_store_timestamp: int
+    after_physical_offset: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,13 +141,12 @@ class Statistics(Result):
         return {
             "total": None if self.total is None else self._group(self.total, ()),
             "groups": [self._group(group, _KEYS[self.by]) for group in self.groups],
-            "seconds": round(self.seconds, 3),
             "log_first_store_timestamp": None if self.log_times is None else self.log_times[0],
             "log_last_store_timestamp": None if self.log_times is None else self.log_times[1],
         }
 
     def _group(self, group: Group, keys: tuple[str, ...]) -> dict[str, object]:
-        facts = {_NAMES.get(name, name): value for name, value in asdict(group).items()}
+        facts = json_of(group)
         named, rest = {name: facts.pop(name) for name in _ALL_KEYS}, facts.pop("rest")
         head = {"rest": True} if rest else {name: named[name] for name in keys}
         rate = None if group.rate is None else round(group.rate, 3)
@@ -666,7 +646,7 @@ def groups_of(tallies: list[Tally], by: By) -> tuple[Group, ...]:
             places.setdefault(key, []).append((tally, row))
     groups = [_group(key, by, found) for key, found in places.items()]
     if by is By.HOUR:
-        return tuple(sorted(groups, key=lambda one: (one.rest, one.hour)))
+        return tuple(sorted(groups, key=lambda one: (one.rest, one.hour_ms)))
     return tuple(sorted(groups, key=lambda one: (one.rest, -one.bytes, _name(one))))
 
 
@@ -695,8 +675,8 @@ def _group(key: _Key, by: By, rows: Iterable[tuple[Tally, int]]) -> Group:
         most=most,
         p50=_percentile(bins, 50, least, most),
         p99=_percentile(bins, 99, least, most),
-        first=first,
-        last=last,
+        first_time=first,
+        last_time=last,
         keys=added[KEYS],
         tags=added[TAGS],
         transactions=added[TRANSACTIONS],
@@ -716,7 +696,7 @@ def _named(key: _Key, by: By) -> dict[str, object]:
     elif by is By.TAG and isinstance(part, bytes):
         names["tag"] = javastring.decode(part)
     elif by is By.HOUR and isinstance(part, int):
-        names["hour"] = part * _HOUR_MS
+        names["hour_ms"] = part * _HOUR_MS
     elif by is By.HOST and isinstance(part, bytes):
         names["host"] = str(ip_address(part))
     return names
@@ -741,5 +721,5 @@ def _times(tallies: list[Tally], ends: list[Ends]) -> tuple[int, int, tuple[Gap,
             gaps.append(Gap(step, *before.last, *after.first))
         elif step < 0:
             backs, most_back = backs + 1, max(most_back, -step)
-    gaps.sort(key=lambda gap: (-gap.ms, gap.after_offset))
+    gaps.sort(key=lambda gap: (-gap.gap_ms, gap.after_physical_offset))
     return backs, most_back, tuple(gaps[:MOST_GAPS])

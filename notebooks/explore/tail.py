@@ -29,8 +29,7 @@ from explore.workspace import Store
 from reput.broker.record import Kind, judge
 from reput.errors import OutputError, ReputError, StoreError
 from reput.format import commitlog, names, properties
-from reput.job.status import Status, Stopped, look, stop
-from reput.job.watch import RunNote
+from reput.job.status import RunNote, Status, Stopped, look, stop
 from reput.log.segments import discover, map_segment
 from reput.newer_python import Self
 from reput.replay.selection import is_system

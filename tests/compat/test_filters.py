@@ -16,8 +16,7 @@ import pytest
 from reput.config.dialect import dialect
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.bitmaps import TopicFilters
-from reput.filter.consumers import BloomFilter, load
+from reput.filter.bitmaps import BloomFilter, TopicFilters, load
 from reput.filter.expression import EvaluationError
 from reput.filter.grammar import NotAnExpressionError, parse
 from reput.format import javastring, properties

@@ -114,7 +114,7 @@ class _Proof:
         self._advice(planned.before, planned)
         mended = mend(self._options, apply=True)
         outcome.changed = mended.applied
-        said = [step.text for step in planned.steps], [step.text for step in mended.steps]
+        said = [step.said for step in planned.steps], [step.said for step in mended.steps]
         self._see(said[0] == said[1], f"other steps than without --apply: {said}")
         after = check(self._asked)
         outcome.after = after.verdict.sort

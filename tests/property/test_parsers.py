@@ -24,23 +24,22 @@ from reput.config.evidence import look
 from reput.config.kept import ConfigPlace, Form, Kind, kept
 from reput.config.settings import DLedgerSettings, StoreSettings
 from reput.config.topics import batch_queue_topics, known_topics
-from reput.diagnosis.start import not_derived
+from reput.diagnosis.findings import not_derived
 from reput.dump import index as dump_index
 from reput.dump.checkpoint import read as read_checkpoint
 from reput.dump.consumequeue import dump as dump_queue
 from reput.dump.index import IndexPlace
 from reput.dump.places import queue_places
 from reput.errors import ReputError
-from reput.export.client import access_keys
 from reput.export.outgoing import NotSentError, outgoing
 from reput.export.records import Apart, line_of, message_of
-from reput.export.send import Position
+from reput.export.send import Position, access_keys
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties, rocksdbconfig
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
-from reput.job.watch import RunNote, TableNote
+from reput.job.status import RunNote, TableNote
 from reput.lag import lag
 from reput.log import committed
 from reput.output import journal

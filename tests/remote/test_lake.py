@@ -21,8 +21,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from reput.catalog import hold, update
-from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog import Cataloged, CatalogOptions, hold, update
 from reput.catalog.table import Broker, Table
 from reput.catalog.update import Catalog
 from reput.errors import OutputError, RemoteStoreError, StoreInUseError, UnsupportedError
@@ -94,7 +93,7 @@ _WRITER = """
 import sys
 from pathlib import Path
 from reput.catalog import update
-from reput.catalog.options import CatalogOptions
+from reput.catalog import CatalogOptions
 from reput.catalog.update import catalog
 from tests.here import Here
 

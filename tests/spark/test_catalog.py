@@ -25,7 +25,7 @@ import json, os, shutil, sys
 from dataclasses import replace
 from pathlib import Path
 from reput.catalog import appending
-from reput.catalog.options import CatalogOptions
+from reput.catalog import CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.update import catalog
 from reput.catalog.table import Table
@@ -127,7 +127,7 @@ _KILLED = """
 import os, signal, sys
 from pathlib import Path
 from reput.catalog import update
-from reput.catalog.options import CatalogOptions
+from reput.catalog import CatalogOptions
 from reput.catalog.update import catalog
 from reput.catalog.table import Table
 from reput.spark.sessions import session
@@ -159,7 +159,7 @@ import json, sys
 from dataclasses import replace
 from pathlib import Path
 from reput.catalog import update
-from reput.catalog.options import CatalogOptions
+from reput.catalog import CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.update import catalog
 from reput.source import read

@@ -15,7 +15,7 @@ from random import Random
 from types import TracebackType
 
 from reput.format import names
-from reput.job.watch import RunNote
+from reput.job.status import RunNote
 from reput.newer_python import Self
 from tests.torture import processes
 from tests.torture.steps import Doom

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Protocol
 
+from reput.catalog import Cataloged, CatalogOptions
 from reput.catalog.appending import Appending, Standing, stand
 from reput.catalog.hold import hold_of
-from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, Broker, File, Table, broker_of
 from reput.config.settings import StoreSettings

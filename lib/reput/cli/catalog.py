@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog import Cataloged, CatalogOptions
 from reput.cli import app as commands
 from reput.cli.arguments import TABLES, AsJson, Broker, OnSpark, PerCommit, argument, command, flag, option
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, noted, settings_lines

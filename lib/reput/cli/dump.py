@@ -49,10 +49,9 @@ from reput.dump.damage import Damage
 from reput.errors import SettingsError
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.names import parse_queue
-from reput.next_command import next_command
 from reput.store.listing import nearest_of
 from reput.store.space import human
-from reput.words import counted
+from reput.words import counted, next_command
 
 if TYPE_CHECKING:
     from reput.dump.commitlog import Event as LogEvent
@@ -194,7 +193,7 @@ def _show_sums(lines: Lines, topics: tuple[Group, ...], total: Group | None) -> 
         lines.put(
             f"{one.messages:>12,} {one.bytes:>16,} {one.bytes / total.bytes:>6.1%} {one.least:>8,} "
             f"{one.bytes / one.messages:>10,.1f} {one.most:>8,}  "
-            f"{moment(one.first):<24} {moment(one.last):<24} {name}"
+            f"{moment(one.first_time):<24} {moment(one.last_time):<24} {name}"
         )
 
 
@@ -207,8 +206,8 @@ def _sums(group: Group, *, is_total: bool) -> dict[str, object]:
         "min_size": group.least,
         "mean_size": round(group.bytes / group.messages, 1),
         "max_size": group.most,
-        "first_store_timestamp": group.first,
-        "last_store_timestamp": group.last,
+        "first_store_timestamp": group.first_time,
+        "last_store_timestamp": group.last_time,
     }
 
 

@@ -23,9 +23,8 @@ from reput.cli.check import finding_lines
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, remarks, settings_lines
 from reput.errors import Fact
-from reput.next_command import next_command
 from reput.store.space import human
-from reput.words import counted
+from reput.words import counted, next_command
 
 if TYPE_CHECKING:
     from reput.job import Undone

@@ -9,7 +9,7 @@ from reput.derived.files import read_bytes
 from reput.dump.places import store_of
 from reput.errors import StoreError
 from reput.format.checkpoint import FIELDS, LENGTH, StoreCheckpoint
-from reput.next_command import next_command
+from reput.words import next_command
 
 #: By the names of docs/formats/checkpoint.md; the first three are times in ms, the others physical offsets.
 NAMES = (

@@ -24,9 +24,9 @@ from reput.log.segments import (
     without_unwritten_end,
 )
 from reput.log.walk import Frame, frame
-from reput.next_command import next_command
 from reput.rocksdb import is_database
 from reput.store.reading import unreadable
+from reput.words import next_command
 
 #: How far up a file of a store is: a file of a queue lies deepest.
 _DEEPEST = 4

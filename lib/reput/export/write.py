@@ -31,7 +31,6 @@ from reput.format import commitlog, javastring, names, properties
 from reput.format.commitlog import Record
 from reput.format.names import QueueBytes
 from reput.newer_python import Self
-from reput.next_command import next_command
 from reput.query.message import Message
 from reput.recovery.plan import MOST_READ, brings_back, plan
 from reput.replay.placing import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTHING, WITHOUT_PLACE
@@ -40,6 +39,7 @@ from reput.store.listing import nearest, nearest_of
 from reput.store.lock import store_holder
 from reput.store.outside import check_file, check_outside
 from reput.store.temporary import beside
+from reput.words import next_command
 
 #: Findings without messages to save, and why.
 _WITHOUT = {

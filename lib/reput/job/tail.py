@@ -22,8 +22,8 @@ from reput.job.options import TailOptions
 from reput.job.output_directory import output_root
 from reput.job.plan import Plan, prepare
 from reput.job.rebuilding import as_hosts_allow
+from reput.job.status import Watch, watching
 from reput.job.summary import Summary, summarize
-from reput.job.watch import Watch, watching
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
 from reput.output.journal import Journal

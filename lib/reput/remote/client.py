@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import urlsplit
 
 from reput.errors import RemoteStoreError, ReputError, SettingsError, UnsupportedError
-from reput.next_command import install_step
+from reput.words import install_step
 
 if TYPE_CHECKING:
     from hdfs_native import FileStatus

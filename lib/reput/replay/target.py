@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from reput.config.kept import Rereading
 from reput.config.settings import StoreSettings
-from reput.filter.consumers import BloomFilter
+from reput.filter.bitmaps import BloomFilter
 from reput.format import names, rocksdbqueue
 from reput.replay.selection import Selection
 from reput.scan.rules import Rules, rules
@@ -56,8 +56,7 @@ class FiltersNow:
 
     def _read(self) -> Mapping[str, TopicFilters]:
         # Not before: the parser takes longer to be imported than most stores have filters.
-        from reput.filter.bitmaps import TopicFilters
-        from reput.filter.consumers import load
+        from reput.filter.bitmaps import TopicFilters, load
 
         path = self._settings.consumer_filter_json
         found = load(path, self._bloom, parts=self._settings.dialect.filter_parts)

@@ -461,7 +461,7 @@ def _sizes(tally: Tally) -> Sizes | None:
         bounds=tuple(bin_range(octave * EIGHTHS)[0] for octave in range(low, high + 1)),
         counts=tuple(octaves[low:high].tolist()),
         mean=float(sums[:, BYTES].sum()) / messages,
-        median=median,
+        p50=median,
         p90=p90,
         p99=p99,
         least=least,

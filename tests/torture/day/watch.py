@@ -12,7 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from bench import usage
-from reput.job.watch import RunNote
+from reput.job.status import RunNote
 from reput.newer_python import UTC
 from tests.torture import processes
 from tests.torture.tailing import Tailing

@@ -10,7 +10,7 @@ import pytest
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.start import not_derived
+from reput.diagnosis.findings import not_derived
 from reput.diagnosis.verdict import Area, Effect, Finding, Remedy
 from reput.format import names
 from reput.mending import steps_of

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.errors import SettingsError, SparkError, StoreError
-from reput.export.client import AccessKeys, access_keys, client_jars, known
+from reput.export.send import AccessKeys, access_keys, client_jars, known
 from reput.spark import jars
 from tests.compat.jars import VERSIONS
 

@@ -17,7 +17,7 @@ from reput.job.databases import carried, with_delivery_state
 from reput.job.options import RebuildOptions, TailOptions
 from reput.job.plan import intended, prepare
 from reput.output.writer import BatchWriter
-from reput.source.stores import load
+from reput.source.options import load
 from tests.compat.served import in_files, places
 from tests.golden.store import GoldenStore, unpack
 from tests.local import NoLedger, Runner, parts_of

@@ -30,7 +30,7 @@ from reput.errors import Finding, OutputError, SettingsError
 from reput.format import names
 from reput.format.commitlog import Record
 from reput.job.metrics import MOST_CONNECTIONS, Metrics, TableMetrics, served
-from reput.job.watch import RunNote, TableNote, watching
+from reput.job.status import RunNote, TableNote, watching
 from reput.log.end import LagProbe
 from reput.output.journal import read_state
 from reput.replay.state import QueueState, State

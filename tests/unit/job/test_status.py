@@ -16,8 +16,7 @@ from reput.cli.tail import _lines
 from reput.errors import JournalError, OutputError
 from reput.format import names
 from reput.format.commitlog import Record, encode
-from reput.job.status import DIED, RUNNING, STOPPED, Status, look
-from reput.job.watch import RunNote, TableNote
+from reput.job.status import DIED, RUNNING, STOPPED, RunNote, Status, TableNote, look
 from reput.log.end import Lag, LagProbe
 from reput.replay.state import Opening, State
 from reput.store.lock import OutputLock
@@ -60,18 +59,18 @@ def test_an_output_at_rest(log: LogWriter, out: Path) -> None:
         log.end,
     )
     assert status.committed.last_timestamp == log.records[-1].store_timestamp
-    assert NOW <= status.committed_ms <= time.time() * 1000
+    assert NOW <= status.last_commit_ms <= time.time() * 1000
     done = status.committed
     assert (done.batches, done.messages, len(done.queues), done.units) == (2, 11, 1, 11)
     assert (len(done.index), done.index_entries) == (2, 11)
     assert (status.ledger_batches, status.ledger_problem) == (2, None)
     assert (status.lag, status.log_problem) == (Lag(log.end, 0, 0), None)
-    assert status.disk.keys() == {names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.REPUT}
-    assert all(status.disk.values())
+    assert status.disk_bytes.keys() == {names.CONSUME_QUEUE, names.INDEX, names.LEDGER, names.REPUT}
+    assert all(status.disk_bytes.values())
     ext = out / names.CONSUME_QUEUE_EXT / "T" / "0" / names.offset_name(0)
     ext.parent.mkdir(parents=True)
     ext.write_bytes(b"x" * 5000)
-    assert look(out).disk[names.CONSUME_QUEUE_EXT] >= 5000
+    assert look(out).disk_bytes[names.CONSUME_QUEUE_EXT] >= 5000
     assert json.loads(json.dumps(status.to_dict()))["offset"] == log.end
 
 
@@ -260,14 +259,11 @@ def test_the_oldest_waiting_message_may_lie_behind_a_blank_or_damage(log: LogWri
 def test_every_field_is_told() -> None:
     """What --json prints is what programs read: nothing of a status is left out."""
     told = {
-        "root": "output",
         "holder": "holder",
         "note": "started_ms",
         "opening": "store",
         "committed": "offset",
-        "committed_ms": "last_commit_ms",
         "lag": "lag_bytes",
-        "disk": "disk_bytes",
     }
     done = {
         "start",

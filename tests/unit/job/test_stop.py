@@ -76,7 +76,7 @@ def test_the_writer_ends(out: Path) -> None:
     assert stopped.holder is not None
     assert stopped.holder.pid == os.getpid()
     assert stopped.holder.what.startswith(f"process {os.getpid()} on ")
-    assert stopped.seconds >= 0.1
+    assert stopped.waited_seconds >= 0.1
     assert stopped.clean
     assert not stop_file(out).exists()
 

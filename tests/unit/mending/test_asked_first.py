@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from reput.diagnosis.check import GIVE_RELEASE, check
-from reput.diagnosis.derived import GIVE_DELAY_LEVELS
+from reput.diagnosis.findings import GIVE_DELAY_LEVELS
 from reput.format import names
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.job.options import RebuildOptions

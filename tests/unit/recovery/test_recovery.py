@@ -31,7 +31,7 @@ from reput.derived.files import StoreFile, listed
 from reput.derived.index import IndexModel
 from reput.derived.plain import QueueModel
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.start import not_derived
+from reput.diagnosis.findings import not_derived
 from reput.diagnosis.verdict import COUNTS, Effect, Remedy, Sort
 from reput.errors import StartFailsError, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties

@@ -41,7 +41,6 @@ SOURCES = {
     ),
     "errors.py": ("STAND_IN",),
     "diagnosis/check.py": (),
-    "diagnosis/derived.py": (),
     "diagnosis/verdict.py": (
         "TITLES",
         "where",
@@ -56,7 +55,7 @@ SOURCES = {
         "_stops",
         "_unknown",
     ),
-    "diagnosis/start.py": (),
+    "diagnosis/findings.py": (),
     "log/segments.py": (
         "_committed",
         "_files",
