@@ -32,6 +32,8 @@ from reput.remote.store import has_clients
 
 #: Bytes that tell how long a request is.
 _LENGTH = 8
+#: How often it looks which of its processes have ended, where nothing is asked of it.
+_LOOK_SECONDS = 10.0
 _OPEN_FILES = Path("/proc/self/fd")
 
 
@@ -123,8 +125,10 @@ def _let_go(kept: set[int]) -> None:
 def _serve(listening: socket.socket, ended: int) -> None:
     """Fork what is asked for, until the owner has ended; then end it all."""
     waited, running = [listening.fileno(), ended], set[int]()
-    while ended not in (ready := select.select(waited, [], [])[0]):
+    while ended not in (ready := select.select(waited, [], [], _LOOK_SECONDS)[0]):
         running -= {process for process in running if os.waitpid(process, os.WNOHANG)[0]}
+        if not ready:
+            continue
         try:
             client, _ = listening.accept()
         except OSError:  # who waits for an answer, or comes later, does without a fork
