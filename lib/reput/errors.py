@@ -327,9 +327,10 @@ class Result:
         kind: Any = type(self)
         shown = [one for one in _named(kind) if one[1] not in self.hidden]
         facts = {name: getattr(self, attribute) for name, attribute in shown}
-        basis = facts.pop("basis", None)
-        if "settings" in facts:
-            facts["store"], basis = facts["settings"].place, facts["settings"].basis
+        settings, basis = (facts.pop(name, None) for name in ("settings", "basis"))
+        if settings is not None:
+            basis = settings.basis
+            facts = {"store": settings.place, "rocketmq_version": "", "settings": basis, **facts}
         if basis is not None:
             facts |= {"rocketmq_version": basis.rocketmq_version, "settings": basis}
         if "seconds" in facts:

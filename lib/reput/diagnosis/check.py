@@ -206,7 +206,6 @@ class Diagnosis(Judged):
             for one, told in zip(self.findings, findings, strict=True):
                 told["first_seen"] = remembered.first_seen.get(key_of(one))
         return {
-            **Judged.more(self),
             "clean": None if snapshot is None else snapshot.clean,
             "in_use_by": None if holder is None else holder.what,
             "checkpoint": snapshot.checkpoint if snapshot is not None and has_checkpoint else None,

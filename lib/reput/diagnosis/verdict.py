@@ -203,10 +203,10 @@ class Judged(Result):
         of: Any = self
         return int(of.verdict.exit_code)
 
-    def more(self) -> dict[str, Any]:
-        """The verdict."""
+    def to_dict(self) -> dict[str, object]:
+        """The verdict, and the facts."""
         of: Any = self
-        return {"verdict": of.verdict.sort, "summary": of.verdict.text}
+        return {"verdict": of.verdict.sort, "summary": of.verdict.text, **Result.to_dict(self)}
 
 
 def verdict(

@@ -225,3 +225,5 @@ class Facts(Judged):
     ages_to: str | None = None
     ages_to_ms: int | None = None
     not_seen: list[str] = field(default_factory=list)  # what this page doesn't say, and why
+
+    hidden = ("verdict",)
