@@ -78,7 +78,7 @@ def without_spark(module: str) -> ReputError:
             next_step="Give another Spark; what needs none goes on: check, mend, report, dump, query",
         )
     return SparkError(
-        "this needs Spark, and reput was installed without it",
+        "this needs Spark's packages, and reput was installed without them",
         expected="reput[spark]",
         found=f"no module {module}",
         next_step=install_step("spark"),

@@ -113,7 +113,7 @@ def test_what_needs_spark_says_so(without: Path, store: GoldenStore, tmp_path: P
     done = light(without, *_filled(words, store, tmp_path))
     assert done.code == 2
     (said,) = [line for line in done.stderr.splitlines() if "Spark" in line]
-    assert said.startswith("reput: this needs Spark, and reput was installed without it")
+    assert said.startswith("reput: this needs Spark's packages, and reput was installed without them")
     assert "pip install '.[spark]'" in said
     assert not (tmp_path / "out").exists(), "nothing was begun"
 

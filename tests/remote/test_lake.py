@@ -62,7 +62,7 @@ def options(tmp_path: Path, url: str, name: str, **more: Any) -> CatalogOptions:
 
 
 def cataloged(wanted: CatalogOptions) -> Cataloged:
-    return update.catalog(wanted, Here)  # type: ignore[arg-type]
+    return update.catalog(wanted, Here)
 
 
 def held(url: str) -> dict[str, tuple[int, int]]:

@@ -31,6 +31,7 @@ from reput.catalog.update import catalog
 from reput.catalog.table import Table
 from reput.errors import LogWentBackError, OutputError, ReputError, SettingsError
 from reput.source import read
+from reput.spark.runner import SparkRunner
 from reput.spark.sessions import session
 
 store, whole, table, conf = (Path(word) for word in sys.argv[1:])
@@ -41,7 +42,7 @@ def spark():
     return session("a test", "local[2]", delta=True)
 
 def run(**changed):
-    return catalog(replace(options, **changed), spark).to_dict()
+    return catalog(replace(options, **changed), lambda: SparkRunner(spark().sparkContext)).to_dict()
 
 # Left right after the second commit.
 commit = appending.Appending._commit
@@ -130,6 +131,7 @@ from reput.catalog import update
 from reput.catalog import CatalogOptions
 from reput.catalog.update import catalog
 from reput.catalog.table import Table
+from reput.spark.runner import SparkRunner
 from reput.spark.sessions import session
 
 store, table, conf = (Path(word) for word in sys.argv[1:4])
@@ -149,7 +151,7 @@ if name:
         self.refresh()
     setattr(Table, name, killed)
 options = CatalogOptions(store, table, conf, "5.3.3", max_bytes_per_trigger=40_000)
-done = catalog(options, lambda: session("a test", "local[2]"))
+done = catalog(options, lambda: SparkRunner(session("a test", "local[2]").sparkContext))
 print("ended", done.commits, done.clustered)
 """
 
@@ -163,6 +165,7 @@ from reput.catalog import CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.update import catalog
 from reput.source import read
+from reput.spark.runner import SparkRunner
 from reput.spark.sessions import session
 
 store, tables, conf = (Path(word) for word in sys.argv[1:])
@@ -181,11 +184,11 @@ for name in ("plain", "bodies"):
     before = spark().read.format("delta").load(str(table))
     schema, count = before.schema, before.count()
     options = CatalogOptions(store, table, conf, "5.3.3", bodies=bodies, optimize=False)
-    done = catalog(options, spark)
+    done = catalog(options, lambda: SparkRunner(spark().sparkContext))
     held = spark().read.format("delta").load(str(table))
     later = held.where(f"physicalOffset >= {done.end - 50_000}")
     files = [len(held.inputFiles()), len(later.inputFiles())]
-    merged = catalog(replace(options, optimize=True), spark)
+    merged = catalog(replace(options, optimize=True), lambda: SparkRunner(spark().sparkContext))
     held = spark().read.format("delta").load(str(table))
     log = read(spark(), store, columns(bodies=bodies), brokerConf=str(conf), rocketmqVersion="5.3.3")
     texts = [text(held.drop("day")), text(log)]
@@ -211,6 +214,7 @@ from reput.job.options import RebuildOptions, TailOptions
 from reput.job.rebuilding import rebuild
 from reput.job.tail import tail
 from reput.output.journal import read_state
+from reput.spark.runner import SparkRunner
 from reput.spark.sessions import session
 from reput.job.status import look
 

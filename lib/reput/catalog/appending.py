@@ -56,7 +56,7 @@ from reput.log.segments import (
 from reput.log.walk import frame
 from reput.query.log import LogReader
 from reput.replay.part_result import witnessed
-from reput.replay.runner import in_waves
+from reput.replay.runner import Runner, in_waves
 from reput.scan.output import Status
 from reput.scan.rules import Part
 from reput.source import messages
@@ -64,10 +64,6 @@ from reput.store.lock import is_broker_running
 
 if TYPE_CHECKING:
     from collections.abc import Generator
-
-    from pyspark.sql import SparkSession
-
-    from reput.spark.runner import SparkRunner
 
 #: Bytes of log in the first window, and how much larger each one before it is.
 WINDOW = 64 << 20
@@ -366,14 +362,14 @@ class Appending:
         self._hold = hold_of(table) if hold is None else hold
         self._read = self._messages = 0
 
-    def append(self, start_spark: Callable[[], SparkSession], standing: Standing, end: int | None) -> None:
+    def append(self, start: Callable[[], Runner], standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
-        with ThreadPoolExecutor(1, "reput-log-end") as pool:  # beside Spark's start
+        with ThreadPoolExecutor(1, "reput-log-end") as pool:  # beside a start of Spark
             looked = pool.submit(self._log, standing.begin, end)
-            spark = start_spark()
+            runner = start()
             log, end = looked.result()
         self.expired += max(min(log.start, end) - standing.begin, 0)
-        with self._writing(spark) as (runner, writer):
+        with self._writing(runner) as writer:
             work = Adding(writer, self._settings, standing.after)
             batches = list(self._batches(log, standing.begin, end, runner.slots))
             every = [part for _, parts in batches for part in parts]
@@ -385,9 +381,9 @@ class Appending:
                         written += self._of(part, next(results), total)
                     self._commit(written, stop)
 
-    def merge(self, spark: SparkSession, groups: list[list[File]]) -> Iterator[list[File]]:
+    def merge(self, runner: Runner, groups: list[list[File]]) -> Iterator[list[File]]:
         """Put one file in the place of each group of files; yields the groups of which that was done."""
-        with self._writing(spark) as (runner, writer), _results(runner, Merging(writer), groups) as results:
+        with self._writing(runner) as writer, _results(runner, Merging(writer), groups) as results:
             for group in groups:
                 result = next(results)
                 if isinstance(result, ReputError):
@@ -466,25 +462,19 @@ class Appending:
             )
 
     @contextmanager
-    def _writing(self, spark: SparkSession) -> Iterator[tuple[SparkRunner, Writer]]:
-        """A runner for tasks, and what they write with; then remove the files that no commit names."""
-        from reput.spark.runner import SparkRunner
-
+    def _writing(self, runner: Runner) -> Iterator[Writer]:
+        """What tasks write with; then remove the files that no commit names."""
         table = self._table
-        runner = SparkRunner(spark.sparkContext)
         token = self._hold.begin()
         try:
             with nullcontext() if table.is_remote else runner.shared(table.path, None, ()):
-                yield (
-                    runner,
-                    Writer(
-                        table.path,
-                        token,
-                        self._options.bodies,
-                        locks=self._hold.locks if runner.is_local else None,
-                        directory="" if table.broker is None else table.broker.directory,
-                        url=table.url if table.is_remote else None,
-                    ),
+                yield Writer(
+                    table.path,
+                    token,
+                    self._options.bodies,
+                    locks=self._hold.locks if runner.is_local else None,
+                    directory="" if table.broker is None else table.broker.directory,
+                    url=table.url if table.is_remote else None,
                 )
         finally:
             with suppress(OutputError, RemoteStoreError, StoreInUseError):  # else the next run does it
@@ -492,9 +482,7 @@ class Appending:
                 self._hold.clean(_LATE_SECONDS)
 
 
-def _results(
-    runner: SparkRunner, work: Callable[[Any], object], items: Sequence[Any]
-) -> closing[Generator[Any]]:
+def _results(runner: Runner, work: Callable[[Any], object], items: Sequence[Any]) -> closing[Generator[Any]]:
     """What tasks make of the items, in order."""
 
     def seen(item: Any) -> Any:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import date, datetime, timedelta
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from reput.catalog import Cataloged, CatalogOptions
 from reput.catalog.appending import Appending, Standing, stand
@@ -26,14 +26,12 @@ from reput.log.segments import CommitLog, discover
 from reput.newer_python import UTC, Self
 from reput.remote import remote_store, with_urls
 from reput.remote.client import HDFS, is_url, url_of
+from reput.replay.runner import Runner
+from reput.spark.sessions import converting_spark_errors
 from reput.store import files
 from reput.store.outside import check_outside, lies_in
 from reput.store.reading import check_store
 from reput.unforeseen import unforeseen
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
 
 # A file's rows are in order from the first, so that only many small files are worth writing anew: those that
 # a run adds every few minutes. Larger ones are left as they are. A row is thus written a few times, whatever
@@ -112,17 +110,18 @@ _TRIES = 3
 
 def catalog(
     options: CatalogOptions,
-    start_spark: Callable[[], SparkSession],
+    start: Callable[[], Runner],
     listener: Callable[[int, int, int], None] = lambda *_: None,
 ) -> Cataloged:
     """Bring a table up to the log's end.
 
-    ``start_spark`` is only called when nothing that can be seen without a session speaks against the run.
+    ``start`` gives what runs the tasks; it is only called when nothing that can be seen before speaks against
+    the run.
     """
     one = Catalog(options, listener=listener, either=True)
     one.find_log()  # before there is a directory for the table
     with one:
-        return one.advance(start_spark)
+        return one.advance(start)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,7 +245,7 @@ class Catalog:
 
     def advance(
         self,
-        start_spark: Callable[[], SparkSession],
+        start: Callable[[], Runner],
         committed: Callable[[], int] | None = None,
         most: int | None = None,
     ) -> Cataloged:
@@ -256,8 +255,6 @@ class Catalog:
         end that it has. Raises LogWentBackError where the log has none of the table's messages, and
         StoreError where it begins behind the table's last one and no gap is allowed.
         """
-        from reput.spark.sessions import converting_spark_errors
-
         began = time.monotonic()
         self._table.refresh()
         # Before a step back: what that takes out is kept.
@@ -272,22 +269,22 @@ class Catalog:
         if told and cursor is not None and (gone_from := min(self._gone_from[:told])) < cursor:
             standing = standing.earlier(gone_from)
         if standing.gone_from is not None:
-            start_spark()  # what is taken out shall be followed by what the log has now
+            start()  # what is taken out shall be followed by what the log has now
         removed, removed_after = self._take_back(standing)
         del self._gone_from[:told]
         before, cursor = self._table.messages, self._table.cursor
-        start = standing.begin if cursor is None else max(cursor, standing.begin)
+        begin = standing.begin if cursor is None else max(cursor, standing.begin)
         # Asked after what is known to be gone, or an end of before the log went back might be taken.
         end = None if committed is None else committed()
         if end is not None and most is not None:
-            end = min(end, start + most)
+            end = min(end, begin + most)
         run = Appending(self._options, self._settings, self._table, self._listener, self._hold)
         with converting_spark_errors(self._options.table):
             if end is None or cursor is None or cursor < end:
-                run.append(start_spark, standing, end)
+                run.append(start, standing, end)
             added = self._messages() - before
             retired = self._retire()
-            clustered = self._cluster(run, start_spark) if self._options.optimize else ()
+            clustered = self._cluster(run, start) if self._options.optimize else ()
         vacuumed = self._table.vacuum() if self._options.retain_days is not None else 0
         messages = self._messages()
         after = self._next(standing) if run.commits else replace(standing, gone_from=None, expired=0)
@@ -297,8 +294,8 @@ class Catalog:
             table=self._table.url,
             cluster=None if whose is None else whose.cluster,
             broker=None if whose is None else whose.name,
-            start=start,
-            end=max(self._table.cursor or start, start),
+            start=begin,
+            end=max(self._table.cursor or begin, begin),
             expired=standing.expired + run.expired,
             removed=removed,
             removed_after=removed_after,
@@ -375,7 +372,7 @@ class Catalog:
             self._table.remove(old, self._hold.check)
         return sum(file.rows for file in old)
 
-    def _cluster(self, run: Appending, start_spark: Callable[[], SparkSession]) -> tuple[str, ...]:
+    def _cluster(self, run: Appending, start: Callable[[], Runner]) -> tuple[str, ...]:
         """Merge the small files that are worth it; of which days."""
         self._table.refresh()
         # Columns that somebody added would be lost, and so would be what says that rows are deleted.
@@ -384,7 +381,7 @@ class Catalog:
         if not self._table.is_plain or self._table.columns != expected:
             return ()
         groups = list(due(self._table.files()))
-        merged = list(run.merge(start_spark(), groups)) if groups else []
+        merged = list(run.merge(start(), groups)) if groups else []
         return tuple(sorted({group[0].day.isoformat() for group in merged if group[0].day is not None}))
 
 
@@ -474,7 +471,7 @@ class CatalogBeside(Catalog):
         super().__init__(options, is_told=True)
         self.path = options.table
         self._committed: Callable[[], int] = lambda: 0
-        self._start_spark: Callable[[], SparkSession] | None = None
+        self._runner: Runner | None = None
         self._watch: Watch | None = None
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="reput-catalog", daemon=True)
@@ -486,11 +483,11 @@ class CatalogBeside(Catalog):
         self._end()
         super().__exit__(kind, error, trace)
 
-    def start(self, spark: SparkSession, committed: Callable[[], int], watch: Watch) -> None:
+    def start(self, runner: Runner, committed: Callable[[], int], watch: Watch) -> None:
         """Begin to follow; ``committed`` tells the physical offset up to which the tail has committed."""
         self._committed = committed
         self._watch = watch
-        self._start_spark = lambda: spark
+        self._runner = runner
         self._thread.start()
 
     def finish(self) -> Cataloged:
@@ -527,14 +524,15 @@ class CatalogBeside(Catalog):
             reached = end
 
     def _advance(self) -> Cataloged:
-        if self._start_spark is None or self._watch is None:
+        runner, watch = self._runner, self._watch
+        if runner is None or watch is None:
             raise ValueError("it was not started")
         try:
-            done = self.advance(self._start_spark, self._committed, MOST_BYTES)
+            done = self.advance(lambda: runner, self._committed, MOST_BYTES)
         except Exception as error:
-            self._watch.failed(error)
+            watch.failed(error)
             raise
-        self._watch.succeeded()
+        watch.succeeded()
         self._done = done if self._done is None else self._done.then(done)
         return self._done
 
@@ -555,7 +553,7 @@ class Outcome:
 
 def catalog_many(
     stores: Sequence[CatalogOptions],
-    start_spark: Callable[[], SparkSession],
+    start: Callable[[], Runner],
     listener: Callable[[int, int, int], None] = lambda *_: None,
     told: Callable[[Outcome, int], None] = lambda *_: None,
 ) -> list[Outcome]:
@@ -586,17 +584,15 @@ def catalog_many(
             )
     for number, options in enumerate(stores):
         if number in planned:
-            results[number] = _done(planned[number], options, start_spark)
+            results[number] = _done(planned[number], options, start)
         told(Outcome(with_urls(str(options.store)), results[number]), len(stores) - number - 1)
     return [Outcome(with_urls(str(one.store)), results[number]) for number, one in enumerate(stores)]
 
 
-def _done(
-    one: Catalog, options: CatalogOptions, start_spark: Callable[[], SparkSession]
-) -> Cataloged | ReputError:
+def _done(one: Catalog, options: CatalogOptions, start: Callable[[], Runner]) -> Cataloged | ReputError:
     try:
         with one:
-            return one.advance(start_spark)
+            return one.advance(start)
     except ReputError as error:
         return error
     except Exception as bug:  # noqa: BLE001 - of one store: the others continue

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import MISSING, dataclass, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.catalog import Cataloged, CatalogOptions
-from reput.cli import app as commands
 from reput.cli.arguments import TABLES, AsJson, Broker, OnSpark, PerCommit, argument, command, flag, option
+from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, noted, settings_lines
 from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError, UnsupportedError
@@ -17,10 +19,9 @@ from reput.remote.client import is_url
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from reput.catalog.update import Outcome
     from reput.job.store_list import StoreEntry
+    from reput.replay.runner import Runner
 
 _EXAMPLES = """Examples:
   All messages of a store, without their bodies; the same again brings the table up to the log's end:
@@ -65,12 +66,15 @@ def catalog_command(given: _Words) -> None:
     The logs are only read; brokers may run on them. If the command is killed, run it again to resume. Of
     several stores, one that is refused or fails doesn't stop the others.
 
+    Neither Spark nor Java is needed, unless --master names a cluster.
+
     Exit code 0: the table is up to the logs' ends. 2: refused or failed.
     """
     from reput.catalog.update import catalog, catalog_many
     from reput.job.store_list import listed
 
-    with Output(given.as_json, interrupted="the same command goes on from the last commit") as output:
+    interrupted = "the same command goes on from the last commit"
+    with Output(given.as_json, interrupted=interrupted) as output, _runner(given.master) as start:
         entries = listed(given.stores)
         if given.broker is not None and len(entries) > 1:
             raise SettingsError(
@@ -82,13 +86,11 @@ def catalog_command(given: _Words) -> None:
         common = given.to(CatalogOptions, store=Path())
         is_one = [word.endswith(".toml") for word in given.stores] == [False]
         options = [_options(common, entry, is_one=is_one) for entry in entries]
-        commands.prepare_spark()
         with ProgressDisplay("cataloging") as display:
-            session = _once(lambda: commands.start_spark("reput catalog", given.master, display))
             if is_one:
-                done = catalog(options[0], session, display.update)
+                done = catalog(options[0], start, display.update)
             else:
-                outcomes = catalog_many(options, session, display.update, _told)
+                outcomes = catalog_many(options, start, display.update, _told)
     if is_one:
         output.show(done, _lines(done))
     code = max(2 if isinstance(one.result, ReputError) else 0 for one in outcomes)
@@ -96,10 +98,20 @@ def catalog_command(given: _Words) -> None:
     output.end(code, facts, _lines_of_many(_name(given.table), outcomes))
 
 
-def _once(start: Callable[[], SparkSession]) -> Callable[[], SparkSession]:
-    from reput.job.many import Once
+@contextmanager
+def _runner(master: str | None) -> Iterator[Callable[[], Runner]]:
+    """What gives what runs the tasks: Spark where it is wanted, else processes of this host."""
+    start_spark = spark_wanted("reput catalog", master)
+    if start_spark is None:
+        import reput.catalog.rows  # noqa: F401 - once, for all of them
+        from reput.replay.processes import Processes
 
-    return Once(start)
+        with Processes() as processes:
+            yield lambda: processes
+    else:
+        from reput.spark.runner import SparkRunner
+
+        yield cache(lambda: SparkRunner(start_spark().sparkContext))
 
 
 def _options(common: CatalogOptions, entry: StoreEntry, *, is_one: bool) -> CatalogOptions:

@@ -16,7 +16,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from reput.errors import OtherHostError, SettingsError, SparkError
+from reput.errors import OtherHostError, SparkError
 from reput.format import names
 from reput.job import databases
 from reput.job.options import RebuildOptions
@@ -88,14 +88,6 @@ def rebuild(
     to_catalog = options.to_catalog()
     table: Catalog | None = None
     if to_catalog is not None:
-        if start_spark is None:
-            raise SettingsError(
-                "the table of messages is written by Spark",
-                path=to_catalog.table,
-                expected="a run on Spark",
-                found="one on processes of this host",
-                next_step="Leave the table out; reput catalog writes it afterwards",
-            )
         from reput.catalog.update import Catalog
 
         table = Catalog(to_catalog)
@@ -110,15 +102,25 @@ def rebuild(
         if kept is None:
             stages |= (stage if plan.in_place else write)(plan, start_spark, listener, announce)
         cataloged = None
-        if table is not None and start_spark is not None:
+        if table is not None:
             began = time.perf_counter()
-            cataloged = table.advance(start_spark, lambda: plan.journal.state.cursor)
+            cataloged = table.advance(lambda: _runner(start_spark), lambda: plan.journal.state.cursor)
             stages["catalog"] = time.perf_counter() - began
         if plan.in_place:
             kept = _swap(plan) if kept is None else kept
             files.remove_tree(plan.root)
         summary = summarize(plan, before, time.perf_counter() - started, kept, stages)
         return replace(summary, catalog=cataloged, stops=left_to_mend(plan))
+
+
+def _runner(start_spark: Callable[[], SparkSession] | None) -> Runner:
+    if start_spark is None:
+        from reput.replay.runner import InlineRunner
+
+        return InlineRunner()
+    from reput.spark.runner import SparkRunner
+
+    return SparkRunner(start_spark().sparkContext)
 
 
 def write(

@@ -240,8 +240,8 @@ def tail(
             announce(f"metrics are at {watch.url}")
         spark = start_spark()
         if table is not None:
-            journal = plan.journal
-            table.start(spark, lambda: journal.state.cursor, watch.table(table.path, table.reached))
+            runner, journal = SparkRunner(spark.sparkContext), plan.journal
+            table.start(runner, lambda: journal.state.cursor, watch.table(table.path, table.reached))
         went_back = None if table is None else table.went_back
         stages = follow(plan, spark, stopping, watch, listener, went_back, options.max_rate, announce)
         cataloged = None if table is None else table.finish()

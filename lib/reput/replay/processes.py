@@ -22,7 +22,7 @@ from typing import BinaryIO, NoReturn
 
 from reput.errors import ReputError
 from reput.replay import kernels
-from reput.replay.runner import InlineRunner, Runner
+from reput.replay.runner import Here, InlineRunner, Runner
 from reput.store.system import end_with_parent
 from reput.unforeseen import unforeseen
 
@@ -50,15 +50,13 @@ class _Failed:
     error: ReputError
 
 
-class Processes:
+class Processes(Here):
     """Runs functions on processes of this host, for as long as its block runs; several threads may ask.
 
     To be begun while no other thread holds a lock that functions need, and before anything is opened that
     works by threads of its own, such as a client of stores elsewhere. ``slots`` None: as many as this process
     may have cores.
     """
-
-    is_local = True
 
     def __init__(self, slots: int | None = None) -> None:
         self.slots = len(os.sched_getaffinity(0)) if slots is None else slots
@@ -102,9 +100,13 @@ class Processes:
             raise result.error
         return result
 
-    def _end(self) -> None:
+    def cancel(self) -> None:
+        """End them, whatever they do."""
         for worker in self._workers:
             worker.end()
+
+    def _end(self) -> None:
+        self.cancel()
         self._callers.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()

@@ -5,7 +5,11 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
 from typing import Protocol, TypeVar
+
+from reput.store.ownership import Owner
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
@@ -28,12 +32,36 @@ class Runner(Protocol):
         """The function's results in the items' order."""
         ...
 
+    def shared(
+        self, output: Path, owner: Owner | None, config: Sequence[Path]
+    ) -> AbstractContextManager[None]:
+        """Have functions on other hosts prove that they see an output, while the block runs."""
+        ...
 
-class InlineRunner:
+    def cancel(self) -> None:
+        """Stop waiting for functions."""
+        ...
+
+
+class Here:
+    """What there is nothing to do for where functions run on this host."""
+
+    is_local = True
+
+    def shared(
+        self, _output: Path, _owner: Owner | None, _config: Sequence[Path]
+    ) -> AbstractContextManager[None]:
+        """They see what this process sees."""
+        return nullcontext()
+
+    def cancel(self) -> None:
+        """They end by themselves."""
+
+
+class InlineRunner(Here):
     """Runs functions at once in this process, which is faster than a Spark task for small work."""
 
     slots = 1
-    is_local = True
 
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
         """The function's results in the items' order."""

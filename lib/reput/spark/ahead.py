@@ -47,7 +47,7 @@ JAVA_TEMPORARY = "/tmp"
 #: Of a local session's JVM.
 DRIVER_MEMORY = "1g"
 #: The commands that need a session if they aren't refused, and words by which they still don't.
-_COMMANDS = frozenset({"rebuild", "tail", "demo", "catalog"})
+_COMMANDS = frozenset({"rebuild", "tail", "demo"})
 _WITHOUT = frozenset({"--help", "-h", "--version", "-V", "--dry-run", "--status", "--stop"})
 #: With these, spark-submit's own way decides how a JVM starts.
 _SETTLED = ("PYSPARK_SUBMIT_ARGS", "SPARK_TESTING")

@@ -8,6 +8,7 @@ import re
 import resource
 import shutil
 import signal
+import sys
 import tempfile
 import threading
 import warnings
@@ -300,12 +301,16 @@ def converting_spark_errors(*places: Path) -> Iterator[None]:
     Raises:
         SparkError: in place of what Spark raised.
     """
-    from py4j.protocol import Py4JError
-    from pyspark.errors import PySparkException
-
     try:
         yield
-    except (PySparkException, Py4JError, ConnectionError) as error:
+    except Exception as error:
+        if "pyspark" not in sys.modules:
+            raise
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        if not isinstance(error, PySparkException | Py4JError | ConnectionError):
+            raise
         raise spark_error(error, *places) from None
 
 

@@ -679,19 +679,19 @@ def _options(held: _Held, **changed: object) -> CatalogOptions:
 def test_a_run_adds_what_the_log_holds(held: _Held) -> None:
     said: list[tuple[int, int, int]] = []
     options = _options(held, max_bytes_per_trigger=50_000)
-    done = update.catalog(options, _Here, lambda *one: said.append(one))  # type: ignore[arg-type]
+    done = update.catalog(options, _Here, lambda *one: said.append(one))
     assert done.messages == done.added == len(held.places)
     assert done.commits > 5
     assert said[-1] == (said[-1][2], len(held.places), done.end)
     table = Table(held.path)
     assert table.between(0, 1 << 40).column("physicalOffset").to_pylist() == held.places
-    again = update.catalog(options, _Here)  # type: ignore[arg-type]
+    again = update.catalog(options, _Here)
     assert (again.added, again.commits) == (0, 0)
 
 
 def test_files_are_passed_over_by_place_topic_and_time(held: _Held) -> None:
     """By what the table's log says of them, which is Spark's to use as well."""
-    update.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    update.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)
     delta = DeltaTable(str(held.path))
     every = set(delta.file_uris())
     assert len(every) > 8
@@ -706,7 +706,7 @@ def test_files_are_passed_over_by_place_topic_and_time(held: _Held) -> None:
 def test_a_run_merges_small_files(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "MANY", 8)
     options = _options(held, max_bytes_per_trigger=20_000)
-    done = update.catalog(options, _Here)  # type: ignore[arg-type]
+    done = update.catalog(options, _Here)
     table = Table(held.path)
     (file,) = table.files()
     assert file.day is not None
@@ -729,7 +729,7 @@ def test_a_table_that_somebody_changed_is_not_merged(held: _Held, monkeypatch: p
     held.hold(0, 300, held.place(300))
     DeltaTable(str(held.path)).alter.add_columns([Field("mine", PrimitiveType("string"))])
     monkeypatch.setattr(Table, "columns", (*columns(bodies=False), "mine", DAY))
-    done = update.catalog(_options(held, max_bytes_per_trigger=50_000), _Here)  # type: ignore[arg-type]
+    done = update.catalog(_options(held, max_bytes_per_trigger=50_000), _Here)
     assert (done.messages, done.clustered) == (len(held.places), ())
 
 
@@ -738,7 +738,7 @@ def test_rows_that_somebody_deletes_meanwhile_stay_deleted(
 ) -> None:
     """A file that was merged before that isn't put in their place, and doesn't stay."""
     monkeypatch.setattr(update, "MANY", 2)
-    update.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    update.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)
 
     jobs: list[str] = []
 
@@ -748,7 +748,7 @@ def test_rows_that_somebody_deletes_meanwhile_stay_deleted(
             DeltaTable(str(held.path)).delete(f'"physicalOffset" = {held.place(7)}')
 
     spark = _Here(delete)
-    assert update.catalog(_options(held), lambda: spark).clustered == ()  # type: ignore[arg-type,return-value]
+    assert update.catalog(_options(held), lambda: spark).clustered == ()
     table = Table(held.path)
     assert table.messages == len(held.places) - 1
     live = {held.path / file.path for file in table.files()}
@@ -762,7 +762,7 @@ def test_segments_that_expire_while_they_are_read_are_told(
     first, *_ = discover(held.settings).segments
     options = _options(held, optimize=False)
     spark = _Here(lambda: first.path.unlink(missing_ok=True))
-    done = update.catalog(options, lambda: spark)  # type: ignore[arg-type,return-value]
+    done = update.catalog(options, lambda: spark)
     assert done.expired == first.length
     assert done.messages == sum(place >= first.length for place in held.places)
     assert "has expired; messages from 0 to" in caplog.text
@@ -772,7 +772,7 @@ def test_a_segment_that_is_gone_from_the_middle_is_an_error(held: _Held) -> None
     segment = discover(held.settings).segments[3]
     spark = _Here(lambda: segment.path.unlink(missing_ok=True))
     with pytest.raises(SegmentGoneError):
-        update.catalog(_options(held), lambda: spark)  # type: ignore[arg-type,return-value]
+        update.catalog(_options(held), lambda: spark)
     assert not (held.path / ".reput" / "catalog-files").exists()
     assert list(held.path.glob("*=*/*.parquet")) == []
 
@@ -783,19 +783,19 @@ def test_a_full_disk_leaves_the_table_as_it_is(held: _Held, monkeypatch: pytest.
 
     monkeypatch.setattr(rows.pq, "write_table", full)
     with pytest.raises(OutputError, match="No space left"):
-        update.catalog(_options(held), _Here)  # type: ignore[arg-type]
+        update.catalog(_options(held), _Here)
     assert Table(held.path).version == -1
 
 
 def test_a_file_that_is_damaged_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(update, "MANY", 2)
-    update.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)  # type: ignore[arg-type]
+    update.catalog(_options(held, max_bytes_per_trigger=20_000, optimize=False), _Here)
     table = Table(held.path)
     (held.path / table.files()[0].path).write_bytes(b"PAR1 and no more")
     at_end = Standing(after=held.places[-1], begin=held.places[-1])
     monkeypatch.setattr(update, "stand", lambda *_, **__: at_end)
     with pytest.raises(OutputError, match="isn't what it was"):
-        update.catalog(_options(held), _Here)  # type: ignore[arg-type]
+        update.catalog(_options(held), _Here)
     assert Table(held.path).version == table.version
 
 
@@ -812,9 +812,9 @@ def test_a_run_whose_files_another_one_has_removed_commits_nothing(held: _Held) 
         (held.path / names.REPUT / "catalog-files").unlink(missing_ok=True)
 
     with pytest.raises(OutputError, match="another run writes to the table"):
-        update.catalog(_options(held), lambda: _Here(other))  # type: ignore[arg-type,return-value]
+        update.catalog(_options(held), lambda: _Here(other))
     assert Table(held.path).cursor is None
-    assert update.catalog(_options(held), _Here).messages == len(held.places)  # type: ignore[arg-type]
+    assert update.catalog(_options(held), _Here).messages == len(held.places)
 
 
 def test_what_is_written_anew_by_a_step_back_is_flushed(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -74,7 +74,7 @@ def options(log: LogWriter, table: Path, name: str | None = "broker-a", **more: 
 
 
 def cataloged(wanted: CatalogOptions) -> Cataloged:
-    return update.catalog(wanted, Here)  # type: ignore[arg-type]
+    return update.catalog(wanted, Here)
 
 
 def held(table: Path) -> list[tuple[str, str, int, date]]:
@@ -225,7 +225,7 @@ def test_two_stores_of_one_command_with_one_name_are_refused(tmp_path: Path) -> 
     table = tmp_path / "table"
     logs = [store_of(tmp_path / name, (0,), 1) for name in "ab"]
     with pytest.raises(SettingsError, match="two stores say that they are one broker's") as refused:
-        catalog_many([options(log, table, many=True) for log in logs], Here)  # type: ignore[arg-type]
+        catalog_many([options(log, table, many=True) for log in logs], Here)
     assert all(str(log.root) in str(refused.value) for log in logs)
     assert not table.exists()
 
@@ -241,7 +241,7 @@ def test_a_store_that_is_refused_stops_no_other(tmp_path: Path) -> None:
     told: list[tuple[str, int]] = []
     outcomes = catalog_many(
         stores,
-        Here,  # type: ignore[arg-type]
+        Here,
         told=lambda one, left: told.append((one.store, left)),
     )
     results = [one.result for one in outcomes]

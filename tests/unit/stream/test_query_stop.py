@@ -146,9 +146,9 @@ def test_a_table_that_is_interrupted(tmp_path: Path) -> None:
         context.cancelled.set()  # then the job fails, and with it the test
 
     threading.Thread(target=interrupt).start()
-    spark = SimpleNamespace(sparkContext=context)
+    runner = SparkRunner(context)  # type: ignore[arg-type]
     with OutputLock(options.table), pytest.raises(KeyboardInterrupt):
-        adding.append(lambda: spark, Standing(-1, 0), None)  # type: ignore[arg-type,return-value]
+        adding.append(lambda: runner, Standing(-1, 0), None)
     assert context.cancelled.is_set()
     assert (adding.commits, Table(options.table).version) == (0, -1)
     assert not (options.table / ".reput" / "catalog-files").exists()
