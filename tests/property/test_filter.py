@@ -10,9 +10,7 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from reput.config.settings import FilterSettings
-from reput.errors import SettingsError
-from reput.filter.bitmaps import (
+from reput.build.bitmaps import (
     ERROR,
     FALSE,
     TRUE,
@@ -24,8 +22,10 @@ from reput.filter.bitmaps import (
     columns,
     load,
 )
-from reput.filter.expression import EvaluationError, Node
-from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
+from reput.build.expression import EvaluationError, Node
+from reput.build.grammar import NotAnExpressionError, TooDeepError, parse
+from reput.config.settings import FilterSettings
+from reput.errors import SettingsError
 from reput.format import javastring, properties
 from tests import slow_filter
 from tests.levels import examples

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.build.bitmaps import BloomFilter
 from reput.config.kept import Rereading
 from reput.config.settings import StoreSettings
-from reput.filter.bitmaps import BloomFilter
 from reput.format import names, rocksdbqueue
 from reput.replay.selection import Selection
 from reput.scan.rules import Rules, rules
@@ -19,7 +19,7 @@ from reput.store.file_system import FileSystem
 from reput.store.ownership import Owner
 
 if TYPE_CHECKING:
-    from reput.filter.bitmaps import TopicFilters
+    from reput.build.bitmaps import TopicFilters
 
 _LOG = logging.getLogger(__name__)
 
@@ -56,7 +56,7 @@ class FiltersNow:
 
     def _read(self) -> Mapping[str, TopicFilters]:
         # Not before: the parser takes longer to be imported than most stores have filters.
-        from reput.filter.bitmaps import TopicFilters, load
+        from reput.build.bitmaps import TopicFilters, load
 
         path = self._settings.consumer_filter_json
         found = load(path, self._bloom, parts=self._settings.dialect.filter_parts)

@@ -13,11 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reput.config.dialect import dialect
-from reput.config.settings import FilterSettings
-from reput.errors import SettingsError
-from reput.filter.bitmaps import BloomFilter, ConsumerFilters, TopicFilters, load
-from reput.filter.expression import (
+from reput.build.bitmaps import BloomFilter, ConsumerFilters, TopicFilters, load
+from reput.build.expression import (
     EvaluationError,
     NumberFormatError,
     Value,
@@ -26,7 +23,10 @@ from reput.filter.expression import (
     integer,
     units_of,
 )
-from reput.filter.grammar import MOST_NESTED, NotAnExpressionError, TooDeepError, parse
+from reput.build.grammar import MOST_NESTED, NotAnExpressionError, TooDeepError, parse
+from reput.config.dialect import dialect
+from reput.config.settings import FilterSettings
+from reput.errors import SettingsError
 from reput.format import commitlog, properties
 from tests.golden.store import FILTERED, unpack
 from tests.slow_filter import bit_map, evaluate

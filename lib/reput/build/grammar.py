@@ -20,7 +20,7 @@ from typing import Any
 from lark import Lark, Token, Transformer, v_args
 from lark.exceptions import UnexpectedCharacters, UnexpectedInput, UnexpectedToken
 
-from reput.filter.expression import (
+from reput.build.expression import (
     NULL,
     And,
     BooleanConstant,

@@ -21,11 +21,11 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.build.expression import NULL, And, Cast, Equal, EvaluationError, Node, Not, Or, Property, text_of
 from reput.caches import CACHED
 from reput.config.kept import of_either
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.expression import NULL, And, Cast, Equal, EvaluationError, Node, Not, Or, Property, text_of
 from reput.format.commitlog import NAME_VALUE_SEPARATOR, PROPERTY_SEPARATOR
 from reput.newer_python import Self
 
@@ -237,7 +237,7 @@ def _compiled(entry: _Entry, parts: bool, path: Path) -> tuple[Node | None, str 
     if entry.text is None:
         return None, "there is no expression"
     # Not before: the parser takes longer to be loaded than most stores have filters.
-    from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
+    from reput.build.grammar import NotAnExpressionError, TooDeepError, parse
 
     try:
         return parse(entry.text, parts=parts), None
@@ -406,7 +406,7 @@ def _encode(data, starts, lengths):  # type: ignore[no-untyped-def]
 
 
 # The tree is cut where AND, OR and NOT end. What hangs below is evaluated by the slow evaluator
-# (:mod:`reput.filter.expression`), once for each distinct value of the properties that it looks at; AND, OR
+# (:mod:`reput.build.expression`), once for each distinct value of the properties that it looks at; AND, OR
 # and NOT go by tables of four outcomes: False, True, null, and an evaluation that throws.
 
 FALSE, TRUE, UNKNOWN, ERROR = range(4)

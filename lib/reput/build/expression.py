@@ -114,7 +114,7 @@ def _rank(value: float) -> int:
 
 
 Value = bool | int | float | str | None
-"""True, False, an Integer, a :class:`~reput.filter.grammar.Long`, a Double, a String, or null."""
+"""True, False, an Integer, a :class:`~reput.build.grammar.Long`, a Double, a String, or null."""
 
 
 class EvaluationError(ValueError):
