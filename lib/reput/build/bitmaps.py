@@ -1,4 +1,4 @@
-"""The bit maps of a topic's messages: the bits of every consumer whose condition is True, in one map.
+"""Consumers' conditions, and bit maps of messages: the bits of every consumer whose condition is True.
 
 Source: ``CommitLogDispatcherCalcBitMap.dispatch`` (rocketmq-all-4.9.7 and 5.3.3, which agree).
 

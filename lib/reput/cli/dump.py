@@ -1,4 +1,4 @@
-"""``reput dump`` of consume queues, index, checkpoint and settings, and of digests."""
+"""``reput dump``: what is in the files, a line a record, or a digest a range."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a start would meet, do and lose, as findings.
+"""What a start would meet, do and lose, and what of queues and index is wrong or missing, as findings.
 
 :mod:`reput.broker` foretells the start; :mod:`reput.recovery.plan` says what it takes away and leaves broken.
 Here each of these gets its effect and its one remedy.

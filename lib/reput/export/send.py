@@ -1,4 +1,4 @@
-"""Sends messages again, at least once each, and keeps how far it is."""
+"""Sends messages again by the Java client, at least once each, and keeps how far it is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes the messages that are asked for to a file, to stdout, or into a new store."""
+"""Writes messages, by conditions or of a finding, to a file, to stdout, or into a new store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The status of an output, read from outside: while a tail writes, after it has ended, or after it has died.
+"""What a tail leaves to be watched, and the status of an output: of one that runs, has ended, or has died.
 
 Locks are held only for the moment of a check, and nothing is changed. What is read may be some batches apart:
 the journal first, then the ledger, a table of messages and the log, which can only be ahead of it.

@@ -1,4 +1,4 @@
-"""Where a log ends, for those who look at it: after its last whole record.
+"""Where a log ends, for those who look at it: after its last whole record. And how far behind an output is.
 
 A broker creates the next segment ahead of time: a segment without a record is no successor yet.
 

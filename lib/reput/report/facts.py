@@ -95,7 +95,7 @@ class QueueFacts:
     @property
     def is_there(self) -> bool:
         """Whether it has files, or keys in RocksDB."""
-        return bool(self.files) or (self.kind == IN_ROCKSDB and self.max_offset is not None)
+        return bool(self.files) or self.max_offset is not None
 
 
 @dataclass(frozen=True, slots=True)

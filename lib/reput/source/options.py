@@ -1,4 +1,4 @@
-"""The sources' options: texts, as Spark hands them over, to values."""
+"""The sources' options: texts, as Spark hands them over, to values. A path may mean several stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The units of consume queue files as Arrow record batches."""
+"""The units of consume queues: which files can hold what a query wants, and Arrow batches of them."""
 
 from __future__ import annotations
 
