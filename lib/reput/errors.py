@@ -12,11 +12,12 @@ Both carry the same facts: which file, at what offset, what was expected, what w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from functools import cache
+from operator import attrgetter
 from os import PathLike, fspath
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 
 class ReputError(Exception):
@@ -282,13 +283,24 @@ _NAMES = {
     "p99": "p99_size",
     "not_seen": "not_read",
 }
-_PLAIN = frozenset({str, int, float, bool, type(None)})
+_PLAIN = frozenset({"str", "int", "float", "bool", "None"})
+
+
+class _Form(NamedTuple):
+    """How a dataclass becomes an object, of which there may be 100,000."""
+
+    names: dict[str, str]  # what documents call each attribute
+    values: Callable[[Any], tuple[Any, ...]]  # gives those of all
+    held: list[str]  # of these names, those of values that may have to become something else
 
 
 @cache
-def _named(kind: Any) -> list[tuple[str, str]]:
-    """The attributes of a dataclass, and what documents call them."""
-    return [(_NAMES.get(one.name, one.name), one.name) for one in fields(kind)]
+def _form(kind: Any) -> _Form:
+    names = {one.name: _NAMES.get(one.name, one.name) for one in fields(kind)}
+    held = [
+        names[one.name] for one in fields(kind) if not _PLAIN.issuperset(re.findall(r"\w+", str(one.type)))
+    ]
+    return _Form(names, attrgetter(*names, "__class__"), held)
 
 
 def json_of(value: Any) -> Any:
@@ -297,12 +309,15 @@ def json_of(value: Any) -> Any:
         return value.to_dict()
     if hasattr(value, "__dataclass_fields__"):
         kind: Any = type(value)
-        found = ((name, getattr(value, attribute)) for name, attribute in _named(kind))
-        return {name: one if type(one) in _PLAIN else json_of(one) for name, one in found}
-    if isinstance(value, dict):
-        return {name: json_of(one) for name, one in value.items()}
+        names, values, held = _form(kind)
+        found = dict(zip(names.values(), values(value), strict=False))
+        for name in held:
+            found[name] = json_of(found[name])
+        return found
     if isinstance(value, list | tuple):
         return [json_of(one) for one in value]
+    if isinstance(value, dict):
+        return {name: json_of(one) for name, one in value.items()}
     return fspath(value) if isinstance(value, PathLike) else value
 
 
@@ -325,8 +340,8 @@ class Result:
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
         kind: Any = type(self)
-        shown = [one for one in _named(kind) if one[1] not in self.hidden]
-        facts = {name: getattr(self, attribute) for name, attribute in shown}
+        shown = {name: said for name, said in _form(kind).names.items() if name not in self.hidden}
+        facts = {said: getattr(self, name) for name, said in shown.items()}
         settings, basis = (facts.pop(name, None) for name in ("settings", "basis"))
         if settings is not None:
             basis = settings.basis

@@ -318,7 +318,8 @@ def _is_said(one: Finding, start: list[Finding], compared: list[Finding], plan: 
     return False
 
 
-# No start tells of these, and of the first only a comparison with the log, which isn't always made.
+# No start tells of queues or an index that are missing altogether, nor of an index database that doesn't
+# open; of the first only a comparison with the log does, which isn't always made.
 
 #: No queue at all, no index file at all: of a log whose first message belongs there.
 NO_QUEUES, NO_INDEX = "no-queues", "no-index"
