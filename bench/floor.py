@@ -15,11 +15,11 @@ from dataclasses import replace
 from pathlib import Path
 
 from reput.job import RebuildOptions
-from reput.job.plan import prepare
+from reput.job.plan import intended, prepare
 from reput.job.summary import Summary, summarize
 from reput.log.segments import cut
 from reput.output.writer import BatchWriter
-from reput.replay.processes import Processes
+from reput.replay.runner import Processes
 
 PART = "floor"
 
@@ -39,7 +39,7 @@ def rebuilds(
 
 def _rebuild(options: RebuildOptions, runner: Processes) -> tuple[float, Summary]:
     began = time.perf_counter()
-    with prepare(options) as plan:
+    with prepare(intended(options)) as plan:
         options = options.for_slots(runner.slots, plan.log.end - plan.log.start)
         before = replace(plan.journal.state)
         target = plan.target(flush_in_tasks=False)

@@ -17,7 +17,7 @@ import numpy as np
 from bench.errors import BenchError, say
 from reput.format import names
 from reput.store.files import fsync_dir
-from reput.store.space import check_free, human
+from reput.store.system import check_free, human
 from tests.compat.compiled import instance
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm

@@ -28,7 +28,7 @@ from bench.warm import rebuilds
 from reput.format import names
 from reput.job import Summary
 from reput.spark.sessions import session
-from reput.store.space import human
+from reput.store.system import human
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import Report
 from reput.verify.run import verify

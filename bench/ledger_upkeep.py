@@ -15,7 +15,7 @@ from reput.format import names
 from reput.output.journal import Journal
 from reput.output.ledger import Ledger, LedgerUpkeep
 from reput.replay.state import Batch, Opening, QueueState
-from reput.store.space import human
+from reput.store.system import human
 
 _WINDOW = 100
 

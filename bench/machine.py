@@ -12,7 +12,7 @@ from pathlib import Path
 import reput
 from bench.java_load import HEAP
 from reput.newer_python import UTC
-from reput.store.space import human
+from reput.store.system import human
 from tests.compat.jars import java_executable
 
 _ROOT = Path(__file__).parents[1]

@@ -24,7 +24,7 @@ from bench.errors import BenchError, say
 from bench.generate import QUEUES, TOPICS, writer_in
 from bench.memory import MemorySampler
 from reput.format import names
-from reput.store.space import human
+from reput.store.system import human
 from tests.compat.java_store import JavaStore
 from tests.remote.gateway import Gateway, gateway
 

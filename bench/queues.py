@@ -33,7 +33,7 @@ from bench.process import pinned, run
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.store.compare import compare
-from reput.store.space import human
+from reput.store.system import human
 from tests.compat.conf import conf_text
 from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore

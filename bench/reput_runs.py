@@ -17,7 +17,7 @@ from reput.store.compare import compare
 
 def prepare(home: Path, cores: int) -> None:
     """Compile the kernels, once per machine, as a first use of reput does; not measured."""
-    run(["-c", "from reput.replay import kernels; kernels.load()"], cores, home)
+    run(["-c", "from reput.replay.runner import load_kernels; load_kernels()"], cores, home)
 
 
 def measure_cold(home: Path, log: Log, version: str, cores: int, repeat: int) -> Result:

@@ -16,7 +16,7 @@ from reput.cli.output import Output
 from reput.errors import SettingsError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 _MB = 1_000_000

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from bench.errors import BenchError
 from bench.result import JAVA, Result, times_as_fast
-from reput.store.space import human
+from reput.store.system import human
 
 BEGIN = "<!-- bench: begin -->"
 END = "<!-- bench: end -->"

@@ -136,5 +136,5 @@ def start_spark(
     """What jobs take for Spark; None for the same on processes of this host."""
     if request.param == "spark":
         return lambda: request.getfixturevalue("spark")
-    monkeypatch.setattr("reput.replay.processes._SMALL", -1)
+    monkeypatch.setattr("reput.replay.runner._SMALL", -1)
     return None

@@ -14,14 +14,13 @@ from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.log.segments import CommitLog, cut, discover
-from reput.output import rocksdb
+from reput.output import databases
 from reput.output.batch import BatchTasks
 from reput.output.journal import Journal
-from reput.output.step_back import roll_back
+from reput.output.log_changes import roll_back
 from reput.output.writer import BatchWriter
-from reput.replay.selection import Selection
 from reput.replay.state import Opening, State
-from reput.replay.target import FiltersNow, Target
+from reput.replay.target import FiltersNow, Selection, Target
 from reput.scan.rules import Part
 from reput.store import files
 from reput.store.lock import OutputLock
@@ -190,7 +189,7 @@ def rebuild_locally(
         if target.in_rocksdb:
             runner = Runner()
             tasks = BatchTasks.for_databases(runner, target)
-            rocksdb.make(target, journal, tasks, runner.slots, dict)
+            databases.make(target, journal, tasks, runner.slots, dict)
             writer.finish()
         return journal.state
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from reput import caches
 from reput.broker.config_files import config_problems, missing_config
-from reput.config.evidence.basis import DEFAULT
+from reput.config.basis import DEFAULT
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import names
@@ -34,7 +34,7 @@ from reput.spark.jars import delta_jars
 from reput.spark.java import LEAST_JAVA, is_installed, java
 from reput.spark.sessions import OPEN_FILES, spark_error
 from reput.store.lock import store_holder
-from reput.store.space import free_bytes, human
+from reput.store.system import free_bytes, human
 from reput.unforeseen import unforeseen
 from reput.words import counted
 
@@ -452,7 +452,7 @@ def settings_check(settings: StoreSettings) -> Check:
 
 def version_check(settings: StoreSettings) -> Check:
     """Whether the release that is named, or assumed, can have written this store."""
-    basis, release = settings.basis, settings.release
+    basis, release = settings.basis, settings.basis.given_in_full
     against = [one for one in basis.contradictions if not one.by_conf]
     if against:
         return wrong("version", str(against[0]), f"{against[0].next_step}.")

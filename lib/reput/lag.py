@@ -16,8 +16,8 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.config.basis import Basis
 from reput.config.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
-from reput.config.evidence import Basis
 from reput.config.kept import of_either, parse
 from reput.errors import Result, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
@@ -28,8 +28,8 @@ from reput.replay.state import collector_paused
 from reput.store import files
 from reput.store.listing import nearest
 from reput.store.lock import store_holder
+from reput.store.places import write_alone
 from reput.store.reading import check_store, read_file, unreadable
-from reput.store.temporary import write_alone
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings

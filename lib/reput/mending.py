@@ -29,13 +29,13 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE
 from reput.format.names import Queue
+from reput.job.in_place import discard_if_swapped, staging_of
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import discard_if_swapped, staging_of
 from reput.job.plan import Plan as Rebuilding
 from reput.job.plan import intended, prepare
 from reput.job.rebuilding import rebuild, stage
 from reput.job.summary import Summary, summarize
-from reput.log.rivals import SECOND_FILE
+from reput.log.segments import SECOND_FILE
 from reput.newer_python import Self
 from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log
 from reput.recovery.past_end import named
@@ -47,8 +47,8 @@ from reput.store.listing import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
-from reput.store.space import check_free, human
 from reput.store.swap import Swap, SwapOvertakenError, abandon, check_movable, is_pending, new_stamp
+from reput.store.system import check_free, human
 from reput.verify.explain import TAGS_LOST
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import LEGAL, LOG, Difference, Note, Report
@@ -417,7 +417,7 @@ class _Mending:
         needed, what = copies * size, f"copies of {counted(copies, 'segment')}"
         if self._making.anything and before.plan is not None and not taken:
             run = intended(self._making.options(self._options))
-            if not run.journal.exists():
+            if not run.journal_path.exists():
                 needed += run.estimate.output_bytes
                 what = f"{what}, and the rebuild" if copies else "the rebuild"
         check_free(root, needed, what)
@@ -465,7 +465,7 @@ class _Mending:
     def _with_rebuild(self, options: RebuildOptions) -> None:
         result, started = self._result, time.perf_counter()
         options = self._making.options(options)
-        with prepare(options) as rebuilding:
+        with prepare(intended(options)) as rebuilding:
             before = replace(rebuilding.journal.state)
             stage(rebuilding, self._start_spark, self._listener)
             staging, owner = rebuilding.root, rebuilding.owner or Owner.default()
@@ -498,7 +498,7 @@ class _Mending:
             staging = mending / "out"
             with view.reported():
                 derived = replace(options, store=view.root, out=staging)
-                with prepare(derived) as rebuilding:
+                with prepare(intended(derived)) as rebuilding:
                     _refuse_elsewhere(rebuilding.settings, view.root)
                     before = replace(rebuilding.journal.state)
                     stage(rebuilding, self._start_spark, self._listener)

@@ -24,10 +24,8 @@ from reput.errors import PackError, Result, SettingsError
 from reput.spark.jars import delta_jars, fetched
 from reput.spark.java import is_installed
 from reput.store import files
-from reput.store.outside import check_file
-from reput.store.space import check_free
-from reput.store.system import shortage_in
-from reput.store.temporary import beside
+from reput.store.places import beside, check_file
+from reput.store.system import check_free, shortage_in
 from reput.words import MANIFEST, install_step
 
 # pip chooses the wheels: those for any glibc from :data:`GLIBC` on. PySpark has no wheel: it is copied from
@@ -221,7 +219,7 @@ _ALONE = b"include-system-site-packages = false\n"
 #: Compiled modules are taken as long as their source is the same, whatever became of its time.
 _COMPILE = ("-m", "compileall", "-q", "-j", "0", "--invalidation-mode", "checked-hash")
 #: Loads what a task loads, by which kernels are compiled and kept beside their source.
-_LOAD = "from reput.replay import kernels; kernels.load()"
+_LOAD = "from reput.replay.runner import load_kernels; load_kernels()"
 #: The files, the archive, and what pip has unpacked beside them: with Spark's jars, without, without Spark.
 _ROOM = (2600 << 20, 1400 << 20, 700 << 20)
 #: Of gzip: 6 takes 20 s longer, for 3% less.

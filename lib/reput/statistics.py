@@ -23,7 +23,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, Result, SettingsError, json_of
 from reput.format import javastring

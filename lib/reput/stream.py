@@ -59,8 +59,7 @@ def give_back(context: SparkContext) -> None:
 def in_few_words(is_stopped: Callable[[], bool]) -> Iterator[None]:
     """Wraps the function that Spark calls for a batch.
 
-    Raises:
-        InterruptedError: it failed after the query was stopped; the original error is left out.
+    Raises InterruptedError, without the original error, where it failed after the query was stopped.
     """
     try:
         yield
@@ -73,11 +72,7 @@ def in_few_words(is_stopped: Callable[[], bool]) -> Iterator[None]:
 def until_it_ends(spark: SparkSession, query: StreamingQuery, stopped: threading.Event) -> None:
     """Wait for a query's end; Ctrl-C ends the waiting, but no call into the JVM halfway, and stops the query.
 
-    Args:
-        stopped: set before the query is stopped, for :func:`in_few_words`.
-
-    Raises:
-        PySparkException: the query failed.
+    ``stopped`` is set before that, for :func:`in_few_words`. Raises what the query failed with.
     """
     try:
         _await(query)
@@ -153,8 +148,7 @@ class Planned:
 def last_planned(checkpoint: Path) -> Planned | None:
     """The last batch that a checkpoint says was planned.
 
-    Returns:
-        None if a file that Spark would read is missing, torn or not as Spark 4.2 writes it.
+    None if a file that Spark would read is missing, torn or not as Spark 4.2 writes it.
     """
     try:
         json.loads((checkpoint / _METADATA).read_bytes())["id"]
@@ -235,11 +229,7 @@ def observed(parts: DataFrame) -> DataFrame:
 
 
 class TriggerCollector(Collector):
-    """How long Spark's last trigger took, at the moment of each scrape.
-
-    Args:
-        last: the query's last progress, or None.
-    """
+    """How long Spark's last trigger took, at the moment of each scrape, by its progress, if there is one."""
 
     def __init__(self, last: Callable[[], StreamingQueryProgress | None]) -> None:
         self._last = last
@@ -294,17 +284,11 @@ _STOP_SECONDS = 60.0
 class TailQuery:
     """A query over the parts of a log that grows, each batch written by a :class:`BatchWriter`.
 
-    Args:
-        spark: the session.
-        writer: commits the batches.
-        checkpoint: Spark's own, absolute, on a file system that the driver has mounted.
-        options: the source's; ``stopFile`` among them.
-        listener: is called after each batch.
-        settled: gives the log's settled end by now, at least the physical offset that it is given. A small
-            batch is written up to there: what came while Spark planned it needn't wait for the next one.
-
-    Raises:
-        SparkError: the query doesn't start.
+    ``checkpoint`` is Spark's own, absolute, on a file system that the driver has mounted; ``options`` are the
+    source's, ``stopFile`` among them; ``listener`` is called after each batch. ``settled`` gives the log's
+    settled end by now, at least the physical offset that it is given. A small batch is written up to there:
+    what came while Spark planned it needn't wait for the next one. Raises SparkError where the query doesn't
+    start.
     """
 
     def __init__(
@@ -345,9 +329,8 @@ class TailQuery:
     def run(self, stopping: threading.Event) -> None:
         """Follow until ``stopping`` is set or the stop file is there; return when no batch is under way.
 
-        Raises:
-            LogWentBackError: the log's broker cut it.
-            ReputError: a batch failed, or didn't end; the committed state is as it was.
+        Raises ReputError where a batch failed, or didn't end; the committed state is as it was. Of them
+        LogWentBackError says that the log's broker cut it.
         """
         try:
             looked = time.monotonic()
@@ -371,8 +354,7 @@ class TailQuery:
     def last_progress(self) -> StreamingQueryProgress | None:
         """Spark's own account of the last micro-batch; None before the first one.
 
-        Raises:
-            Py4JError, ConnectionError: the session is gone.
+        Raises Py4JError or ConnectionError where the session is gone.
         """
         return self._query.lastProgress
 
@@ -410,11 +392,7 @@ class TailQuery:
                 raise
 
     def _retain(self) -> None:
-        """Follow the log's start while there is no batch that would.
-
-        Raises:
-            ReputError: the output can't be read or written.
-        """
+        """Follow the log's start while there is no batch that would."""
         if self._gate.locked():
             return
         try:
@@ -453,11 +431,7 @@ class TailQuery:
             checks = checks + 1 if idle else 0
 
     def _close(self) -> None:
-        """Let no batch begin any more.
-
-        Raises:
-            SparkError: one doesn't end.
-        """
+        """Let no batch begin any more; SparkError where one doesn't end."""
         if not self._gate.acquire(timeout=_STOP_SECONDS):
             raise SparkError(
                 "the batch under way doesn't end",
@@ -512,16 +486,9 @@ def run_available(
 ) -> int:
     """Run a query over the parts of the log until everything available is committed.
 
-    Args:
-        checkpoint: absolute, on a file system that the driver has mounted.
-        log: the commit log as the run sees it; it may leave out segments that the source still lists.
-
-    Returns:
-        The physical offset up to which Spark delivered parts, -1 if it delivered none.
-
-    Raises:
-        ReputError: the writer's, when it failed.
-        SparkError: Spark's own failure.
+    ``checkpoint`` is absolute, on a file system that the driver has mounted; ``log``, as the run sees it, may
+    leave out segments that the source still lists. Returns the physical offset up to which Spark delivered
+    parts, -1 if it delivered none. Raises the writer's error, when it failed, or SparkError.
     """
     failures: list[ReputError] = []
     asked = -1

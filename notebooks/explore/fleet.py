@@ -21,7 +21,7 @@ from explore.workspace import Store, Workspace
 from reput import demo
 from reput.config.broker_conf import parse
 from reput.errors import StoreError
-from reput.replay.selection import is_system
+from reput.replay.target import is_system
 from reput.store.reading import check_store, unreadable
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import pandas as pd
 from reput.config.kept import Kind
 from reput.format import names
 from reput.lag import AgesTo, lag
-from reput.replay.selection import is_system
+from reput.replay.target import is_system
 
 if TYPE_CHECKING:
     from explore.workspace import Store

@@ -22,7 +22,7 @@ from explore.charts import (
 )
 from explore.lags import ages_to
 from explore.traffic import quantiles
-from reput.replay.selection import is_system
+from reput.replay.target import is_system
 
 #: Topics with a colour of their own; the rest is shown together.
 _MOST_TOPICS = 5

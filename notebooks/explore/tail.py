@@ -32,7 +32,7 @@ from reput.format import commitlog, names, properties
 from reput.job.status import RunNote, Status, Stopped, look, stop
 from reput.log.segments import discover, map_segment
 from reput.newer_python import Self
-from reput.replay.selection import is_system
+from reput.replay.target import is_system
 
 if TYPE_CHECKING:
     from explore.workspace import Workspace

@@ -13,9 +13,9 @@ import numpy as np
 import pandas as pd
 
 from explore.tables import table
-from reput.config.topics import write_queues
+from reput.config.kept import write_queues
 from reput.format.commitlog import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
-from reput.replay.selection import is_system
+from reput.replay.target import is_system
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession

@@ -19,7 +19,7 @@ from reput import demo
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.store.reading import check_store
-from reput.store.space import human
+from reput.store.system import human
 
 #: Environment variables that name another store than the one that comes with reput.
 STORE, BROKER_CONF, VERSION = "REPUT_STORE", "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION"

@@ -162,6 +162,10 @@ class Reader:
         if words[0][0] == "cd":
             self._monkeypatch.chdir(self._local(words[0][1]))
             return ""
+        if words[0][0] == "export":
+            for name, _, value in (word.partition("=") for word in words[0][1:]):
+                self._monkeypatch.setenv(name, self._local(value))
+            return ""
         if words[0][0] == "reput" and len(words) == 1:
             outcome = self._reput(*(self._local(word) for word in words[0][1:]))
             self._code = outcome.code

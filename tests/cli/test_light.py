@@ -35,11 +35,11 @@ _HERE = """
 import sys
 from pathlib import Path
 from reput.job import RebuildOptions, rebuild
-from reput.replay import processes
+from reput.replay import runner
 from reput.verify.plan import VerifyOptions
 from reput.verify.run import verify
 
-processes._SMALL = -1
+runner._SMALL = -1
 root, conf, version = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
 rebuild(RebuildOptions(root, broker_conf=conf, rocketmq_version=version), None)
 report = verify(VerifyOptions(root, broker_conf=conf, rocketmq_version=version), None)

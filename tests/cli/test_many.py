@@ -19,9 +19,8 @@ from reput.diagnosis.check import Diagnosis
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.job import many
-from reput.job.many import Job, Once, Result, plan_checks, plan_rebuilds, run_many, worst
+from reput.job.many import Job, Once, Place, Result, StoreEntry, plan_checks, plan_rebuilds, run_many, worst
 from reput.job.options import RebuildOptions
-from reput.job.store_list import Place, StoreEntry
 from reput.spark.command import Command as RemoteCommand
 from reput.spark.command import Ended
 from reput.verify.plan import VerifyOptions

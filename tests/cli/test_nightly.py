@@ -17,8 +17,7 @@ from reput.cli.many import command, result
 from reput.diagnosis.nightly import Again
 from reput.format import names
 from reput.job.history import History
-from reput.job.many import Job
-from reput.job.store_list import Place
+from reput.job.many import Job, Place
 from reput.verify import proofs
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore

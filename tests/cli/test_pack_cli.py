@@ -11,7 +11,7 @@ import pytest
 
 from reput import pack
 from reput.errors import PackError
-from reput.store import space
+from reput.store import system
 from reput.words import MANIFEST, install_step
 from tests.rebuilds import Command
 
@@ -32,7 +32,7 @@ def test_places_where_no_archive_can_be(reput: Command, tmp_path: Path) -> None:
 
 
 def test_no_room(reput: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space, "free_bytes", lambda path: 1 << 20)
+    monkeypatch.setattr(system, "free_bytes", lambda path: 1 << 20)
     said = reput("pack", "-o", tmp_path / "env.tar.gz")
     assert said.code == 2
     assert "no room for the archive" in said.stderr

@@ -178,7 +178,8 @@ def test_a_file_system_that_takes_no_more(tmp_path: Path, out: Path, reput: Comm
 _KILLED_IN_SWAP = """
 import os, signal, sys
 from reput.cli import main
-from reput.output import audit, step_back, writer  # else each child loads them anew
+from reput.output import audit, writer  # else each child loads them anew
+from reput.output import log_changes
 from reput.output import ledger
 import reput.stream
 from reput.store import files

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reput.format import names
-from reput.store import space
+from reput.store import system
 from reput.store.lock import OutputLock
 from tests.golden.store import GoldenStore
 from tests.rebuilds import (
@@ -260,7 +260,7 @@ def test_no_room(
     reput: Command, store: GoldenStore, out: Path, in_place: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = tree(store.root)
-    monkeypatch.setattr(space, "free_bytes", lambda _path: 1 << 20)
+    monkeypatch.setattr(system, "free_bytes", lambda _path: 1 << 20)
     outcome = reput(*words(store, *(["--in-place"] if in_place else ["--out", out])))
     assert_refused(outcome, "no room for the rebuild", "found 1.0 MiB free", "Free ")
     assert tree(store.root) == before

@@ -14,8 +14,7 @@ import reput as api
 from explore.incident import as_it_lies
 from explore.lags import lags
 from explore.workspace import Workspace
-from reput.config.kept import Kind, kept
-from reput.config.topics import write_queues
+from reput.config.kept import Kind, kept, write_queues
 from reput.format import names, rocksdbindex, rocksdbqueue
 from tests.golden.store import GoldenStore, unpack
 from tests.rebuilds import Command, broker_conf, golden, tree

@@ -18,8 +18,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from reput.config.basis import look
+from reput.config.broker_conf import SETTINGS
 from reput.config.dialect import DIALECTS, Dialect, dialect
-from reput.config.evidence import look
 from reput.errors import ReputError
 from reput.format import names
 from reput.job.options import RebuildOptions
@@ -83,7 +84,7 @@ def sweep(release: str, directory: Path, kinds: Sequence[str] = ()) -> Swept:
     row, shown, messages, differing, without = dialect(release), "", 0, 0, 0
     if not kinds:
         needed = {"mixed": "", "queue-ext": "enableConsumeQueueExt", "dledger": "enableDLegerCommitLog"}
-        kinds = [kind for kind, key in needed.items() if key not in row.unknown_settings]
+        kinds = [kind for kind, key in needed.items() if not key or SETTINGS[key].is_known(row)]
     try:
         jars(release)
     except JarsUnavailableError as error:

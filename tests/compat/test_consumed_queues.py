@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.kept import batch_queue_topics
 from reput.config.settings import StoreSettings
-from reput.config.topics import batch_queue_topics
 from reput.format import names
-from reput.replay.selection import Selection
+from reput.replay.target import Selection
 from reput.store.compare import compare
 from tests.compat.broker import Broker, Received
 from tests.compat.conf import conf_text

@@ -10,7 +10,7 @@ import pytest
 from reput.config.settings import StoreSettings
 from reput.format import names
 from reput.replay.runner import InlineRunner
-from reput.replay.selection import Selection
+from reput.replay.target import Selection
 from reput.store.compare import compare
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from reput.job import rebuild
-from reput.job.output_directory import undo
+from reput.job.in_place import undo
 from tests.compat import rocksdb
 from tests.compat.jvm import Jvm
 from tests.compat.served import places, problems, serve

@@ -16,7 +16,7 @@ from reput.format.commitlog import Record
 from reput.query.store import QueryStore
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
-from reput.replay.selection import Selection
+from reput.replay.target import Selection
 from reput.scan import kernel
 from reput.store.compare import compare
 from reput.verify.plan import VerifyOptions, prepare

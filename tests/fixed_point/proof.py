@@ -17,8 +17,8 @@ from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.verdict import COUNTS, Finding, Remedy, Sort
 from reput.errors import ReputError
 from reput.format import commitlog, names
+from reput.job.in_place import undo
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import undo
 from reput.mending import Mended, mend
 from reput.recovery.plan import plan
 from reput.store.swap import KEPT

@@ -18,7 +18,7 @@ from reput.format import names
 from reput.job import RebuildOptions, rebuild, rebuilding, undo
 from reput.job.plan import Plan
 from reput.mending import mend
-from reput.output.step_back import roll_back
+from reput.output.log_changes import roll_back
 from reput.output.writer import BatchWriter
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner

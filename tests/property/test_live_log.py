@@ -16,8 +16,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxBytes
 
 from reput.format.commitlog import Record
 from reput.log import live
-from reput.log.live import LiveLog
-from reput.log.live_end import LiveEnd
+from reput.log.live import LiveEnd, LiveLog
 from reput.log.segments import map_segment
 from reput.scan.output import output
 from reput.scan.part import PartOutcome, scan_part

@@ -19,11 +19,10 @@ from hypothesis import strategies as st
 
 from reput.broker.config_files import config_problems
 from reput.broker.snapshot import take
+from reput.config.basis import look
 from reput.config.broker_conf import parse as parse_properties_file
-from reput.config.evidence import look
-from reput.config.kept import ConfigPlace, Form, Kind, kept
+from reput.config.kept import ConfigPlace, Form, Kind, batch_queue_topics, kept, known_topics
 from reput.config.settings import DLedgerSettings, StoreSettings
-from reput.config.topics import batch_queue_topics, known_topics
 from reput.diagnosis.findings import not_derived
 from reput.dump import index as dump_index
 from reput.dump.checkpoint import read as read_checkpoint
@@ -41,11 +40,11 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.job.status import RunNote, TableNote
 from reput.lag import lag
-from reput.log import committed
+from reput.log.segments import COMMITTED_FILE, committed_end, committed_index
 from reput.output import journal
 from reput.output.ledger import Ledger
 from reput.replay.runner import InlineRunner
-from reput.replay.selection import Selection
+from reput.replay.target import Selection
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.options import NAMES, Options
@@ -149,10 +148,10 @@ def test_entries_are_known_or_are_none(data: bytes, position: int) -> None:
 @given(any_of(b"committedIndex=1\nendIndex=3\n"), any_of(ENTRY + ENTRY))
 def test_what_is_committed_is_known_or_refused(place: Path, checkpoint: bytes, log: bytes) -> None:
     group = DLedgerSettings(place, (place,), alone=False)
-    (place / committed.CHECKPOINT).write_bytes(checkpoint)
+    (place / COMMITTED_FILE).write_bytes(checkpoint)
     (place / "entries").write_bytes(log)
-    answered(lambda: committed.committed_index(group))
-    answered(lambda: committed.end_of([(str(place / "entries"), 500, len(log))], 2))
+    answered(lambda: committed_index(group))
+    answered(lambda: committed_end([(str(place / "entries"), 500, len(log))], 2))
 
 
 SETTING = encoders.encode_queue(rocksdbconfig.Table.OFFSETS, rocksdbconfig.QueueOf(b"g", b"t", 3))

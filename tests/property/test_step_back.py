@@ -13,7 +13,7 @@ from reput.errors import LogWentBackError
 from reput.format import names
 from reput.log.segments import discover
 from reput.output.journal import Journal
-from reput.output.step_back import last_standing, step_back
+from reput.output.log_changes import last_standing, step_back
 from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.store.lock import OutputLock

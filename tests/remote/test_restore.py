@@ -261,7 +261,7 @@ def test_what_is_refused(
     (full := tmp_path / "full").mkdir()
     (full / "file").touch()
     assert "the output directory is not empty" in refused(directory=full)
-    monkeypatch.setattr("reput.store.space.free_bytes", lambda _path: 1 << 20)
+    monkeypatch.setattr("reput.store.system.free_bytes", lambda _path: 1 << 20)
     assert "the restore" in refused()
     assert not out.exists()
 

@@ -18,12 +18,12 @@ import obstore
 import pytest
 
 import reput
+from reput.config.kept import batch_queue_topics
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import opened
-from reput.config.topics import batch_queue_topics
 from reput.format import names
 from reput.log.segments import cut, discover
-from reput.replay.selection import Selection
+from reput.replay.target import Selection
 from reput.statistics import count
 from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack

@@ -35,7 +35,7 @@ class StoppedError(ReputError):
 def test_it_goes_on(
     name: str, on_spark: bool, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("reput.replay.processes._SMALL", -1)
+    monkeypatch.setattr("reput.replay.runner._SMALL", -1)
     golden = unpack(name, tmp_path / "store")
     asked = replace(options(golden, settle(golden)), max_bytes_per_trigger=100_000)
 

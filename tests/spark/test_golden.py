@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from reput.config.basis import look
 from reput.config.dialect import dialect
-from reput.config.evidence import look
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint

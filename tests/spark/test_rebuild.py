@@ -19,7 +19,7 @@ from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.job import RebuildOptions, rebuild
-from reput.job.output_directory import staging_of
+from reput.job.in_place import staging_of
 from reput.output.batch import BatchScan
 from reput.output.journal import read
 from reput.store import files, swap

@@ -14,7 +14,7 @@ import pytest
 from reput.errors import OtherHostError
 from reput.format import names
 from reput.job import RebuildOptions, rebuild
-from reput.output import scan_task, whole_queues
+from reput.output import batch, whole_queues
 from reput.spark.runner import SparkRunner
 from reput.store import system as systems
 from reput.store.compare import compare
@@ -138,7 +138,7 @@ def test_a_task_that_outlived_its_run_changes_nothing(reput: Command, tmp_path: 
     assert reput(*command, "--json").code == 0
     before = tree(out)
     with pytest.raises(Exception, match="an-earlier-batch"):
-        scan_task.attempt_directory(late)
+        batch.attempt_directory(late)
     assert tree(out) == before
     late.mkdir(parents=True)
     (late / "0").write_bytes(b"late")
@@ -185,7 +185,7 @@ def test_an_executor_that_comes_from_another_host(
     """The run begins again, the other way, from what is committed."""
     store, out = golden("5.3.3-mixed", tmp_path), tmp_path / "out"
     monkeypatch.setattr("reput.spark.runner.is_local", lambda _context: False)
-    real, calls = scan_task.scan, []
+    real, calls = batch.scan_and_place, []
 
     def scan(target: Any, part: Any, floors: Any) -> Any:
         calls.append(target.several_hosts)
@@ -194,7 +194,7 @@ def test_an_executor_that_comes_from_another_host(
         return real(target, part, floors)
 
     monkeypatch.setattr(SparkRunner, "_run", lambda _self, function, items: [function(one) for one in items])
-    monkeypatch.setattr(scan_task, "scan", scan)
+    monkeypatch.setattr(batch, "scan_and_place", scan)
     said: list[str] = []
     options = RebuildOptions(
         store.root,

@@ -47,7 +47,7 @@ def test_on_processes_it_finds_the_same(
     name: str, tmp_path: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In parts that begin inside messages, of a store with damage of each area."""
-    monkeypatch.setattr("reput.replay.processes._SMALL", -1)
+    monkeypatch.setattr("reput.replay.runner._SMALL", -1)
     store = golden(name, tmp_path)
     files = [path for path in sorted(store.root.rglob("*")) if path.is_file() and path.stat().st_size > 400]
     for path in files[:: max(len(files) // 6, 1)]:

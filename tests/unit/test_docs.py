@@ -436,7 +436,7 @@ def test_decisions_are_numbered_and_short() -> None:
         text = page.read_text(encoding="utf-8")
         assert text.startswith(f"# {page.name[:4]} "), page.name
         assert text.split("\n\n")[1].startswith("Accepted."), page.name
-        assert len(text.split()) <= 200, page.name
+        assert len(text.split()) <= 140, page.name
 
 
 def test_each_sentence_about_security_has_its_test() -> None:
@@ -459,9 +459,17 @@ def test_pages_stay_short() -> None:
     def words(*found: Path) -> int:
         return sum(len(page.read_text(encoding="utf-8").split()) for page in found)
 
-    data = DOCS / "data"
-    assert words(*(page for page in PAGES if data not in page.parents and page.parent != ROOT)) < 51_000
-    assert words(ROOT / "README.md", DOCS / "quickstart.md") < 2_000
-    assert words(DOCS / "howto.md") < 2_000
-    assert words(DOCS / "cluster.md") <= 1_500
+    def section(page: Path, heading: str) -> int:
+        return len(
+            page.read_text(encoding="utf-8").partition(f"## {heading}\n")[2].partition("\n## ")[0].split()
+        )
+
+    data, readme = DOCS / "data", (ROOT / "README.md").read_text(encoding="utf-8")
+    assert (
+        words(*(page for page in PAGES if data not in page.parents and page.name != "CONTRIBUTING.md"))
+        < 50_000
+    )
+    to_mend = len(readme.partition("\n## What else it does")[0].split())
+    assert to_mend + words(DOCS / "quickstart.md", DOCS / "howto.md") <= 3_000
+    assert words(DOCS / "cluster.md") + section(DOCS / "install.md", "One file for a broker's host") <= 1_500
     assert words(ROOT / "ARCHITECTURE.md") < 600

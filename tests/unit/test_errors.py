@@ -14,9 +14,9 @@ from reput.diagnosis.findings import judged
 from reput.diagnosis.verdict import Effect, Remedy
 from reput.dump.damage import Damage
 from reput.errors import Fact, Finding, JournalError, OutputError, Problem, ReputError, StoreError
-from reput.job import databases
+from reput.job import rebuilding
 from reput.log import segments
-from reput.output import retention, step_back, writer
+from reput.output import log_changes, writer
 from reput.recovery.losses import Loss
 from reput.recovery.mend_log import Change
 from reput.replay import placing
@@ -71,8 +71,8 @@ def test_a_finding_of_a_queue_names_it() -> None:
 
 def test_every_kind_of_finding_is_explained() -> None:
     kinds = {*part._KIND.values(), *(kind for kind, _, _ in part._REMARKS.values()), *placing._OUTCOMES}
-    kinds |= {part.TORN_PROPERTIES, segments.UNCOMMITTED, databases.EXPIRED_QUEUES}
-    for module in (part, segments, writer, retention, step_back, placing, databases):
+    kinds |= {part.TORN_PROPERTIES, segments.UNCOMMITTED, rebuilding.EXPIRED_QUEUES}
+    for module in (part, segments, writer, log_changes, placing, rebuilding):
         source = Path(str(module.__file__)).read_text()
         kinds |= set(re.findall(r'kind="([a-z-]+)"', source))
     page = (Path(__file__).parents[2] / "docs" / "findings.md").read_text()

@@ -21,7 +21,7 @@ from reput.broker.snapshot import Snapshot
 from reput.broker.units import WalkedUnits, by_queue, queue_of
 from reput.broker.walk import LogWalk, Walked, store_timestamp
 from reput.broker.written import last_written
-from reput.config.topics import known_topics
+from reput.config.kept import known_topics
 from reput.derived.batch import BatchModel, inner
 from reput.derived.ext import ExtModel
 from reput.derived.files import NO_FILE, STRAY, Listing, StoreFile

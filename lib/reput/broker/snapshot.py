@@ -16,9 +16,9 @@ from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
 from reput.broker.rocksdb_queues import KeptQueues, read
-from reput.config.kept import Kind
+from reput.config.broker_conf import SETTINGS
+from reput.config.kept import Kind, batch_queue_topics
 from reput.config.settings import StoreSettings
-from reput.config.topics import batch_queue_topics
 from reput.derived.files import (
     MISSING_SEGMENTS,
     NO_FILE,
@@ -37,8 +37,7 @@ from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.indexfile import IndexHeader, file_length
 from reput.format.names import Queue
-from reput.log.rivals import ODD_NAME, choose
-from reput.log.segments import map_segment
+from reput.log.segments import ODD_NAME, choose_file, map_segment
 from reput.log.walk import Frame, frame
 from reput.rocksdb import CURRENT, is_database, traces
 from reput.store.lock import Holder, store_holder
@@ -134,7 +133,7 @@ def take(settings: StoreSettings) -> Snapshot:
     check_store(settings.root)
     rules = settings.dialect.recovery
     size = _segment_size(settings)
-    chosen = partial(choose, topic_length_v2=settings.dialect.topic_length_v2, entries=settings.entries)
+    chosen = partial(choose_file, topic_length_v2=settings.dialect.topic_length_v2, entries=settings.entries)
     setting, step = "mappedFileSizeCommitLog", _segment_step(settings)
     log = listed(settings.commit_log_dirs, size, rules, setting, step, chosen)
     in_files = settings.rocksdb.files
@@ -352,7 +351,7 @@ def _broken_rocksdb(settings: StoreSettings, error: StoreError, directory: Path)
 def _other_forms(settings: StoreSettings) -> Iterator[Problem]:
     """Queues that are there in a form, or at a place, that the broker doesn't use."""
     used, root = settings.rocksdb.queues, settings.root
-    asks_both = "useSeparateStorePathForRocksdbCQ" not in settings.dialect.unknown_settings
+    asks_both = SETTINGS["useSeparateStorePathForRocksdbCQ"].is_known(settings.dialect)
     places = (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB)
     for name in places:
         if name == used or not is_database(root / name):

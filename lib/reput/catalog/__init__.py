@@ -10,7 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.errors import Result
 
 

@@ -29,7 +29,7 @@ from reput.remote.client import HDFS, is_url, url_of
 from reput.replay.runner import Runner
 from reput.spark.sessions import converting_spark_errors
 from reput.store import files
-from reput.store.outside import check_outside, lies_in
+from reput.store.places import check_outside, lies_in
 from reput.store.reading import check_store
 from reput.unforeseen import unforeseen
 
@@ -139,12 +139,13 @@ class Catalog:
     ``is_told``: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
     compared once, and not each time that the log was written to meanwhile. ``listener`` gets the bytes of log
     that were read, the messages that were found, and the bytes in all. Without ``either``, a table of many
-    stores is refused.
+    stores is refused. ``settings`` None: the store's are read.
     """
 
     def __init__(
         self,
         options: CatalogOptions,
+        settings: StoreSettings | None = None,
         *,
         is_told: bool = False,
         listener: Callable[[int, int, int], None] = lambda *_: None,
@@ -156,7 +157,7 @@ class Catalog:
         self._either = either
         self._known: _Known | None = None
         self._begin = 0
-        self._settings = StoreSettings.load(
+        self._settings = settings or StoreSettings.load(
             options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
         )
         _check_place(options.table, self._settings)

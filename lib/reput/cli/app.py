@@ -151,7 +151,7 @@ def rebuild_command(given: RebuildWords) -> None:
             )
         options = replace(options, store=store)
         if given.dry_run:
-            from reput.job.preview import preview
+            from reput.job.plan import preview
 
             would = preview(options)
         else:

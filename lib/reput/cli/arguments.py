@@ -495,7 +495,7 @@ def are_several(stores: Sequence[str], *asked: object) -> bool:
     """
     if len(stores) > 1 or any(one is not None for one in asked):
         return True
-    from reput.job.store_list import SUFFIX, Place
+    from reput.job.many import SUFFIX, Place
 
     place = Place.parse(stores[0])
     return place.host is not None or (place.is_here and stores[0].endswith(SUFFIX))

@@ -20,7 +20,7 @@ from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.catalog.update import Outcome
-    from reput.job.store_list import StoreEntry
+    from reput.job.many import StoreEntry
     from reput.replay.runner import Runner
 
 _EXAMPLES = """Examples:
@@ -71,7 +71,7 @@ def catalog_command(given: _Words) -> None:
     Exit code 0: the table is up to the logs' ends. 2: refused or failed.
     """
     from reput.catalog.update import catalog, catalog_many
-    from reput.job.store_list import listed
+    from reput.job.many import listed
 
     interrupted = "the same command goes on from the last commit"
     with Output(given.as_json, interrupted=interrupted) as output, _runner(given.master) as start:
@@ -104,7 +104,7 @@ def _runner(master: str | None) -> Iterator[Callable[[], Runner]]:
     start_spark = spark_wanted("reput catalog", master)
     if start_spark is None:
         import reput.catalog.rows  # noqa: F401 - once, for all of them
-        from reput.replay.processes import Processes
+        from reput.replay.runner import Processes
 
         with Processes() as processes:
             yield lambda: processes

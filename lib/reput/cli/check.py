@@ -37,7 +37,7 @@ from reput.errors import OutputError, SettingsError
 from reput.remote.client import is_url, url_of
 from reput.store.files import new_file, reporting, write_atomically
 from reput.store.reading import read_file
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:

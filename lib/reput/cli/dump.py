@@ -50,7 +50,7 @@ from reput.errors import SettingsError
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.names import parse_queue
 from reput.store.listing import nearest_of
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted, next_command
 
 if TYPE_CHECKING:

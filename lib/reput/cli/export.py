@@ -43,7 +43,7 @@ from reput.cli.output import (
     unwritten,
 )
 from reput.errors import SettingsError
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:

@@ -18,13 +18,12 @@ from reput.cli.output import Output, at_most, inline, noted, table
 from reput.cli.times import zone, zone_name
 from reput.diagnosis.nightly import Again, Checked, check_again, row_of, that_count
 from reput.errors import OutputError, ReputError, Result, SettingsError
-from reput.job.many import REFUSED, Job, Once, Outcome, plan_checks, plan_rebuilds, run_many, worst
+from reput.job.many import REFUSED, Job, Once, Outcome, listed, plan_checks, plan_rebuilds, run_many, worst
 from reput.job.options import RebuildOptions
-from reput.job.store_list import listed
 from reput.spark.command import Command, Ended
 from reput.spark.java import is_submitted
-from reput.store.outside import check_outside, lies_in
-from reput.store.space import human
+from reput.store.places import check_outside, lies_in
+from reput.store.system import human
 from reput.unforeseen import TRACEBACK
 from reput.verify.proven import Proofs
 from reput.words import SCHEMA_VERSION, counted

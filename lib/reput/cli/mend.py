@@ -23,12 +23,12 @@ from reput.cli.check import finding_lines
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, remarks, settings_lines
 from reput.errors import Fact
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted, next_command
 
 if TYPE_CHECKING:
     from reput.job import Undone
-    from reput.job.preview import UndoPreview
+    from reput.job.in_place import UndoPreview
     from reput.mending import Mended
     from reput.recovery.replica import Comparison
 
@@ -185,7 +185,7 @@ def undo_command(given: _UndoWords) -> None:
 
     with Output(given.as_json, interrupted="the same command finishes what was begun") as output:
         if given.dry_run:
-            from reput.job.preview import preview_undo
+            from reput.job.in_place import preview_undo
 
             would = preview_undo(given.store, given.kept)
         else:

@@ -11,7 +11,7 @@ from reput.cli.arguments import MEND, AsJson, OnLocalStore, OnSpark, Starts, com
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, printed, settings_lines, step_lines
 from reput.errors import SettingsError
 from reput.spark.java import check_spark
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted, next_command
 
 if TYPE_CHECKING:

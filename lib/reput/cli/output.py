@@ -24,18 +24,18 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 
 from reput.catalog import Cataloged
 from reput.cli.process import INTERRUPTED, REFUSED
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.errors import Fact, ReputError, Result
 from reput.newer_python import Self
 from reput.remote import with_urls
 from reput.replay.state import FILLED, HIDDEN, KEPT
-from reput.store.space import human
+from reput.store.system import human
 from reput.unforeseen import unforeseen
 from reput.words import SCHEMA_VERSION, counted, visible
 
 if TYPE_CHECKING:
     from reput.job import Summary
-    from reput.job.preview import Preview
+    from reput.job.plan import Preview
     from reput.output.writer import Progress
 
 _INDENT = "  "
@@ -298,8 +298,8 @@ def warn_of_unknown(store: Path, chosen: Sequence[str] | None) -> None:
         SettingsError: a queue can't be understood.
     """
     if chosen:
-        from reput.config.topics import unknown_queues
-        from reput.replay.selection import Selection
+        from reput.config.kept import unknown_queues
+        from reput.replay.target import Selection
 
         for name, meant in unknown_queues(store, Selection.parse(chosen).queues).items():
             told(_unknown(name, meant))

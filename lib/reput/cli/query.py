@@ -28,7 +28,7 @@ from reput.errors import Result, SettingsError, StoreError
 from reput.format.names import parse_queue_with_id
 from reput.store import files
 from reput.store.listing import nearest_queue
-from reput.store.temporary import write_alone
+from reput.store.places import write_alone
 from reput.words import counted
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from reput.config.stand_in import here
 from reput.diagnosis.verdict import TITLES
 from reput.errors import SettingsError
 from reput.remote import with_urls
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ def report_command(given: _Words) -> None:
     from reput.report.language import of_environment
     from reput.report.numbers import Zone
     from reput.report.page import check_target, render
-    from reput.store.temporary import write_alone
+    from reput.store.places import write_alone
 
     with Output(given.as_json, interrupted="no page was written") as said:
         given.store = here(given.store, derived=True)

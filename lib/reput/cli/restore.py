@@ -11,7 +11,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import MEND, AsJson, Dry, OnSpark, PerCommit, Writes, argument, command, option
 from reput.cli.output import Output, ProgressDisplay, inline, listed, step_lines, summary_lines, told
 from reput.spark.java import check_spark
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:

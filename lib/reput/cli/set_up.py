@@ -20,7 +20,7 @@ from reput.cli.output import Output, ProgressDisplay, noted, summary_lines
 from reput.errors import SettingsError
 from reput.spark import class_archive
 from reput.spark.java import is_installed
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def doctor_command(given: _DoctorWords) -> None:
     """
     from reput.doctor import Status, machine_checks, store_checks, worst
     from reput.store.files import reporting
-    from reput.store.space import human
+    from reput.store.system import human
 
     store, archive, remove_cache = given.store, given.archive, given.remove_cache
     with Output(given.as_json, interrupted="nothing was changed") as output:

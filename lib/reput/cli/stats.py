@@ -12,7 +12,7 @@ from reput.cli.times import asked_times, held_times, moment, second, time_of, zo
 from reput.config.stand_in import here
 from reput.errors import SettingsError
 from reput.store.listing import nearest_queue
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:

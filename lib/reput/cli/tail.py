@@ -17,7 +17,7 @@ from reput.cli.times import moment
 from reput.errors import SettingsError
 from reput.job.status import DIED, Status, Stopped, has_begun, look, stop
 from reput.spark.java import is_submitted
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 if TYPE_CHECKING:

@@ -17,10 +17,14 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 from reput.config.dialect import Dialect
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names
+from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
+from reput.format.commitlog import MAX_MESSAGE_SIZE
+from reput.format.consumequeue import UNIT_LENGTH
 from reput.store.reading import read_file
 
 _WHITE = " \t\f"
@@ -129,11 +133,90 @@ def _unescape(text: str) -> str:
 
 
 INT_MAX = 2**31 - 1
-#: Keys that had one p less up to 4.5.1 (``MessageStoreConfig``).
-_MAPED = {f"mappedFileSize{what}": f"mapedFileSize{what}" for what in ("CommitLog", "ConsumeQueue")}
 INTEGER = re.compile(r"[+-]?[0-9]{1,99}", re.ASCII)
 #: What String.trim takes away: every character up to the space.
 JAVA_WHITE = "".join(map(chr, range(0x21)))
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """A key of broker.conf that reput reads, as ``MessageStoreConfig`` and ``BrokerConfig`` have it."""
+
+    default: Any = None  # from 4.0.0 to 5.5.1; its type is the setter's, None for a text
+    least: int = 1  # least, most: of a whole number
+    most: int = INT_MAX
+    since: str = ""  # the first release that has it; empty for all
+    until: str = ""  # the first that no longer has it
+
+    def is_known(self, rules: Dialect) -> bool:
+        """Whether a release with these rules has it."""
+        first, last = _number(rules.versions[0]), _number(rules.versions[-1])
+        return _number(self.since) <= last and not (self.until and first >= _number(self.until))
+
+
+def _number(release: str) -> list[int]:
+    return [int(part) for part in release.split(".") if part]
+
+
+_SWITCH, _TEXT = Setting(False), Setting()
+SETTINGS: Mapping[str, Setting] = {
+    # Where the files are.
+    "storePathRootDir": _TEXT,
+    "storePathCommitLog": _TEXT,
+    "readOnlyCommitLogStorePaths": Setting(since="4.9.2"),  # CommitLog: MultiPathMappedFileQueue
+    "storePathDLedgerCommitLog": Setting(since="4.9.4"),
+    "enableDLegerCommitLog": Setting(False, since="4.5.0"),
+    "dLegerSelfId": _TEXT,
+    "dLegerPeers": _TEXT,
+    # The commit log.
+    "mappedFileSizeCommitLog": _TEXT,  # a number; without one the files say it
+    "maxMessageSize": Setting(MAX_MESSAGE_SIZE, least=0),
+    "messageDelayLevel": Setting("1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"),
+    "forceVerifyPropCRC": Setting(False, since="5.2.0"),
+    "duplicationEnable": _SWITCH,
+    # Queues.
+    "mappedFileSizeConsumeQueue": Setting(300_000 * UNIT_LENGTH, most=INT_MAX // UNIT_LENGTH * UNIT_LENGTH),
+    "mapperFileSizeBatchConsumeQueue": Setting(300_000 * BATCH_UNIT_LENGTH, since="5.0.0"),
+    "enableConsumeQueueExt": Setting(False, since="4.1.0"),
+    "mappedFileSizeConsumeQueueExt": Setting(48 << 20, since="4.1.0"),
+    "enableMultiDispatch": Setting(False, since="4.9.3"),
+    "enableLmq": Setting(False, since="4.9.3"),
+    "enableCalcFilterBitMap": _SWITCH,
+    "maxErrorRateOfBloomFilter": Setting(20, most=99),
+    "expectConsumerNumUseFilter": Setting(32),
+    # The index. With a single entry, which stays unused, every new file is full and putKey never ends.
+    "messageIndexEnable": Setting(True),
+    "indexFileWriteEnable": Setting(True, since="5.4.0"),  # CommitLogDispatcherBuildIndex
+    "maxHashSlotNum": Setting(5_000_000),
+    "maxIndexNum": Setting(20_000_000, least=2),
+    # RocksDB.
+    "storeType": Setting(since="5.2.0"),
+    "rocksdbCQDoubleWriteEnable": Setting(False, since="5.3.0"),  # 5.3.1
+    "combineCQLoadingCQTypes": Setting(since="5.3.0"),  # 5.3.4 CombineConsumeQueueStore
+    "combineCQUseRocksdbForLmq": Setting(False, since="5.5.0"),
+    "rocksdbCQSelectiveDoubleWriteEnable": Setting(False, since="5.5.0"),  # 5.5.1 CombineConsumeQueueStore
+    "useSeparateStorePathForRocksdbCQ": Setting(False, since="5.5.0"),  # RocksDBConsumeQueueStore
+    "indexRocksDBEnable": Setting(False, since="5.4.0"),
+    # Topics, groups and offsets.
+    "configManagerVersion": Setting(since="5.3.2"),
+    "useSingleRocksDBForAllConfigs": Setting(False, since="5.4.0"),
+    # 5.3.1 RocksDBTopicConfigManager.merge; from 5.3.2 on it always imports.
+    "transferMetadataJsonToRocksdb": Setting(False, since="5.3.0", until="5.3.2"),
+    "transferOffsetJsonToRocksdb": Setting(False, since="5.3.0", until="5.3.2"),
+    # How a broker starts.
+    "checkCRCOnRecover": Setting(True),
+    "messageIndexSafe": _SWITCH,
+    "commitLogRecoverMaxNum": Setting(10, least=-INT_MAX - 1, since="5.4.0"),
+    "recheckReputOffsetFromCq": Setting(False, since="5.0.0"),
+    "checkCommitLogOffsetOnRecover": Setting(False, since="5.4.0"),
+    "enableAcceleratedRecovery": Setting(False, since="5.5.0"),
+    "enableControllerMode": _SWITCH,
+    # Whose store it is.
+    "brokerClusterName": _TEXT,
+    "brokerName": _TEXT,
+}
+#: Keys that had one p less up to 4.5.1 (``MessageStoreConfig``).
+_MAPED = {f"mappedFileSize{what}": f"mapedFileSize{what}" for what in ("CommitLog", "ConsumeQueue")}
 
 
 class BrokerConf:
@@ -167,33 +250,35 @@ class BrokerConf:
         """Those of its keys that this release spells otherwise, and doesn't read."""
         return [key for key in _MAPED if key in self.entries] if self.rules.maped_settings else self.maped
 
+    def knows(self, key: str) -> bool:
+        """Whether this release has a key."""
+        return SETTINGS[key].is_known(self.rules)
+
     def entry(self, key: str) -> Property | None:
         """The line of a key; None without one, or where this release doesn't know it."""
-        key = self.spelled(key)
-        return None if key in self.rules.unknown_settings else self.entries.get(key)
+        return self.entries.get(self.spelled(key)) if self.knows(key) else None
 
     def text(self, key: str) -> str | None:
-        """A String setter's value."""
+        """A String setter's value; its default without a line."""
         entry = self.entry(key)
         if entry is None:
-            return None
+            default: str | None = SETTINGS[key].default
+            return default
         return entry.value.strip(JAVA_WHITE) if self.rules.trims_text_settings else entry.value
 
-    def integer(self, key: str, default: int, *, least: int, most: int = INT_MAX) -> int:
+    def integer(self, key: str) -> int:
         """An int setter's value (Integer.parseInt): no white space around it."""
-        value = self.optional_integer(key, default=default, least=least, most=most)
-        return default if value is None else value
+        value = self.optional_integer(key)
+        return int(SETTINGS[key].default) if value is None else value
 
-    def optional_integer(
-        self, key: str, *, default: int | None = None, least: int, most: int = INT_MAX
-    ) -> int | None:
-        """A whole number; None without a line. ``default`` is told to the user alone."""
-        entry = self.entry(key)
+    def optional_integer(self, key: str) -> int | None:
+        """A whole number; None without a line."""
+        entry, setting = self.entry(key), SETTINGS[key]
         if entry is None:
             return None
-        expected = f"a whole number from {least} to {most}, nothing around it"
+        expected = f"a whole number from {setting.least} to {setting.most}, nothing around it"
         if INTEGER.fullmatch(entry.value) is None or not -INT_MAX - 1 <= int(entry.value) <= INT_MAX:
-            instead = "its default" if default is None else f"its default, {default}"
+            instead = "its default" if setting.default is None else f"its default, {setting.default}"
             raise self.error(
                 entry,
                 f"{key} isn't a number",
@@ -202,15 +287,15 @@ class BrokerConf:
                 "write the number that it should use, or remove the line.",
             )
         value = int(entry.value)
-        if not least <= value <= most:
+        if not setting.least <= value <= setting.most:
             raise self.error(entry, f"{key} is out of range", expected, "No broker can run with it.")
         return value
 
-    def switch(self, key: str, default: bool) -> bool:
+    def switch(self, key: str) -> bool:
         """A boolean setter's value (Boolean.parseBoolean), but only what is surely meant."""
         entry = self.entry(key)
         if entry is None:
-            return default
+            return bool(SETTINGS[key].default)
         if entry.value.lower() not in ("true", "false"):
             raise self.error(
                 entry,
@@ -264,7 +349,7 @@ def in_rocksdb_alone(conf: BrokerConf) -> bool:
 
 def in_rocksdb(conf: BrokerConf) -> bool:
     """Whether queues are in RocksDB, too, under ``storeType=default``."""
-    return conf.switch("rocksdbCQDoubleWriteEnable", False) and "defaultrocksdb" in _loaded_types(conf)
+    return conf.switch("rocksdbCQDoubleWriteEnable") and "defaultrocksdb" in _loaded_types(conf)
 
 
 def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False) -> None:
@@ -272,7 +357,7 @@ def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False
 
     ``dledger`` and ``rocksdb`` say what the caller can do with: a log that DLedger writes, queues in RocksDB.
     """
-    if conf.switch("enableDLegerCommitLog", False) and not dledger:
+    if conf.switch("enableDLegerCommitLog") and not dledger:
         raise UnsupportedError(
             _where(conf, "enableDLegerCommitLog")
             + "enableDLegerCommitLog asks for a commit log that DLedger writes; this command doesn't read it",
@@ -283,7 +368,7 @@ def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False
         )
     # In every release: CommitLog.confirmOffset begins at -1, is moved from outside, and bounds what
     # ReputMessageService.doReput and recoverAbnormally dispatch (4.9.7, 5.3.3).
-    if conf.switch("duplicationEnable", False):
+    if conf.switch("duplicationEnable"):
         raise _unsupported(
             conf,
             "duplicationEnable",
@@ -291,7 +376,7 @@ def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False
             "The log doesn't say where that is. For all that the log holds, confirmed or not, set "
             "duplicationEnable=false in a copy of the file; what a start would do can't be told then either.",
         )
-    if in_rocksdb(conf) and conf.switch("rocksdbCQSelectiveDoubleWriteEnable", False):
+    if in_rocksdb(conf) and conf.switch("rocksdbCQSelectiveDoubleWriteEnable"):
         raise _unsupported(
             conf,
             "rocksdbCQSelectiveDoubleWriteEnable",
@@ -309,11 +394,7 @@ def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False
             "combineCQLoadingCQTypes",
             "consume queues in RocksDB alone",
         )
-    if (
-        in_rocksdb(conf)
-        and conf.switch("combineCQUseRocksdbForLmq", False)
-        and conf.switch("enableMultiDispatch", False)
-    ):
+    if in_rocksdb(conf) and conf.switch("combineCQUseRocksdbForLmq") and conf.switch("enableMultiDispatch"):
         raise _not_known(
             conf,
             "combineCQUseRocksdbForLmq",
@@ -328,7 +409,7 @@ def refuse_rocksdb(root: Path, conf: BrokerConf, queues: str | None) -> None:
 
     Source: ``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3; in 5.5.0 it asks for this file at both places).
     """
-    if queues is None and conf.switch("rocksdbCQDoubleWriteEnable", False):
+    if queues is None and conf.switch("rocksdbCQDoubleWriteEnable"):
         return  # combineCQLoadingCQTypes has files alone, and a broker doesn't look
     for name in (names.CONSUME_QUEUE, names.CONSUME_QUEUE_ROCKSDB):
         if name == queues:

@@ -1,7 +1,7 @@
 """What differs between RocketMQ releases for building consume queues, index files and the checkpoint.
 
 This module is the one table: nothing else decides bytes by a version. By what a store shows its release is
-in ``evidence/release.py``, which names rows. Each row is written as its difference
+in ``config/release.py``, which names rows. Each row is written as its difference
 from the row before it, with the Java class that proves it, so reading downwards gives the history; those of
 4.0 to 4.8 stand behind that of 4.9.0 and say, the newest first, what the next release doesn't do yet. Up to
 5.3.3 the proof is the source at the tag ``rocketmq-all-<version>``; for 5.3.4, 5.4.0, 5.5.0 and 5.5.1, whose
@@ -120,8 +120,6 @@ class Dialect:
     #: CONTAINS, STARTSWITH and ENDSWITH are operators of consumers' expressions; asked for where units
     #: have bit maps
     filter_parts: bool
-    #: keys that reput reads from broker.conf and that none of these releases has
-    unknown_settings: frozenset[str]
     recovery: Recovery  # how these releases start on a store
     queries: Queries  # how they look for messages
     #: hashSlotCount of an index file counts its keys; else the slots that hold a chain
@@ -189,32 +187,6 @@ _4_9_0 = Dialect(
     trims_text_settings=False,
     rocksdb_lmq=False,
     filter_parts=False,
-    unknown_settings=frozenset(
-        {
-            "readOnlyCommitLogStorePaths",
-            "storePathDLedgerCommitLog",
-            "enableMultiDispatch",
-            "enableLmq",
-            "forceVerifyPropCRC",
-            "storeType",
-            "rocksdbCQDoubleWriteEnable",
-            "combineCQLoadingCQTypes",
-            "combineCQUseRocksdbForLmq",
-            "rocksdbCQSelectiveDoubleWriteEnable",
-            "useSeparateStorePathForRocksdbCQ",
-            "indexRocksDBEnable",
-            "indexFileWriteEnable",
-            "mapperFileSizeBatchConsumeQueue",
-            "recheckReputOffsetFromCq",
-            "commitLogRecoverMaxNum",
-            "checkCommitLogOffsetOnRecover",
-            "enableAcceleratedRecovery",
-            "configManagerVersion",
-            "transferMetadataJsonToRocksdb",
-            "transferOffsetJsonToRocksdb",
-            "useSingleRocksDBForAllConfigs",
-        }
-    ),
     # 4.9.7 MappedFileQueue.doLoad; DefaultMessageStore.load, which passes over what IndexService.load says
     # (4.9.0 loads the delay levels first); CommitLog.recoverNormally, recoverAbnormally,
     # isMappedFileMatchedRecover; DefaultMessageStore.start; ConsumeQueue.correctMinOffset.
@@ -264,7 +236,6 @@ _4_4 = replace(
     _4_5_0,
     name="4.4",
     versions=("4.3.2", "4.4.0"),
-    unknown_settings=_4_5_0.unknown_settings | {"enableDLegerCommitLog"},
     # 4.4.0 DefaultMessageStore.start: commitLog.getMaxOffset; ConsumeQueue.recover, putMessagePositionInfo,
     # truncateDirtyLogicFiles: maxPhysicOffset; CommitLog.recoverNormally; MappedFileQueue.load.
     recovery=replace(
@@ -308,18 +279,14 @@ _4_0 = replace(
     _4_1,
     name="4.0",
     versions=("4.0.0",),
-    # 4.0.0 MessageStoreConfig.
-    unknown_settings=_4_1.unknown_settings | {"enableConsumeQueueExt", "mappedFileSizeConsumeQueueExt"},
 )
 
 _4_9_2 = replace(
     _4_9_0,
     name="4.9.2",
     versions=("4.9.2",),
-    # 4.9.2 CommitLog: MultiPathMappedFileQueue when the path holds MULTI_PATH_SPLITTER; it reads
-    # readOnlyCommitLogStorePaths as well.
+    # 4.9.2 CommitLog: MultiPathMappedFileQueue when the path holds MULTI_PATH_SPLITTER.
     multi_path_commit_log=True,
-    unknown_settings=_4_9_0.unknown_settings - {"readOnlyCommitLogStorePaths"},
     # DefaultMessageStore.load: ScheduleMessageService.load comes before recover up to 4.9.1, then behind it.
     # 4.9.2 MappedFileQueue.doLoad; 4.9.1 and 4.9.3 refuse.
     recovery=replace(_4_9_0.recovery, knows_delay_levels=False, refuses_wrong_length=False),
@@ -332,7 +299,6 @@ _4_9_3 = replace(
     # 4.9.3 DefaultMessageStore.checkMultiDispatchQueue and ConsumeQueue.multiDispatchLmqQueue: no topic is
     # excluded, a slash in a queue name is not looked at.
     multi_dispatch=True,
-    unknown_settings=_4_9_2.unknown_settings - {"enableMultiDispatch", "enableLmq"},
     recovery=replace(_4_9_2.recovery, refuses_wrong_length=True),
 )
 
@@ -340,8 +306,6 @@ _4_9 = replace(
     _4_9_3,
     name="4.9",
     versions=("4.9.4", "4.9.5", "4.9.6", "4.9.7", "4.9.8"),
-    # 4.9.4 MessageStoreConfig.
-    unknown_settings=_4_9_3.unknown_settings - {"storePathDLedgerCommitLog"},
     # 4.9.4 DefaultMessageStore.getMessage: nextOffsetCorrection(offset, maxOffset) always.
     queries=replace(_4_9_3.queries, overflow_begins_again=False),
 )
@@ -357,8 +321,6 @@ _5_0 = replace(
     # 5.0.0 CommitLog.setBatchSizeIfNeeded: Long.parseLong and Short.parseShort inside
     # checkMessageAndReturnSize.
     inner_batch_properties=True,
-    # 5.0.0 MessageStoreConfig.
-    unknown_settings=_4_9.unknown_settings - {"mapperFileSizeBatchConsumeQueue", "recheckReputOffsetFromCq"},
     # 5.0.0 DefaultMessageStore: start takes the confirm offset, parseDelayLevel comes first;
     # ConsumeQueue.correctMinOffset; ConsumeQueueStore.queueTypeShouldBe.
     recovery=replace(
@@ -432,23 +394,13 @@ _5_2 = replace(
     append_prop_crc=True,
     # 5.2.0 MixAll.properties2Object: property.trim() for String.
     trims_text_settings=True,
-    # 5.2.0 MessageStoreConfig.
-    unknown_settings=_5_1.unknown_settings - {"forceVerifyPropCRC", "storeType"},
 )
 
+# Keys of broker.conf alone are new there.
 _5_3_0 = replace(
     _5_2,
     name="5.3.0",
     versions=("5.3.0", "5.3.1"),
-    # 5.3.1 MessageStoreConfig: rocksdbCQDoubleWriteEnable; 5.3.4 CombineConsumeQueueStore:
-    # combineCQLoadingCQTypes. No rule of the files changed. 5.3.1 RocksDBTopicConfigManager.merge.
-    unknown_settings=_5_2.unknown_settings
-    - {
-        "rocksdbCQDoubleWriteEnable",
-        "combineCQLoadingCQTypes",
-        "transferMetadataJsonToRocksdb",
-        "transferOffsetJsonToRocksdb",
-    },
 )
 
 _5_3 = replace(
@@ -459,8 +411,6 @@ _5_3 = replace(
     rocksdb_lmq=True,
     # 5.3.2 RocksDBTopicConfigManager.merge, ConfigManagerVersion.
     imports_json_settings=True,
-    unknown_settings=(_5_3_0.unknown_settings - {"configManagerVersion"})
-    | {"transferMetadataJsonToRocksdb", "transferOffsetJsonToRocksdb"},
     # 5.3.2 CommitLog.recoverNormally, checkMessageAndReturnSize.
     recovery=replace(
         _5_3_0.recovery,
@@ -478,16 +428,6 @@ _5_4 = replace(
     versions=("5.4.0",),
     # 5.4.0 IndexService.buildIndex: buildKey(topic, tags, "T"), last.
     index_tags=True,
-    # 5.4.0 DefaultMessageStore.CommitLogDispatcherBuildIndex.
-    unknown_settings=_5_3.unknown_settings
-    - {
-        "indexFileWriteEnable",
-        "indexRocksDBEnable",
-        "commitLogRecoverMaxNum",
-        "checkCommitLogOffsetOnRecover",
-        # 5.4.0 BrokerConfig.
-        "useSingleRocksDBForAllConfigs",
-    },
     # 5.4.0 CommitLog.recoverNormally, isMappedFileMatchedRecover; ConsumeQueueStore.truncateDirty.
     recovery=replace(
         _5_3.recovery,
@@ -504,15 +444,6 @@ _5_5 = replace(
     versions=("5.5.0", "5.5.1"),
     # 5.5.0 StoreCheckpoint.flush: logicsPhysicalOffset at byte 40.
     checkpoint_fields=6,
-    # 5.5.0 MultiDispatchUtils.checkMultiDispatchQueue.
-    # 5.5.0 RocksDBConsumeQueueStore; 5.5.1 CombineConsumeQueueStore: rocksdbCQSelectiveDoubleWriteEnable.
-    unknown_settings=_5_4.unknown_settings
-    - {
-        "combineCQUseRocksdbForLmq",
-        "enableAcceleratedRecovery",
-        "rocksdbCQSelectiveDoubleWriteEnable",
-        "useSeparateStorePathForRocksdbCQ",
-    },
     # 5.5.0 ConsumeQueueStore.isMappedFileMatchedRecover, FlushConsumeQueueService;
     # ConsumeQueue.correctMinOffset.
     recovery=replace(

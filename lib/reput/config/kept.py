@@ -1,6 +1,6 @@
-"""Topics, groups and committed offsets where a broker keeps them in RocksDB: which form, and what it says.
+"""Topics, groups and committed offsets as a broker keeps them: in which form, and what it says.
 
-* *Files*: ``topics.json`` and the others; nothing here is about them.
+* *Files*: ``topics.json`` and the others.
 * *Separate*: a database each, where ``storeType=defaultRocksDB``; from 5.1.4 on. From 5.3.2 on a start
   imports a JSON file with a higher counter, in 5.3.1 where ``transfer…JsonToRocksdb`` says so.
 * *Single*: one database, where ``useSingleRocksDBForAllConfigs`` asks for it, too; from 5.4 on. A start
@@ -21,11 +21,12 @@ import errno
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Generic, NamedTuple, TypeVar
 
 from reput.config.broker_conf import BrokerConf
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
@@ -33,6 +34,7 @@ from reput.format import names, rocksdbconfig
 from reput.format.rocksdbconfig import DataVersion, Table
 from reput.newer_python import StrEnum
 from reput.rocksdb import DEFAULT, Database, is_database, opened, stamp
+from reput.store.listing import names_seen, nearest_queue, topics_seen
 from reput.store.lock import is_broker_running
 from reput.store.reading import read_file
 
@@ -362,8 +364,7 @@ def _saying(found: Kept, line: str) -> Kept:
 class Decided:
     """Which form is in force."""
 
-    form: Form  # form, imports: as in :class:`ConfigPlace`
-    imports: frozenset[Kind]
+    place: ConfigPlace
     said: tuple[str, ...] = ()  # why, where it isn't files alone; one a line
 
 
@@ -377,9 +378,9 @@ def decide(root: Path, conf: BrokerConf) -> Decided:
     given = conf.path is not None
     form, why = _by_settings(conf) if given else (_newest(config, there), "the newest of what is there")
     imports = _imports(conf) if form in (Form.SEPARATE, Form.SINGLE) else frozenset()
-    if form is Form.FILES and not there:
-        return Decided(form, imports)
     place = ConfigPlace(config, form, imports)
+    if form is Form.FILES and not there:
+        return Decided(place)
     said = [f"topics, groups and offsets: {form} in config/, {why}"]
     if form is Form.FILES:
         said[0] = f"topics, groups and offsets: the JSON files in config/, {why}"
@@ -390,7 +391,7 @@ def decide(root: Path, conf: BrokerConf) -> Decided:
     said += _others(config, form, there, given=given)
     if form is not Form.FILES and is_broker_running(root):
         said.append("a broker has them open: what it hasn't flushed yet is missing")
-    return Decided(form, imports, tuple(dict.fromkeys(said)))
+    return Decided(place, tuple(dict.fromkeys(said)))
 
 
 def _by_settings(conf: BrokerConf) -> tuple[Form, str]:
@@ -400,7 +401,7 @@ def _by_settings(conf: BrokerConf) -> tuple[Form, str]:
     entry = conf.entries.get("storeType") if conf.rules.settings_in_rocksdb else None
     if entry is None or entry.value.strip().lower() != "defaultrocksdb":
         return Form.FILES, "as storeType says"
-    if conf.switch("useSingleRocksDBForAllConfigs", False):
+    if conf.switch("useSingleRocksDBForAllConfigs"):
         return Form.SINGLE, "storeType=defaultRocksDB and useSingleRocksDBForAllConfigs=true"
     return Form.SEPARATE, "storeType=defaultRocksDB"
 
@@ -408,7 +409,7 @@ def _by_settings(conf: BrokerConf) -> tuple[Form, str]:
 def _imports(conf: BrokerConf) -> frozenset[Kind]:
     if conf.rules.imports_json_settings:
         return frozenset(Kind)
-    return frozenset(kind for kind in Kind if conf.switch(_SWITCHES[kind], False))
+    return frozenset(kind for kind in Kind if conf.switch(_SWITCHES[kind]))
 
 
 def _newest(config: Path, there: list[Form]) -> Form:
@@ -524,3 +525,181 @@ def _counter(version: DataVersion | None) -> str:
 
 def _name(path: Path) -> str:
     return f"{names.CONFIG}/{path.name}"
+
+
+# Topics: ``topics.json`` holds ``{"dataVersion": {…}, "topicConfigTable": {TOPIC: {…}, …}}``, written by
+# fastjson (``TopicConfigManager.encode``); real ones of 4.9.7, 5.3.3 and 5.5.0 are plain JSON with quoted
+# keys. From 5.0 on a topic has an ``attributes`` map; its keys carry no sign (``+queue.type`` is how an
+# administrator asks for ``queue.type``, ``AttributeUtil.alterCurrentAttributes``). In RocksDB each topic has
+# the same object.
+
+
+def unknown_queues(
+    root: Path, chosen: Iterable[tuple[str, int | None]], config: ConfigPlace | None = None
+) -> dict[str, str | None]:
+    """Those of the chosen queues that a store isn't seen to have, each with the nearest one that it has.
+
+    Only the log tells whether there is one: its directory and its topic's entry may be lost. Of a store that
+    shows no topic at all, nothing is said. A queue id of None stands for all queues of a topic; ``config``
+    None for JSON files, or else nothing is said.
+    """
+    if config is None and _in_rocksdb(root):
+        return {}
+    configs: dict[str, TopicConfig] = {}
+    with suppress(SettingsError):
+        configs = topic_configs(config or ConfigPlace(root / names.CONFIG)) or {}
+    places = [root / kind for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)]
+    there = {name for place in places for name in topics_seen(place)}
+    if not there and not configs:
+        return {}
+    found = {}
+    for topic, queue_id in sorted(chosen, key=str):
+        known = topic in there or topic in configs
+        if known and queue_id is not None and topic in configs:
+            entry = configs[topic]
+            most = max(entry.read_queues or 0, entry.write_queues or 0)
+            known = queue_id < most or any(str(queue_id) in names_seen(place / topic) for place in places)
+        if not known:
+            named = topic if queue_id is None else f"{topic}:{queue_id}"
+            found[named] = nearest_queue(root, topic, queue_id, [(name, None) for name in configs])
+    return found
+
+
+def _in_rocksdb(root: Path) -> bool:
+    """Whether topics may be kept in RocksDB, of which settings decide."""
+    config = ConfigPlace(root / names.CONFIG)
+    return any(is_database(config.database(Kind.TOPICS, form)) for form in Form)
+
+
+#: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
+_QUEUE_TYPE = "queue.type"
+_BATCH = "BatchCQ"
+
+
+class TopicConfig(NamedTuple):
+    """A topic's entry (``TopicConfig``): queues to read and to write, and what may be done (6: both)."""
+
+    read_queues: int | None
+    write_queues: int | None
+    perm: int | None
+
+
+def topic_configs(topics: Path | ConfigPlace) -> dict[str, TopicConfig] | None:
+    """What the broker knows of each topic; None when there is no file to tell."""
+    table = _table(topics)
+    if table is None:
+        return None
+
+    def number(value: object) -> int | None:
+        return value if isinstance(value, int) else None
+
+    names = ("readQueueNums", "writeQueueNums", "perm")
+    return {
+        topic: TopicConfig(*(number(config.get(name)) for name in names)) for topic, config in table.items()
+    }
+
+
+def known_topics(topics: Path | ConfigPlace) -> set[str] | None:
+    """Names of all topics of the broker; None when there is no file to tell.
+
+    When ``config/topics.json`` is missing, empty or broken, the ``.bak`` beside it is read instead, as
+    ``ConfigManager.load`` does. Raises SettingsError where neither can be read and one is there.
+    """
+    table = _table(topics)
+    return None if table is None else set(table)
+
+
+def batch_queue_topics(topics: Path | ConfigPlace) -> set[str]:
+    """Names of the topics with batch consume queues (``QueueTypeUtils.isBatchCq``); empty without a file."""
+    found = set()
+    for topic, config in (_table(topics) or {}).items():
+        attributes = config.get("attributes")
+        if isinstance(attributes, dict) and attributes.get(_QUEUE_TYPE) == _BATCH:
+            found.add(topic)
+    return found
+
+
+def write_queues(topics: Path | ConfigPlace) -> dict[str, int]:
+    """How many queues of each topic producers may write to; empty without a file."""
+    found = {topic: config.get("writeQueueNums") for topic, config in (_table(topics) or {}).items()}
+    return {topic: number for topic, number in found.items() if isinstance(number, int)}
+
+
+class TopicsNow:
+    """What ``config/topics.json`` says at the moment: read again when the file has changed.
+
+    A broker writes it before anybody can send to a new topic, so who looks after having found a message of a
+    topic finds the topic, too. It is small enough to be pickled with a task.
+    """
+
+    def __init__(self, topics: Path | ConfigPlace) -> None:
+        self._place = topics
+        self._file = Rereading(_file(topics), self._read)
+
+    def __reduce__(self) -> tuple[type[TopicsNow], tuple[Path | ConfigPlace]]:
+        return TopicsNow, (self._place,)
+
+    @property
+    def known(self) -> frozenset[str] | None:
+        """Names of all topics now; None when there is no file to tell."""
+        return self._now()[0]
+
+    @property
+    def batch(self) -> frozenset[str]:
+        """Names of the topics with batch consume queues now."""
+        return self._now()[1]
+
+    def _now(self) -> tuple[frozenset[str] | None, frozenset[str]]:
+        # A database is read again by itself when it has changed.
+        in_files = isinstance(self._place, Path) or self._place.form is Form.FILES
+        return self._file.now() if in_files else self._read()
+
+    def _read(self) -> tuple[frozenset[str] | None, frozenset[str]]:
+        known, batch = known_topics(self._place), batch_queue_topics(self._place)
+        return None if known is None else frozenset(known), frozenset(batch)
+
+
+def _table(topics: Path | ConfigPlace) -> Mapping[str, Mapping[str, object]] | None:
+    """The topicConfigTable of RocksDB, or of the file or its backup; None when nothing holds a byte."""
+    if isinstance(topics, ConfigPlace) and topics.form is not Form.FILES:
+        found = kept(topics, Kind.TOPICS)
+        return None if found is None else _objects(found.entries, found.path)
+    return of_either(_file(topics), "topics", _parse)
+
+
+def _parse(data: bytes, path: Path) -> Mapping[str, Mapping[str, object]]:
+    try:
+        document = parse(data)
+    except (ValueError, RecursionError) as error:
+        raise _broken_topics(path, "JSON", str(error)) from error
+    if not isinstance(document, dict):
+        raise _broken_topics(path, "an object", type(document).__name__)
+    table = document.get("topicConfigTable", {})
+    if not isinstance(table, dict):
+        raise _broken_topics(path, "topicConfigTable to be an object", json.dumps(table)[:40])
+    return _objects(table, path)
+
+
+def _objects(table: Mapping[str, object], path: Path) -> Mapping[str, Mapping[str, object]]:
+    found: dict[str, Mapping[str, object]] = {}
+    for topic, config in table.items():
+        if not isinstance(config, dict):
+            raise _broken_topics(
+                path, f"the settings of topic {topic} to be an object", json.dumps(config)[:40]
+            )
+        found[topic] = config
+    return found
+
+
+def _file(topics: Path | ConfigPlace) -> Path:
+    return topics if isinstance(topics, Path) else topics.file(Kind.TOPICS)
+
+
+def _broken_topics(path: Path, expected: str, found: str) -> SettingsError:
+    return SettingsError(
+        "this file of topics is broken",
+        path=path,
+        expected=expected,
+        found=found,
+        next_step="Repair it, or move it and its .bak away to go on without them.",
+    )

@@ -60,7 +60,9 @@ def _dirs(
     entry, text = conf.entry(key), conf.text(key)
     if entry is None or text is None:
         return (own,)
-    if remote_store(root) is not None and alone and not _is_below_root(text, conf):
+    conf_root = _conf_root(conf)
+    is_below = conf_root is not None and _is_below(_path(text), conf_root)
+    if remote_store(root) is not None and alone and not is_below:
         return (own,)  # a directory of this host isn't the log of a store elsewhere
     several = several and _PATH_SEPARATOR in text
     dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
@@ -76,7 +78,7 @@ def _dirs(
 
 def dledger_settings(root: Path, conf: BrokerConf) -> DLedgerSettings | None:
     """DLedger's own settings: ``DLedgerConfig.getDefaultPath``, ``getDataStorePath``."""
-    if not conf.switch("enableDLegerCommitLog", False):
+    if not conf.switch("enableDLegerCommitLog"):
         return None
     entry = conf.entry("dLegerSelfId")
     member = conf.text("dLegerSelfId")
@@ -92,12 +94,6 @@ def dledger_settings(root: Path, conf: BrokerConf) -> DLedgerSettings | None:
     dirs = _dirs(root, conf, "storePathDLedgerCommitLog", home / "data", several=True, alone=True)
     peers = [peer for peer in (conf.text("dLegerPeers") or "").split(";") if peer.strip(JAVA_WHITE)]
     return DLedgerSettings(home, dirs, alone=len(peers) == 1)
-
-
-def _is_below_root(text: str, conf: BrokerConf) -> bool:
-    """Whether a directory lies below broker.conf's storePathRootDir."""
-    conf_root = _conf_root(conf)
-    return conf_root is not None and _is_below(_path(text), conf_root)
 
 
 def _path(text: str) -> PurePath:

@@ -13,10 +13,13 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from reput.config.basis import Asked, Basis, Evidence, Weighing, Writes, look
 from reput.config.broker_conf import (
     INT_MAX,
     INTEGER,
+    SETTINGS,
     BrokerConf,
     Property,
     in_rocksdb,
@@ -25,11 +28,9 @@ from reput.config.broker_conf import (
     refuse_rocksdb,
     refuse_unsupported,
 )
-from reput.config.dialect import Dialect, dialect, in_full
-from reput.config.evidence import Asked, Basis, Evidence, Weighing, Writes, look
-from reput.config.kept import ConfigPlace, Form, Kind, decide
+from reput.config.dialect import Dialect, dialect
+from reput.config.kept import ConfigPlace, Decided, Form, Kind, batch_queue_topics, decide
 from reput.config.log_places import DLedgerSettings, absolute, commit_log_dirs, dledger_settings
-from reput.config.topics import batch_queue_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names
 from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY
@@ -45,48 +46,45 @@ from reput.words import next_command
 _LONG_MAX = 2**63 - 1
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
 
-# Defaults: MessageStoreConfig, the same from 4.9.0 to 5.5.1.
-_CONSUME_QUEUE_FILE_SIZE = 300_000 * UNIT_LENGTH
-_MAX_HASH_SLOT_NUM = 5_000_000
-_MAX_INDEX_NUM = 5_000_000 * 4
-_MESSAGE_DELAY_LEVEL = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
+
+def _default(key: str) -> Any:
+    return SETTINGS[key].default
 
 
 @dataclass(frozen=True, slots=True)
 class RecoverySettings:
     """What decides how a broker starts on a store, and of queues in log order how they are written."""
 
-    check_crc: bool = True  # ``checkCRCOnRecover``
-    index_safe: bool = False  # ``messageIndexSafe``: the walk begins early enough to index again
-    most_segments: int = 10  # ``commitLogRecoverMaxNum``; from 5.4 on, else not looked at
-    #: ``recheckReputOffsetFromCq``: 5.x dispatches from the end of the queues, as 4.9
-    recheck_from_queues: bool = False
-    #: ``checkCommitLogOffsetOnRecover``: a record whose stored place lies outside its segment ends the
-    #: walk
-    check_offsets: bool = False
-    batch_queue_file_size: int = 300_000 * 46  # ``mapperFileSizeBatchConsumeQueue`` in bytes
-    queue_ext: bool = False  # ``enableConsumeQueueExt``
-    queue_ext_file_size: int = 48 << 20  # ``mappedFileSizeConsumeQueueExt`` in bytes
-    accelerated: bool = False  # ``enableAcceleratedRecovery``
-    controller_mode: bool = False  # ``enableControllerMode``: the group's epochs decide where the log ends
+    check_crc: bool = _default("checkCRCOnRecover")
+    index_safe: bool = _default("messageIndexSafe")  # the walk begins early enough to index again
+    most_segments: int = _default("commitLogRecoverMaxNum")  # from 5.4 on, else not looked at
+    #: 5.x dispatches from the end of the queues, as 4.9
+    recheck_from_queues: bool = _default("recheckReputOffsetFromCq")
+    #: a record whose stored place lies outside its segment ends the walk
+    check_offsets: bool = _default("checkCommitLogOffsetOnRecover")
+    batch_queue_file_size: int = _default("mapperFileSizeBatchConsumeQueue")  # bytes
+    queue_ext: bool = _default("enableConsumeQueueExt")
+    queue_ext_file_size: int = _default("mappedFileSizeConsumeQueueExt")  # bytes
+    accelerated: bool = _default("enableAcceleratedRecovery")
+    controller_mode: bool = _default("enableControllerMode")  # the group's epochs decide where the log ends
 
     def deciding(self) -> dict[str, object]:
         """What of it decides which bytes a rebuild writes, JSON-ready; nothing where all is as usual."""
         facts: dict[str, object] = {}
         if self.queue_ext:
             facts["queue_ext_file_size"] = self.queue_ext_file_size
-        if self.batch_queue_file_size != RecoverySettings().batch_queue_file_size:
+        if self.batch_queue_file_size != _default("mapperFileSizeBatchConsumeQueue"):
             facts["batch_queue_file_size"] = self.batch_queue_file_size
         return facts
 
 
 @dataclass(frozen=True, slots=True)
 class FilterSettings:
-    """What broker.conf says of filters, as ``BrokerConfig`` names it, with the defaults of 4.9.0 to 5.5.0."""
+    """What broker.conf says of filters."""
 
-    calculates: bool = False  # ``enableCalcFilterBitMap``: messages get bit maps
-    error_rate: int = 20  # ``maxErrorRateOfBloomFilter``, in percent
-    consumers: int = 32  # ``expectConsumerNumUseFilter``
+    calculates: bool = _default("enableCalcFilterBitMap")  # messages get bit maps
+    error_rate: int = _default("maxErrorRateOfBloomFilter")  # in percent
+    consumers: int = _default("expectConsumerNumUseFilter")
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +128,6 @@ class StoreSettings:
     dledger: DLedgerSettings | None = None  # set if DLedger writes the commit log (``enableDLegerCommitLog``)
     #: whether and how bit maps are calculated for consumers that filter by SQL92
     filters: FilterSettings = FilterSettings()
-    release: str | None = None  # the release that was given, in full; None when none was
     max_message_size: int = MAX_MESSAGE_SIZE  # ``maxMessageSize`` in bytes
     #: what was assumed, and what the store says against what was given
     basis: Basis = field(default=Basis(), compare=False)
@@ -146,12 +143,8 @@ class StoreSettings:
     @property
     def told_release(self) -> str:
         """The release for people: the name of the rules, or what was given where that isn't of its line."""
-        name = self.dialect.name
-        return (
-            self.release
-            if self.release in self.dialect.versions and not self.release.startswith(name)
-            else name
-        )
+        name, given = self.dialect.name, self.basis.given_in_full
+        return given if given in self.dialect.versions and not given.startswith(name) else name
 
     @property
     def place(self) -> str:
@@ -253,92 +246,20 @@ class StoreSettings:
         broker.conf says: the files may be as it was before.
         """
         check_here(store)
-        rules = dialect(version)
         root = absolute(store)
-        remote = known(root)
-        conf_path = None if broker_conf is None else absolute(broker_conf)
-        lines = {} if conf_path is None else read(conf_path)
-        lines.update({key: Property(key, value, 0) for key, value in changes})
-        conf = BrokerConf(lines, conf_path, rules)
-        place = root if remote is None else remote.evidence_root
-        evidence = look(place, _log_dirs(root, conf), is_maped=version is None and conf.is_maped)
-        if version is None:
-            conf = BrokerConf(conf.entries, conf_path, evidence.release.assumed)
+        conf, evidence = _read(root, broker_conf, version, changes)
         refuse_unsupported(conf, dledger=dledger, rocksdb=rocksdb)
         in_rocksdb = _rocksdb(conf)
-        if rocksdb and conf_path is None and asked.writes is Writes.NOTHING:
+        if rocksdb and conf.path is None and asked.writes is Writes.NOTHING:
             in_rocksdb = _shown_in_rocksdb(root, in_rocksdb)
         elif not changes and not elsewhere:
             refuse_rocksdb(root, conf, in_rocksdb.queues)
-        group = dledger_settings(root, conf)
-
-        queue_size = conf.integer(
-            "mappedFileSizeConsumeQueue",
-            _CONSUME_QUEUE_FILE_SIZE,
-            least=1,
-            most=INT_MAX // UNIT_LENGTH * UNIT_LENGTH,
-        )
-        slots = conf.integer("maxHashSlotNum", _MAX_HASH_SLOT_NUM, least=1)
-        # With a single entry, which stays unused, every new file is full and putKey never ends.
-        entries = conf.integer("maxIndexNum", _MAX_INDEX_NUM, least=2)
-        if file_length(slots, entries) > INT_MAX:  # IndexFile computes it in an int
-            raise SettingsError(
-                "maxHashSlotNum and maxIndexNum make an index file that no broker can create",
-                path=conf_path,
-                expected=f"40 + 4 x maxHashSlotNum + 20 x maxIndexNum to be at most {INT_MAX} bytes",
-                found=f"maxHashSlotNum={slots}, maxIndexNum={entries}",
-            )
         weighing = Weighing(evidence, conf, version)
-        # MessageStoreConfig.getMappedFileSizeConsumeQueue rounds up.
-        rounded = -(-queue_size // UNIT_LENGTH) * UNIT_LENGTH
-        (queue_size,) = weighing.sizes(evidence.queues, (rounded,), names.CONSUME_QUEUE)
-        slots, entries = weighing.sizes(evidence.index, (slots, entries), names.INDEX)
-        recovery = _recovery(conf, weighing, evidence)
-        multi_dispatch, lmq = _light_queues(conf, weighing, evidence)
-        calculates = conf.switch("enableCalcFilterBitMap", False)
-        if recovery.queue_ext and evidence.switches.bit_maps and conf_path is None:
-            weighing.unknown(
-                "enableCalcFilterBitMap", "bit maps in consumequeue_ext/", names.CONSUME_QUEUE_EXT
-            )
-        # MultiDispatchUtils.checkMultiDispatchQueue (5.5.0): light queues are in one of both.
-        if in_rocksdb.queues is not None and conf.switch("combineCQUseRocksdbForLmq", False):
-            multi_dispatch = False
+        weighed = _weigh(weighing, conf, evidence)
         config = decide(root, conf)
         basis = weighing.basis(root, (*config.said, *_unflushed(root, in_rocksdb)))
         basis.refuse(asked, root)
-        # From 5.4 on CommitLogDispatcherBuildIndex asks both.
-        index_enable = conf.switch("messageIndexEnable", True)
-        index_file_write = conf.switch("indexFileWriteEnable", True)
-        return cls(
-            root=root,
-            commit_log_dirs=commit_log_dirs(root, conf, group),
-            segment_size=conf.optional_integer("mappedFileSizeCommitLog", least=1),
-            consume_queue_file_size=queue_size,
-            max_hash_slot_num=slots,
-            max_index_num=entries,
-            message_index_enable=index_enable and index_file_write,
-            delay_levels_ms=_delay_levels(conf),
-            enable_multi_dispatch=multi_dispatch,
-            enable_lmq=lmq,
-            force_verify_prop_crc=conf.switch("forceVerifyPropCRC", False),
-            dialect=conf.rules,
-            broker_conf=conf_path,
-            recovery=recovery,
-            filters=FilterSettings(
-                # BrokerConfig.
-                calculates=calculates,
-                error_rate=conf.integer("maxErrorRateOfBloomFilter", 20, least=1, most=99),
-                consumers=conf.integer("expectConsumerNumUseFilter", 32, least=1),
-            ),
-            dledger=group,
-            release=in_full(version),
-            max_message_size=conf.integer("maxMessageSize", MAX_MESSAGE_SIZE, least=0),
-            basis=basis,
-            remote=remote,
-            rocksdb=in_rocksdb,
-            config_form=config.form,
-            config_imports=config.imports,
-        )
+        return _decide(root, conf, weighed, in_rocksdb, config, basis)
 
     def describe(self) -> dict[str, object]:
         """The settings as a JSON-ready mapping, for people and reports."""
@@ -395,12 +316,133 @@ class StoreSettings:
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _log_dirs(root: Path, conf: BrokerConf) -> tuple[Path, ...]:
-    """Where evidence looks for segments: what can't be told is refused later, with all that is given."""
+def _read(
+    root: Path, broker_conf: Path | None, version: str | None, changes: Sequence[tuple[str, str]]
+) -> tuple[BrokerConf, Evidence]:
+    """What is given, by the rules of the release that is given or shown; and what the store shows."""
+    rules = dialect(version)  # refused before anything is read
+    path = None if broker_conf is None else absolute(broker_conf)
+    lines = {} if path is None else read(path)
+    lines.update({key: Property(key, value, 0) for key, value in changes})
+    conf = BrokerConf(lines, path, rules)
+    remote = known(root)
+    place = root if remote is None else remote.evidence_root
     try:
-        return commit_log_dirs(root, conf, dledger_settings(root, conf))
-    except SettingsError:
-        return (root / names.COMMIT_LOG,)
+        log_dirs = commit_log_dirs(root, conf, dledger_settings(root, conf))
+    except SettingsError:  # refused later, with all that is given
+        log_dirs = (root / names.COMMIT_LOG,)
+    evidence = look(place, log_dirs, is_maped=version is None and conf.is_maped)
+    if version is None:
+        conf = BrokerConf(lines, path, evidence.release.assumed)
+    return conf, evidence
+
+
+class _Weighed(NamedTuple):
+    """Those settings that a store shows, as they are given or shown."""
+
+    queue_size: int  # queue_size, slots, entries, batch_size, ext_size: of files
+    slots: int
+    entries: int
+    batch_size: int
+    ext_size: int
+    queue_ext: bool
+    multi_dispatch: bool
+    lmq: bool
+
+
+def _weigh(weighing: Weighing, conf: BrokerConf, evidence: Evidence) -> _Weighed:
+    """Hold what is given against what the store shows."""
+    # MessageStoreConfig.getMappedFileSizeConsumeQueue rounds up.
+    queue_size = -(-conf.integer("mappedFileSizeConsumeQueue") // UNIT_LENGTH) * UNIT_LENGTH
+    slots, entries = conf.integer("maxHashSlotNum"), conf.integer("maxIndexNum")
+    if file_length(slots, entries) > INT_MAX:  # IndexFile computes it in an int
+        raise SettingsError(
+            "maxHashSlotNum and maxIndexNum make an index file that no broker can create",
+            path=conf.path,
+            expected=f"40 + 4 x maxHashSlotNum + 20 x maxIndexNum to be at most {INT_MAX} bytes",
+            found=f"maxHashSlotNum={slots}, maxIndexNum={entries}",
+        )
+    (queue_size,) = weighing.sizes(evidence.queues, (queue_size,), names.CONSUME_QUEUE)
+    slots, entries = weighing.sizes(evidence.index, (slots, entries), names.INDEX)
+    shown = evidence.switches
+    queue_ext = weighing.switch(
+        "enableConsumeQueueExt",
+        shown.queue_ext,
+        "the newest units of queues lead to consumequeue_ext/",
+        names.CONSUME_QUEUE_EXT,
+    )
+    batch_size, ext_size = (
+        conf.integer(key) for key in ("mapperFileSizeBatchConsumeQueue", "mappedFileSizeConsumeQueueExt")
+    )
+    (batch_size,) = weighing.sizes(evidence.batch_queues, (batch_size,), names.BATCH_CONSUME_QUEUE)
+    if queue_ext:
+        (ext_size,) = weighing.sizes(evidence.queue_ext, (ext_size,), names.CONSUME_QUEUE_EXT)
+    multi_dispatch, lmq = conf.switch("enableMultiDispatch"), conf.switch("enableLmq")
+    if conf.knows("enableMultiDispatch"):
+        multi_dispatch = weighing.switch(
+            "enableMultiDispatch", shown.multi_dispatch, shown.why, names.CONSUME_QUEUE
+        )
+        # Where ids are 0 and the messages' own, too, as far as was looked, both write the same.
+        lmq = weighing.switch("enableLmq", shown.lmq, "the ids of these queues", names.CONSUME_QUEUE)
+    if queue_ext and shown.bit_maps and conf.path is None:
+        weighing.unknown("enableCalcFilterBitMap", "bit maps in consumequeue_ext/", names.CONSUME_QUEUE_EXT)
+    return _Weighed(queue_size, slots, entries, batch_size, ext_size, queue_ext, multi_dispatch, lmq)
+
+
+def _decide(
+    root: Path,
+    conf: BrokerConf,
+    weighed: _Weighed,
+    in_rocksdb: RocksDBSettings,
+    config: Decided,
+    basis: Basis,
+) -> StoreSettings:
+    group = dledger_settings(root, conf)
+    most = conf.integer("commitLogRecoverMaxNum")
+    # MultiDispatchUtils.checkMultiDispatchQueue (5.5.0): light queues are in one of both.
+    light_in_files = in_rocksdb.queues is None or not conf.switch("combineCQUseRocksdbForLmq")
+    return StoreSettings(
+        root=root,
+        commit_log_dirs=commit_log_dirs(root, conf, group),
+        segment_size=conf.optional_integer("mappedFileSizeCommitLog"),
+        consume_queue_file_size=weighed.queue_size,
+        max_hash_slot_num=weighed.slots,
+        max_index_num=weighed.entries,
+        # From 5.4 on CommitLogDispatcherBuildIndex asks both.
+        message_index_enable=conf.switch("messageIndexEnable") and conf.switch("indexFileWriteEnable"),
+        delay_levels_ms=_delay_levels(conf),
+        enable_multi_dispatch=weighed.multi_dispatch and light_in_files,
+        enable_lmq=weighed.lmq,
+        force_verify_prop_crc=conf.switch("forceVerifyPropCRC"),
+        dialect=conf.rules,
+        broker_conf=conf.path,
+        recovery=RecoverySettings(
+            check_crc=conf.switch("checkCRCOnRecover"),
+            index_safe=conf.switch("messageIndexSafe"),
+            # CommitLog.recoverNormally: what isn't positive means the default.
+            most_segments=most if most > 0 else _default("commitLogRecoverMaxNum"),
+            recheck_from_queues=conf.switch("recheckReputOffsetFromCq"),
+            check_offsets=conf.switch("checkCommitLogOffsetOnRecover"),
+            batch_queue_file_size=weighed.batch_size,
+            queue_ext=weighed.queue_ext,
+            queue_ext_file_size=weighed.ext_size,
+            accelerated=conf.switch("enableAcceleratedRecovery"),
+            # From 5.0 on.
+            controller_mode=conf.switch("enableControllerMode") and conf.rules.recovery.switches_queue_types,
+        ),
+        filters=FilterSettings(
+            calculates=conf.switch("enableCalcFilterBitMap"),
+            error_rate=conf.integer("maxErrorRateOfBloomFilter"),
+            consumers=conf.integer("expectConsumerNumUseFilter"),
+        ),
+        dledger=group,
+        max_message_size=conf.integer("maxMessageSize"),
+        basis=basis,
+        remote=known(root),
+        rocksdb=in_rocksdb,
+        config_form=config.place.form,
+        config_imports=config.place.imports,
+    )
 
 
 def _rocksdb(conf: BrokerConf) -> RocksDBSettings:
@@ -409,13 +451,13 @@ def _rocksdb(conf: BrokerConf) -> RocksDBSettings:
     Source: ``RocksDBMessageStore``, ``CombineConsumeQueueStore``, ``RocksDBConsumeQueueStore`` (5.5.0).
     """
     alone, beside = in_rocksdb_alone(conf), in_rocksdb(conf)
-    apart = conf.switch("useSeparateStorePathForRocksdbCQ", False)
+    apart = conf.switch("useSeparateStorePathForRocksdbCQ")
     directory = names.CONSUME_QUEUE_ROCKSDB if apart else names.CONSUME_QUEUE
     return RocksDBSettings(
         queues=directory if alone or beside else None,
         files=not alone,
-        lmq=(alone or beside) and conf.rules.rocksdb_lmq and conf.switch("enableLmq", False),
-        index=conf.switch("messageIndexEnable", True) and conf.switch("indexRocksDBEnable", False),
+        lmq=(alone or beside) and conf.rules.rocksdb_lmq and conf.switch("enableLmq"),
+        index=conf.switch("messageIndexEnable") and conf.switch("indexRocksDBEnable"),
     )
 
 
@@ -453,63 +495,14 @@ def _has_index(root: Path) -> bool:
     return is_database(root / names.ROCKSDB_STORE) and not names_seen(root / names.INDEX)
 
 
-def _light_queues(conf: BrokerConf, weighing: Weighing, evidence: Evidence) -> tuple[bool, bool]:
-    """``enableMultiDispatch`` and ``enableLmq``."""
-    shown = evidence.switches
-    multi_dispatch, lmq = conf.switch("enableMultiDispatch", False), conf.switch("enableLmq", False)
-    if "enableMultiDispatch" in conf.rules.unknown_settings:
-        return multi_dispatch, lmq
-    multi_dispatch = weighing.switch(
-        "enableMultiDispatch", multi_dispatch, shown.multi_dispatch, shown.why, names.CONSUME_QUEUE
-    )
-    # Where ids are 0 and the messages' own, too, as far as was looked, both write the same.
-    lmq = weighing.switch("enableLmq", lmq, shown.lmq, "the ids of these queues", names.CONSUME_QUEUE)
-    return multi_dispatch, lmq
-
-
-def _recovery(conf: BrokerConf, weighing: Weighing, evidence: Evidence) -> RecoverySettings:
-    usual = RecoverySettings()
-    queue_ext = weighing.switch(
-        "enableConsumeQueueExt",
-        conf.switch("enableConsumeQueueExt", usual.queue_ext),
-        evidence.switches.queue_ext,
-        "the newest units of queues lead to consumequeue_ext/",
-        names.CONSUME_QUEUE_EXT,
-    )
-    most = conf.integer("commitLogRecoverMaxNum", usual.most_segments, least=-INT_MAX - 1)
-    read = RecoverySettings(
-        check_crc=conf.switch("checkCRCOnRecover", usual.check_crc),
-        index_safe=conf.switch("messageIndexSafe", usual.index_safe),
-        # CommitLog.recoverNormally: what isn't positive means the default.
-        most_segments=most if most > 0 else usual.most_segments,
-        recheck_from_queues=conf.switch("recheckReputOffsetFromCq", usual.recheck_from_queues),
-        check_offsets=conf.switch("checkCommitLogOffsetOnRecover", usual.check_offsets),
-        batch_queue_file_size=conf.integer(
-            "mapperFileSizeBatchConsumeQueue", usual.batch_queue_file_size, least=1
-        ),
-        queue_ext=queue_ext,
-        queue_ext_file_size=conf.integer("mappedFileSizeConsumeQueueExt", usual.queue_ext_file_size, least=1),
-        accelerated=conf.switch("enableAcceleratedRecovery", usual.accelerated),
-        # BrokerConfig, from 5.0 on.
-        controller_mode=conf.switch("enableControllerMode", usual.controller_mode)
-        and conf.rules.recovery.switches_queue_types,
-    )
-    (batch,) = weighing.sizes(evidence.batch_queues, (read.batch_queue_file_size,), names.BATCH_CONSUME_QUEUE)
-    ext = read.queue_ext_file_size
-    if queue_ext:
-        (ext,) = weighing.sizes(evidence.queue_ext, (ext,), names.CONSUME_QUEUE_EXT)
-    return replace(read, batch_queue_file_size=batch, queue_ext_file_size=ext)
-
-
 def _delay_levels(conf: BrokerConf) -> tuple[int, ...]:
     """``messageDelayLevel`` in ms: ``DefaultMessageStore.parseDelayLevel`` (4.9: ScheduleMessageService)."""
     entry = conf.entry("messageDelayLevel")
-    text = conf.text("messageDelayLevel")
-    if entry is None or text is None:
-        return _parse_delay_levels(_MESSAGE_DELAY_LEVEL)
     try:
-        return _parse_delay_levels(text)
+        return _parse_delay_levels(conf.text("messageDelayLevel") or "")
     except ValueError as error:
+        if entry is None:
+            raise
         raise conf.error(
             entry,
             f"messageDelayLevel has a wrong level, {error.args[0]!r}",

@@ -15,8 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from reput.config.evidence.files import chosen
-from reput.config.evidence.index import telling
+from reput.config.evidence import chosen, telling
 from reput.errors import OutputError, StoreError
 from reput.format import names
 from reput.remote import client
@@ -32,8 +31,8 @@ from reput.remote.store import (
     left_in,
     listed_below,
 )
-from reput.store.space import check_free
-from reput.store.temporary import sweep
+from reput.store.places import sweep
+from reput.store.system import check_free
 
 #: What a broker derives: copied whole where a command reads it, else some of it, as evidence.
 _DERIVED = frozenset({*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB, names.INDEX, names.ROCKSDB_STORE})

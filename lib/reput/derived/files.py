@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from reput.config.dialect import Recovery
 from reput.errors import Problem, StoreError
 from reput.format import names
-from reput.log.rivals import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
+from reput.log.segments import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
 from reput.newer_python import Self
 from reput.remote import remote_store
 from reput.remote.store import have, may_lack

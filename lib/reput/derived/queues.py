@@ -11,8 +11,8 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config.kept import TopicsNow
 from reput.config.settings import StoreSettings
-from reput.config.topics import TopicsNow
 from reput.derived import batch, plain
 from reput.derived.batch import BatchModel, BatchQueueView
 from reput.derived.files import Listing, mapped, numbered_files

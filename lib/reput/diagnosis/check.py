@@ -39,7 +39,7 @@ from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
 from reput.statistics import Listener
 from reput.store.listing import ignored_features
-from reput.store.space import human
+from reput.store.system import human
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import MEASURES, Note, Report, key_of
 from reput.words import counted
@@ -110,7 +110,7 @@ class Diagnosis(Judged):
             return of_two(self.settings.place, self.report.against, self.findings)
         return verdict(
             self.settings.place,
-            self.settings.release or self.settings.dialect.name,
+            self.settings.basis.given_in_full or self.settings.dialect.name,
             self.findings,
             filled=self.filled,
             unread=self._unread,

@@ -23,8 +23,7 @@ from reput.format import commitlog, names, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue
-from reput.log.rivals import MISTAKEN, SECOND_FILE
-from reput.log.segments import map_segment
+from reput.log.segments import MISTAKEN, SECOND_FILE, map_segment
 from reput.log.walk import Frame, frame
 from reput.recovery.losses import Loss
 from reput.recovery.plan import Plan

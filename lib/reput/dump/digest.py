@@ -25,7 +25,7 @@ from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.names import Queue
 from reput.log.segments import open_segment
 from reput.store import files
-from reput.store.temporary import write_alone
+from reput.store.places import write_alone
 from reput.words import SCHEMA_VERSION, counted
 
 #: Bytes of log, and units of a queue, in a range; ranges begin at their multiples.

@@ -34,7 +34,7 @@ from reput.newer_python import Self
 from reput.remote.client import check_here
 from reput.spark.jars import fetched, java_command, pyspark_jar
 from reput.store import files
-from reput.store.outside import check_outside
+from reput.store.places import check_outside
 from reput.store.reading import unreadable
 
 _LOCK = Path(__file__).with_name("client_jars.json")

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.snapshot import take
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.config.kept import Form, Kind, kept
 from reput.config.settings import StoreSettings
 from reput.config.stand_in import here
@@ -37,8 +37,7 @@ from reput.replay.placing import ANOTHER, BY_RANGE, BY_UNIT, ITSELF, KINDS, NOTH
 from reput.store import files
 from reput.store.listing import nearest, nearest_of
 from reput.store.lock import store_holder
-from reput.store.outside import check_file, check_outside
-from reput.store.temporary import beside
+from reput.store.places import beside, check_file, check_outside
 from reput.words import next_command
 
 #: Findings without messages to save, and why.

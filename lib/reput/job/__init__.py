@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from reput.lazily import lazily
 
 if TYPE_CHECKING:
+    from reput.job.in_place import Undone, undo
     from reput.job.options import RebuildOptions, TailOptions
-    from reput.job.output_directory import Undone, undo
     from reput.job.rebuilding import rebuild
     from reput.job.summary import Summary
 
@@ -19,8 +19,8 @@ __getattr__ = lazily(
     {
         "RebuildOptions": "options",
         "TailOptions": "options",
-        "Undone": "output_directory",
-        "undo": "output_directory",
+        "Undone": "in_place",
+        "undo": "in_place",
         "rebuild": "rebuilding",
         "Summary": "summary",
     },

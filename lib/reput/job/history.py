@@ -24,7 +24,7 @@ import pyarrow as pa
 
 from reput.errors import OutputError, ReputError, SettingsError
 from reput.format import names
-from reput.job.store_list import Place
+from reput.job.many import Place
 from reput.newer_python import UTC, Self
 from reput.store import files
 from reput.store.delta_log import flush_log, is_deltalakes
@@ -33,8 +33,6 @@ from reput.store.reading import read_file
 from reput.verify.proven import Proofs
 
 if TYPE_CHECKING:
-    from types import TracebackType
-
     from deltalake import DeltaTable
 
 RUNS, PROOFS, RUN = "runs", "proofs", "run.json"
@@ -116,9 +114,7 @@ class History:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._lock.release()
 
     def _refuse_others(self) -> None:

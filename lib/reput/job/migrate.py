@@ -17,21 +17,20 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from reput.config.basis import Basis
 from reput.config.broker_conf import BrokerConf, Property, read
-from reput.config.evidence import Basis
-from reput.config.kept import ConfigPlace, Form, Kind, decide
+from reput.config.kept import Form, Kind, decide
 from reput.config.settings import StoreSettings
 from reput.derived.rocksdb import as_units, key_blocks, stored_ends
 from reput.errors import ReputError, Result, SettingsError, StoreError, UnsupportedError
 from reput.format import consumequeue, names, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE
-from reput.job import databases
+from reput.job.in_place import discard_if_swapped, staging_of
 from reput.job.moved_config import ConfigMove, config_move
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import discard_if_swapped, staging_of
-from reput.job.plan import Plan, intended, prepare
-from reput.job.rebuilding import stage
+from reput.job.plan import Plan, intended, prepare, with_delivery_state
+from reput.job.rebuilding import expired_ends, stage
 from reput.job.summary import Summary, summarize
 from reput.remote.client import check_here
 from reput.rocksdb import Database, is_database, opened, traces
@@ -194,8 +193,8 @@ def migrate(
         migration.lacking += [*findings, *differs]
         return Migrated(migration, finished, None, str(root), findings, differs)
     check_spark()
-    with prepare(options) as plan:
-        plan.selection = replace(plan.selection, batch=migration.config.batch)
+    with prepare(intended(options)) as plan:
+        plan = replace(plan, selection=replace(plan.selection, batch=migration.config.batch))
         before = replace(plan.journal.state)
         stages = {"check": time.perf_counter() - started}
         kept = plan.swapped
@@ -341,7 +340,7 @@ def _refuse_changed_conf(root: Path, conf: BrokerConf) -> None:
             found = f"queues in {'RocksDB' if databases_there else 'files'} alone"
     else:  # both or none: what the broker kept beside them tells
         decided = decide(root, conf)
-        place = ConfigPlace(root / names.CONFIG, decided.form, decided.imports)
+        place = decided.place
         kinds = [kind for kind in Kind if place.file(kind).is_file()]
         found = next((line for line in decided.said if line.startswith("BUT ")), None)
         lost = not any(is_database(place.database(kind)) for kind in Kind)
@@ -359,7 +358,7 @@ def _refuse_changed_conf(root: Path, conf: BrokerConf) -> None:
 
 
 def _refuse_delivery_state(root: Path) -> None:
-    family = databases.with_delivery_state(root / names.ROCKSDB_STORE, marks=False)
+    family = with_delivery_state(root / names.ROCKSDB_STORE, marks=False)
     if family is not None:
         raise UnsupportedError(
             "the store has timers or half messages in RocksDB that are still to be delivered, and the log "
@@ -459,7 +458,7 @@ def _carry_from_database(plan: Plan, database: Database) -> None:
     A broker goes on behind its last unit, so that consumers' offsets stay valid.
     """
     size = plan.settings.consume_queue_file_size
-    for (topic, queue_id), end in databases.expired_ends(database, plan).items():
+    for (topic, queue_id), end in expired_ends(database, plan).items():
         text = topic.decode("utf-8", "replace")
         if (text, queue_id) in plan.journal.state.queues or names.topic_problem(topic) is not None:
             continue

@@ -22,8 +22,16 @@ from typing import Any
 
 from reput.config.broker_conf import BrokerConf
 from reput.config.committed import LMQ_FILE, LMQ_PREFIX, group_of
-from reput.config.kept import TABLES, ConfigPlace, Decided, Form, Kind, decide, kept, parse
-from reput.config.topics import batch_queue_topics
+from reput.config.kept import (
+    TABLES,
+    ConfigPlace,
+    Form,
+    Kind,
+    batch_queue_topics,
+    decide,
+    kept,
+    parse,
+)
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names, rocksdbconfig
 from reput.rocksdb import is_database, opened
@@ -48,28 +56,25 @@ class ConfigMove:
 
 def config_move(root: Path, now: BrokerConf, then: BrokerConf) -> ConfigMove:
     """What has to change so that a start by ``then`` has what one by ``now`` would have."""
-    here, there = decide(root, now), decide(root, then)
+    here, there = decide(root, now).place, decide(root, then).place
     move = ConfigMove()
-    place = ConfigPlace(root / names.CONFIG, here.form, here.imports)
-    light = now.switch("enableLmq", False)
+    light = now.switch("enableLmq")
     if here.form is there.form:
         move.said.append(f"topics, groups and offsets stay as they are ({here.form})")
     elif there.form is Form.FILES:
         for kind in Kind:
-            _to_file(move, place, kind, light=light)
+            _to_file(move, here, kind, light=light)
     else:
         for kind in Kind:
-            _to_database(
-                move, ConfigPlace(place.directory, there.form, there.imports), kind, there, then, light=light
-            )
+            _to_database(move, there, kind, then, light=light)
     if here.form is not there.form:
         for form in (Form.SEPARATE, Form.SINGLE):
             for kind in Kind:
-                path = place.database(kind, form)
+                path = here.database(kind, form)
                 name = path.relative_to(root).as_posix()
                 if path.is_dir() and name not in move.remove:
                     move.remove.append(name)
-    move.batch = frozenset(batch_queue_topics(place))
+    move.batch = frozenset(batch_queue_topics(here))
     return move
 
 
@@ -114,9 +119,7 @@ def _forbidden(place: ConfigPlace, path: Path) -> dict[str, Any]:
         }
 
 
-def _to_database(
-    move: ConfigMove, place: ConfigPlace, kind: Kind, there: Decided, conf: BrokerConf, *, light: bool
-) -> None:
+def _to_database(move: ConfigMove, place: ConfigPlace, kind: Kind, conf: BrokerConf, *, light: bool) -> None:
     """Leave it to the start to import the JSON file, with a counter that it takes."""
     path, target = _file(place, kind, light=light), place.file(kind)
     document, source = _document(path), path
@@ -129,7 +132,7 @@ def _to_database(
             move.remove.append(f"{names.CONFIG}/{target.name}")
             move.said.append(f"{target.name}: moved away; with enableLmq=true none of it is in force")
         return
-    if kind not in there.imports:
+    if kind not in place.imports:
         raise UnsupportedError(
             f"this release takes no {kind} over from a JSON file into its RocksDB",
             path=path,

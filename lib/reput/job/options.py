@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.config.evidence import Asked, Writes
+from reput.config.basis import Asked, Writes
 from reput.errors import SettingsError
 from reput.newer_python import Self
-from reput.store.outside import lies_in
+from reput.store.places import lies_in
 
 if TYPE_CHECKING:
     from reput.catalog import CatalogOptions

@@ -3,30 +3,35 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.config.kept import Kind
+from reput.config.basis import Basis
+from reput.config.kept import Kind, TopicsNow, batch_queue_topics, known_topics, unknown_queues
 from reput.config.settings import RocksDBSettings, StoreSettings
-from reput.config.topics import TopicsNow, batch_queue_topics, known_topics
-from reput.errors import JournalError, OutputError, SettingsError
-from reput.format import names
-from reput.job import databases
+from reput.errors import JournalError, OutputError, Result, SettingsError, StoreError, UnsupportedError
+from reput.format import names, rocksdbindex
+from reput.job.in_place import discard_if_swapped, staging_of
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import check_utf8, discard_if_swapped, output_root, staging_of
-from reput.log.segments import CommitLog, discover, without_unwritten_end
+from reput.log.segments import CommitLog, discover, likely_end, without_unwritten_end
+from reput.newer_python import Self
+from reput.remote.client import check_here
 from reput.replay.estimate import Estimate, estimate
-from reput.replay.selection import LiveSelection, Selection, check_batch_file_size
-from reput.store import files
-from reput.store.lock import OutputLock, StoreLock
+from reput.replay.target import LiveSelection, Selection, check_batch_file_size
+from reput.rocksdb import opened, traces
+from reput.rocksdb.reader import installed
+from reput.store import files, swap
+from reput.store.lock import OutputLock, StoreLock, check_output_free, check_store_free
 from reput.store.ownership import Owner
+from reput.store.places import check_outside, refuse_links
 from reput.store.reading import check_store
-from reput.store.space import check_free
 from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
+from reput.store.system import check_free, existing_parent, free_bytes
 from reput.verify.plan import may_be_running
 
 if TYPE_CHECKING:
@@ -72,7 +77,7 @@ def check_continues(
     the output's journal begins with, ``now`` what this run's would. ``follows``: the broker's topics may have
     changed, since a tail reads them each time.
     """
-    from reput.output.step_back import record_mark
+    from reput.output.log_changes import record_mark
 
     moved = begun.store != now.store
     if moved and (
@@ -150,7 +155,7 @@ def _topics(opening: Opening, key: str) -> frozenset[str]:
 
 def check_same_log(state: State, log: CommitLog, root: Path) -> None:
     """Check that the log still holds what the output was made from: a broker may have cut or expired it."""
-    from reput.output.step_back import stands
+    from reput.output.log_changes import stands
 
     if state.cursor < log.start:
         problem, expected, found = (
@@ -185,23 +190,31 @@ def _shown(settings: dict[str, object], names: list[str]) -> str:
     return ", ".join(shown) or "rules of another release"
 
 
-@dataclass(slots=True)
-class Plan:
-    """A rebuild that may begin: settings read, locks held, journal open."""
+@dataclass(frozen=True, slots=True)
+class Intended:
+    """What a run is asked to do; found without changing anything."""
 
     options: RebuildOptions
     settings: StoreSettings
     log: CommitLog  # without segments at its end to which nothing was written yet
-    end: int  # physical offset up to which the log is read
-    root: Path
+    known: frozenset[str] | None  # the broker's topics; None where nothing tells
     selection: Selection
-    known: frozenset[str] | None
-    owner: Owner | None
-    estimate: Estimate
-    journal: Journal
-    abort_present: bool
     filters: FiltersNow | None
-    swapped: str | None = None  # where an earlier run's swap, finished by this one, keeps what it replaced
+    estimate: Estimate  # how much there is to do, by a sample
+    opening: Opening  # what its journal begins with
+    root: Path  # where it writes; for a rebuild in place, beside the store's files
+    #: the run continues with a log that was cut or has expired; otherwise such a log is refused
+    follows: bool
+
+    @property
+    def journal_path(self) -> Path:
+        """The run's journal, if it was begun."""
+        return self.root / names.REPUT / names.JOURNAL
+
+    @property
+    def replaced(self) -> tuple[str, ...]:
+        """What of a store it replaces in place, relative to it."""
+        return names.OUTPUT if self.selection.is_all else names.QUEUES
 
     @property
     def in_place(self) -> bool:
@@ -212,6 +225,26 @@ class Plan:
     def index(self) -> bool:
         """Whether index files are built; not for chosen queues, since an index is of the whole log."""
         return self.options.index and self.settings.message_index_enable and self.selection.is_all
+
+    @property
+    def index_in_rocksdb(self) -> bool:
+        """Whether the database of the index is made."""
+        return self.options.index and self.settings.rocksdb.index and self.selection.is_all
+
+
+@dataclass(frozen=True, slots=True)
+class Plan(Intended):
+    """A rebuild that may begin: settings read, locks held, journal open."""
+
+    end: int  # physical offset up to which the log is read
+    owner: Owner | None
+    journal: Journal
+    abort_present: bool
+    swapped: str | None = None  # where an earlier run's swap, finished by this one, keeps what it replaced
+
+    def for_slots(self, slots: int) -> Self:
+        """This plan for so many tasks at once."""
+        return replace(self, options=self.options.for_slots(slots, self.log.end - self.log.start))
 
     def target(self, *, flush_in_tasks: bool, several_hosts: bool = False) -> Target:
         """What tasks need to know."""
@@ -230,11 +263,6 @@ class Plan:
             index_in_rocksdb=self.index_in_rocksdb,
         )
 
-    @property
-    def index_in_rocksdb(self) -> bool:
-        """Whether the database of the index is made."""
-        return self.options.index and self.settings.rocksdb.index and self.selection.is_all
-
     def source(self, **more: object) -> dict[str, str]:
         """The options of the stream of parts from the cursor on; ``more`` adds to them, without None."""
         options: dict[str, object] = {
@@ -250,30 +278,6 @@ class Plan:
             **more,
         }
         return {name: str(value) for name, value in options.items() if value is not None}
-
-
-@dataclass(frozen=True, slots=True)
-class Intended:
-    """What a run is asked to do; found without changing anything."""
-
-    settings: StoreSettings
-    log: CommitLog  # without segments at its end to which nothing was written yet
-    known: frozenset[str] | None
-    selection: Selection
-    filters: FiltersNow | None
-    estimate: Estimate  # how much there is to do, by a sample
-    opening: Opening  # what its journal begins with
-    root: Path  # where it writes; for a rebuild in place, beside the store's files
-
-    @property
-    def journal(self) -> Path:
-        """The run's journal, if it was begun."""
-        return self.root / names.REPUT / names.JOURNAL
-
-    @property
-    def replaced(self) -> tuple[str, ...]:
-        """What of a store it replaces in place, relative to it."""
-        return names.OUTPUT if self.selection.is_all else names.QUEUES
 
 
 _FILES_ALL_THE_SAME = (
@@ -305,7 +309,7 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
     topics = known_topics(settings.config)
     known = None if topics is None else frozenset(topics)
     selection = _selection(options, settings, known)
-    databases.check(options, settings, selection)
+    _check_databases(options, settings, selection)
     filters = FiltersNow.of(settings)
     guess = estimate(
         settings,
@@ -333,66 +337,55 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
     else:
         root = output_root(options.out, settings)
     opening = Opening(settings.place, fingerprint(decided), log.start, decided)
-    return Intended(settings, log, known, selection, filters, guess, opening, root)
+    return Intended(options, settings, log, known, selection, filters, guess, opening, root, follows)
 
 
 @contextmanager
-def prepare(
-    options: RebuildOptions, *, follows: bool = False, lock: OutputLock | None = None
-) -> Iterator[Plan]:
+def prepare(run: Intended, lock: OutputLock | None = None) -> Iterator[Plan]:
     """Check everything, take the locks, open or begin the output's journal; a refusal changes nothing.
 
-    ``follows``: the job continues with a log that was cut or has expired; otherwise such a log is refused.
     ``lock`` is the output's, if the caller already holds it.
     """
     from reput.log.end import LogEnd
     from reput.output.journal import Journal
 
-    run = intended(options, follows=follows)
-    settings, log, selection, root = run.settings, run.log, run.selection, run.root
-    opening, guess, journal_path = run.opening, run.estimate, run.journal
-    if not journal_path.exists() and not is_pending(settings.root):
-        check_free(root, guess.output_bytes, "the rebuild")
+    settings, selection, root, opening = run.settings, run.selection, run.root, run.opening
+    if not run.journal_path.exists() and not is_pending(settings.root):
+        check_free(root, run.estimate.output_bytes, "the rebuild")
     with ExitStack() as stack:
         owner = kept = None
-        if options.out is None:
+        if run.in_place:
             owner = Owner.of_store(settings.root, settings.commit_log_dirs)
             check_movable(settings.root, run.replaced)
             kept = _enter_store(settings, root, owner, opening.fingerprint, stack)
-        begun = journal_path.exists()
+        begun = run.journal_path.exists()
         if not begun:
-            check_free(root, guess.output_bytes, "the rebuild")
+            check_free(root, run.estimate.output_bytes, "the rebuild")
         files.make_dirs(root / names.REPUT, owner)
         if lock is None:
             stack.enter_context(OutputLock(root, owner))
         if begun:
-            journal = Journal.open(journal_path)
+            journal = Journal.open(run.journal_path)
         else:
-            journal = Journal.create(journal_path, opening, owner)
+            journal = Journal.create(run.journal_path, opening, owner)
         stack.enter_context(journal)
         if begun:
-            check_continues(journal.opening, journal.state, opening, log, root, follows=follows)
+            check_continues(journal.opening, journal.state, opening, run.log, root, follows=run.follows)
             # An output that was moved away from its broker's config/ continues as it was begun.
             written = {topic for (topic, _), queue in journal.state.queues.items() if queue.is_batch}
             selection = replace(selection, batch=selection.batch | written)
             selection.remember(journal.state.queues)
-            if not follows:
-                check_same_log(journal.state, log, root)
+            if not run.follows:
+                check_same_log(journal.state, run.log, root)
         # What a broker is still writing isn't damage: a half-written end is left for the next run.
-        live = options.out is not None and may_be_running(settings.root)
+        live = not run.in_place and may_be_running(settings.root)
         yield Plan(
-            options=options,
-            settings=settings,
-            log=log,
-            end=LogEnd(settings).find(log) if live else log.end,
-            root=root,
+            **{one.name: getattr(run, one.name) for one in fields(run) if one.name != "selection"},
             selection=selection,
-            known=run.known,
+            end=LogEnd(settings).find(run.log) if live else run.log.end,
             owner=owner,
-            estimate=guess,
             journal=journal,
             abort_present=(settings.root / names.ABORT).exists(),
-            filters=run.filters,
             swapped=kept,
         )
 
@@ -449,3 +442,211 @@ def _opening_fingerprint(journal: Path) -> str | None:
         return read(journal)[0].fingerprint
     except JournalError:
         return None
+
+
+#: Keys in the column families of timers and half messages that are no message's (``MessageRocksDBStorage``).
+_DELIVERY_MARKS = (rocksdbindex.LAST_POSITION, b"timeline_checkpoint", b"sys_topic_scan_offset_checkpoint")
+
+
+def _check_databases(options: RebuildOptions, settings: StoreSettings, selection: Selection) -> None:
+    """Refuse what can't be done with what is in RocksDB."""
+    rocksdb = settings.rocksdb
+    index = rocksdb.index and options.index and selection.is_all
+    if rocksdb.queues is None and not index:
+        return
+    if not selection.is_all:
+        if rocksdb.files:
+            return  # the chosen queues' files are made, and the database stays as it is
+        raise UnsupportedError(
+            "chosen queues can't be put into a database, which has the queues of the whole store",
+            path=settings.root / str(rocksdb.queues),
+            expected="a rebuild of all queues",
+            found=f"--queue {options.queues[0]}",
+            next_step="Leave --queue out. For files of these queues, set storeType=default in a copy of "
+            "broker.conf, and rebuild with --out",
+        )
+    installed(settings.root)
+    if options.out is None and index:
+        _check_delivery(settings)
+
+
+def _check_delivery(settings: StoreSettings) -> None:
+    """Refuse to replace what the log can't give back: timers and half messages that a broker has noted."""
+    directory = settings.root / names.ROCKSDB_STORE
+    try:
+        family = with_delivery_state(directory)
+    except StoreError as error:
+        raise StoreError(
+            f"it can't be told whether timers or half messages are in this database: {error.problem}",
+            path=error.path or directory,
+            offset=error.offset,
+            expected=error.expected,
+            found=error.found,
+            next_step="Rebuild with --no-index, which leaves it as it is; or if none are awaited, move "
+            f"{directory} away, and run the same command again",
+        ) from error
+    if family is not None:
+        raise UnsupportedError(
+            "this database also says which messages are still to be delivered, which the log doesn't",
+            path=directory,
+            expected=f"no entry in column family {family}",
+            found=f"{family} has entries"
+            if with_delivery_state(directory, marks=False) is not None
+            else f"{family} has marks alone, of how far the broker has come",
+            next_step="Rebuild with --no-index, which leaves it as it is, or with --out",
+        )
+
+
+def with_delivery_state(directory: Path, *, marks: bool = True) -> str | None:
+    """The column family of ``rocksdbstore/`` that says what is still to be delivered; None if none does.
+
+    With ``marks``, how far the broker has come counts, too, which stays when all was delivered.
+    """
+    if not traces(directory):
+        return None
+    with opened(directory) as database:
+        for family in (rocksdbindex.TIMER, rocksdbindex.TRANS):
+            if family not in database.families:
+                continue
+            keys, _ = next(database.blocks(family, most=len(_DELIVERY_MARKS) + 1), ((), ()))
+            if any(marks or key not in _DELIVERY_MARKS for key in keys):
+                return family
+    return None
+
+
+def output_root(out: Path, settings: StoreSettings) -> Path:
+    """The output directory, absolute, if it may be one."""
+    check_here(out)
+    root = Path(os.path.abspath(out))
+    with files.reporting("the output can't be looked at", out):
+        if root.exists() and root.samefile(settings.root):
+            raise OutputError(
+                "the output is the store itself",
+                path=root,
+                next_step="Use --in-place to replace the store's files, or another directory",
+            )
+        # Anywhere else in the store is fine: that is where a user has room on the same disk.
+        own = [settings.root / name for name in (*names.QUEUES, names.INDEX)]
+        check_outside("the output", root, [*settings.commit_log_dirs, *own], "Choose a directory elsewhere")
+        refuse_links(root, (*names.OUTPUT, names.REPUT))
+        _check_empty_or_ours(root)
+    check_utf8(settings.root)
+    check_utf8(root)
+    return root
+
+
+def check_utf8(path: Path) -> None:
+    """Check that a path is in UTF-8, else it can't be passed to Spark."""
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:
+        raise OutputError(
+            "this path can't be passed to Spark, since it is not UTF-8",
+            path=path,
+            next_step="Rename the directory, or choose another one",
+        ) from None
+
+
+def _check_empty_or_ours(root: Path) -> None:
+    place = existing_parent(root)
+    if not place.is_dir():
+        raise OutputError(
+            "there is a file where the output is to go",
+            path=root,
+            expected="a directory, or nothing yet",
+            found=place,
+            next_step="Choose another directory",
+        )
+    if place != root:
+        return
+    if (root / names.REPUT).is_dir():
+        _check_has_journal(root)
+        return
+    found = next(root.iterdir(), None)
+    if found is not None:
+        raise OutputError(
+            "the output directory is not empty",
+            path=root,
+            expected="an empty directory, or one that reput began",
+            found=found.name,
+            next_step="Choose another directory",
+        )
+
+
+def _check_has_journal(root: Path) -> None:
+    """Refuse to begin among files of an output whose journal is missing."""
+    if (root / names.REPUT / names.JOURNAL).exists():
+        return
+    for name in (*names.QUEUES, names.INDEX, names.LEDGER):
+        if (root / name).exists():
+            raise OutputError(
+                "the output's journal is gone",
+                path=root / names.REPUT / names.JOURNAL,
+                found=f"{name}/ without it",
+                next_step="Put it back, or remove the output and start again",
+            )
+
+
+@dataclass(frozen=True, slots=True)
+class Preview(Result):
+    """What a rebuild would do; ``to_dict`` is what ``--json`` prints."""
+
+    store: str  # the store
+    output: str  # where it would write
+    in_place: bool  # it would replace the store's own files
+    rocketmq_version: str  # as this release writes them
+    start: int  # physical offset at which it would begin: the log's start, or where an earlier run stopped
+    likely_end: int  # physical offset near which the written log ends, by a megabyte
+    continues: bool  # an earlier run would be continued
+    #: a swap that was interrupted would be finished first, and nothing else if it was of this same
+    #: command
+    finishes_swap: bool
+    estimated_messages: int  # estimated_messages, estimated_keys: in the whole log, by a sample of it
+    estimated_keys: int
+    needed_bytes: int  # needed_bytes, free_bytes: of disk, by that sample; a continued run needs less
+    free_bytes: int
+    replaces: list[str]  # what of the store would be replaced, relative to it
+    #: requested queues that neither a directory nor config/topics.json has, each with the nearest one,
+    #: or None
+    unknown_queues: dict[str, str | None] = field(default_factory=dict)
+    basis: Basis = field(default_factory=Basis)  # what the settings are based on
+    dry_run: bool = True  # nothing was done
+
+
+def preview(options: RebuildOptions) -> Preview:
+    """What a rebuild with these options would do. Nothing is changed, and no lock is taken."""
+    from reput.output.journal import read_state
+
+    run = intended(options)
+    settings, root, in_place = run.settings, run.root, options.out is None
+    pending = in_place and swap.is_pending(settings.root)
+    if in_place:
+        Owner.of_store(settings.root, settings.commit_log_dirs).check_can_apply(settings.root)
+        swap.check_movable(settings.root, run.replaced)
+        check_store_free(settings.root)
+    check_output_free(settings.root if in_place else root)
+    start, continues = run.log.start, run.journal_path.exists() and not pending
+    if continues:
+        opening, state = read_state(run.journal_path)
+        check_continues(opening, state, run.opening, run.log, root)
+        check_same_log(state, run.log, root)
+        start = state.cursor
+    elif not pending:
+        check_free(root, run.estimate.output_bytes, "the rebuild")
+    return Preview(
+        store=settings.place,
+        output=str(settings.root if in_place else root),
+        in_place=in_place,
+        rocketmq_version=settings.told_release,
+        start=start,
+        likely_end=max(likely_end(run.log), start),
+        continues=continues,
+        finishes_swap=pending,
+        estimated_messages=run.estimate.messages,
+        estimated_keys=run.estimate.keys,
+        needed_bytes=run.estimate.output_bytes,
+        free_bytes=free_bytes(root),
+        replaces=[name for name in run.replaced if in_place and os.path.lexists(settings.root / name)],
+        unknown_queues=unknown_queues(settings.root, Selection.parse(options.queues).queues, settings.config),
+        basis=settings.basis,
+    )

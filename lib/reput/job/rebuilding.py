@@ -8,7 +8,7 @@ from __future__ import annotations
 import shutil
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Set
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import cache, partial
@@ -16,13 +16,26 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from reput.errors import OtherHostError, SparkError
+from reput.config.stand_in import with_queues
+from reput.derived.last_file import NO_UNIT
+from reput.derived.rocksdb import stored_ends
+from reput.errors import Finding, OtherHostError, OutputError, SparkError, StoreError
 from reput.format import names
-from reput.job import databases
+from reput.format.names import QueueBytes
+from reput.format.rocksdbqueue import QueueEnd
 from reput.job.options import RebuildOptions
-from reput.job.plan import Plan, prepare
-from reput.job.summary import Summary, carry_over, drop_carried, left_to_mend, summarize
+from reput.job.plan import Plan, intended, prepare
+from reput.job.summary import (
+    Summary,
+    carry_over,
+    drop_carried,
+    left_to_mend,
+    missing_queues,
+    queues_without_messages,
+    summarize,
+)
 from reput.log.segments import likely_end, open_segment
+from reput.rocksdb import Database, is_database, opened
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.swap import Swap, new_stamp
@@ -87,13 +100,14 @@ def rebuild(
     started = time.perf_counter()
     to_catalog = options.to_catalog()
     table: Catalog | None = None
+    intent = intended(options)
     if to_catalog is not None:
         from reput.catalog.update import Catalog
 
-        table = Catalog(to_catalog)
+        table = Catalog(to_catalog, intent.settings)
     start_spark = None if start_spark is None else cache(start_spark)
     with ExitStack() as stack:
-        plan = stack.enter_context(prepare(options))
+        plan = stack.enter_context(prepare(intent))
         if table is not None:
             stack.enter_context(table).check()
         before = replace(plan.journal.state)
@@ -137,7 +151,7 @@ def write(
     if _is_done(plan):
         catch_up(plan)
         return {}
-    databases.check_continues(plan)
+    _check_continues(plan)
     if start_spark is None:
         return _run_here(plan, listener, announce)
     began = time.perf_counter()
@@ -180,7 +194,7 @@ def run(
     from reput.spark.runner import SparkRunner
 
     runner = SparkRunner(spark.sparkContext)
-    plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+    plan = plan.for_slots(runner.slots)
     deliver = partial(_by_query, plan, spark, runner)
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
         return as_hosts_allow(
@@ -193,14 +207,14 @@ def _run_here(
 ) -> dict[str, float]:
     """Do :func:`run` without Spark; the wall time of the stages in seconds."""
     from reput.output.journal import load_ledger
-    from reput.replay.processes import on_this_host
+    from reput.replay.runner import on_this_host
 
     began, elsewhere = time.perf_counter(), plan.settings.remote is not None
     with on_this_host(plan.log.end - plan.log.start, elsewhere=elsewhere) as runner:
         # Once the processes are forked, for it starts a thread; beside the scan, which leaves this one idle.
         threading.Thread(target=load_ledger, name="reput-ledger", daemon=True).start()
         session = time.perf_counter() - began
-        plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+        plan = plan.for_slots(runner.slots)
         target = plan.target(flush_in_tasks=False)
         writer = _run(plan, runner, target, partial(_in_turn, plan), listener, announce)
         return {"session": session, **writer.stages.seconds}
@@ -220,7 +234,7 @@ def _run(
     once.
     """
     from reput.output.journal import ledger_is_kept
-    from reput.output.step_back import roll_back
+    from reput.output.log_changes import roll_back
     from reput.output.writer import BatchWriter
 
     with OutputLock(plan.root, plan.owner).exclusive():
@@ -248,7 +262,7 @@ def _run(
         from reput.output.ledger import LedgerUpkeep
 
         LedgerUpkeep(writer.ledger).work()
-    databases.make(plan, target, runner, writer)
+    _make_databases(plan, target, runner, writer)
     return writer
 
 
@@ -314,9 +328,11 @@ def bytes_per_batch(total: int, written: int, wanted: int) -> int:
 def _is_done(plan: Plan) -> bool:
     """Whether the output has all that the log holds."""
     from reput.log.end import LogEnd
+    from reput.output.databases import are_made
 
     state, log = plan.journal.state, plan.log
-    if not databases.are_made(plan):
+    # What goes into RocksDB isn't there before all of the log was read.
+    if not are_made(plan.target(flush_in_tasks=False)):
         return False
     if (plan.root / names.REPUT / names.SCRATCH).exists():
         return False
@@ -361,3 +377,148 @@ def _swap(plan: Plan) -> str | None:
     if not wanted:
         return None
     return str(Swap(root, plan.root, wanted, new_stamp(root), owner=plan.owner).run())
+
+
+#: The kind of a finding: of these queues it isn't known where they ended.
+EXPIRED_QUEUES = "expired-queues"
+
+
+def _check_continues(plan: Plan) -> None:
+    """Refuse to add to a database that was made, where the log has more than it."""
+    from reput.output.databases import are_made, directories
+
+    target = plan.target(flush_in_tasks=False)
+    if target.in_rocksdb and are_made(target):
+        raise OutputError(
+            "the log has gone on since this database was made, and a database isn't added to",
+            path=directories(target)[0],
+            expected=f"a log that ends at {plan.journal.state.cursor}",
+            found=f"one that ends at {plan.end}",
+            next_step=f"Remove {plan.root} and run again",
+        )
+
+
+def carried(plan: Plan) -> dict[QueueBytes, QueueEnd]:
+    """The last message of each queue of the store whose messages have all expired from the log.
+
+    A broker goes on there, so that consumers' offsets stay valid. Only of a store that is rebuilt in place or
+    restored, by its database and its files: of a queue in both what goes further. Where that can't be told,
+    such queues begin at 0, and the journal gets a finding.
+    """
+    name = str(plan.settings.rocksdb.queues)
+    directory, remote = plan.settings.root / name, plan.settings.remote
+    if remote is not None:
+        if not plan.log.start:
+            return {}
+        store = with_queues(remote, missing_queues(plan, remote.evidence_root))
+        is_there = is_database(remote.evidence_root / name)
+        directory = with_queues(remote, [name]) / name if is_there else directory
+    elif not plan.in_place:
+        return {}
+    else:
+        store, is_there = plan.settings.root, is_database(directory)
+    found: dict[QueueBytes, QueueEnd] = {}
+    doubtful: dict[QueueBytes, QueueEnd] = {}
+    try:
+        if is_there:
+            with opened(directory) as database:
+                found = expired_ends(database, plan, doubtful if plan.log.start else None)
+    except StoreError as error:
+        if plan.log.start:  # else none of their messages can have expired
+            _tell(
+                plan,
+                str(error.path or directory),
+                str(error.expected or "a RocksDB that can be read"),
+                f"{error.found or 'none'}: {error.problem}",
+                "queues without a message in the log begin at 0 again, but for those with files",
+            )
+    for (topic, queue_id), end in list(doubtful.items())[:1]:
+        what = f"none at {end.position}, where {topic.decode('utf-8', 'replace')}:{queue_id} ends"
+        others = f", and {len(doubtful) - 1:,} more queues" if len(doubtful) > 1 else ""
+        outcome = "without a message in the log, they go on behind it"
+        _tell(plan, str(directory), "a message in the log", what + others, outcome, len(doubtful))
+    found |= {queue: QueueEnd(plan.log.start - 1, end.queue_offset) for queue, end in doubtful.items()}
+    for queue, end in _last_units(plan, store, found.keys()).items():
+        found[queue] = max(found.get(queue, end), end, key=lambda one: one.queue_offset)
+    return found
+
+
+def _tell(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> None:
+    """Have the journal say, once, what becomes of queues whose messages have expired."""
+    state, start = plan.journal.state, plan.log.start
+    finding = Finding(EXPIRED_QUEUES, path, start, start, expected, found, outcome, count=count)
+    if finding not in state.findings:
+        plan.journal.append(replace(state.without_messages(), findings=[finding]))
+
+
+def expired_ends(
+    database: Database, plan: Plan, doubtful: dict[QueueBytes, QueueEnd] | None = None
+) -> dict[QueueBytes, QueueEnd]:
+    """The last message of each queue of a database that points before the log.
+
+    ``doubtful`` gets those that point into it, of queues that the log has no message of.
+    """
+    found: dict[QueueBytes, QueueEnd] = {}
+    state = plan.journal.state
+    for one in stored_ends(database):
+        queue, end = one.queue, one.end
+        if queue is None or end is None or not plan.selection.wants_topic(queue[0]):
+            continue
+        if end.position < plan.log.start:
+            found[queue] = end
+            continue
+        name = queue[0].decode("utf-8", "surrogateescape"), queue[1]
+        if doubtful is not None and end.position < state.cursor and name not in state.queues:
+            doubtful[queue] = end
+    return found
+
+
+def _last_units(plan: Plan, store: Path, known: Set[QueueBytes]) -> dict[QueueBytes, QueueEnd]:
+    """The last message of each queue that a store has in files and that the log has no message of.
+
+    A place before the log stands for one that can't be told. Nothing is told of ``known`` queues where their
+    files don't say it.
+    """
+    found: dict[QueueBytes, QueueEnd] = {}
+    at_zero: list[tuple[str, str, str]] = []
+    doubtful: list[tuple[str, str, str]] = []
+    start = plan.log.start
+    if not start:
+        return found  # nothing has expired
+    # A light queue, which RocksDB doesn't have then, may have any name.
+    maybe_light = plan.settings.enable_multi_dispatch and not plan.settings.rocksdb.lmq
+    for queue in queues_without_messages(plan, store):
+        last, key = queue.last, (queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id)
+        if isinstance(last, str):
+            if last != NO_UNIT and key not in known and not maybe_light:
+                at_zero.append((str(queue), "a last file that begins with units", last))
+            continue
+        if 0 <= last.left_out < plan.journal.state.cursor and key not in known and not maybe_light:
+            where = f"a last unit before {start}, where the log begins"
+            doubtful.append((str(queue), where, f"one at {last.left_out}"))
+        position = last.last_position if last.last_position >= 0 else start - 1
+        found[key] = QueueEnd(position, last.next_offset - 1)
+    for odd, outcome in (
+        (at_zero, "they begin at 0 again"),
+        (doubtful, "they go on behind what their files hold"),
+    ):
+        for named, expected, what in odd[:1]:
+            others = f", and {len(odd) - 1:,} more queues" if len(odd) > 1 else ""
+            outcome = f"without a message in the log, {outcome}"
+            _tell(plan, plan.settings.place, f"{named}: {expected}", f"{what}{others}", outcome, len(odd))
+    return found
+
+
+def _make_databases(plan: Plan, target: Target, runner: Runner, writer: BatchWriter) -> None:
+    """Make the databases of what the tasks have put aside. After an error the same command makes it anew."""
+    from reput.output import databases
+    from reput.output.batch import BatchTasks
+    from reput.replay.state import collector_paused
+
+    if not target.in_rocksdb:
+        return
+    writer.stages.begin()
+    tasks = BatchTasks.for_databases(runner, target)
+    with collector_paused():
+        databases.make(target, plan.journal, tasks, runner.slots, lambda: carried(plan), writer.stages.end)
+    writer.finish()

@@ -36,7 +36,7 @@ from reput.store import files
 from reput.store.lock import StoreLock, check_store_free
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
-from reput.store.space import check_free, free_bytes
+from reput.store.system import check_free, free_bytes
 from reput.unforeseen import unforeseen
 from reput.words import next_command
 
@@ -264,7 +264,7 @@ def _derive(
 ) -> Summary:
     """Make queues, index and checkpoint; the last files of queues without a message come from the store."""
     started = time.perf_counter()
-    with prepare(options) as plan:
+    with prepare(intended(options)) as plan:
         before = replace(plan.journal.state)
         carried_from = cache(lambda: with_queues(remote, missing_queues(plan, remote.evidence_root)))
         stages = stage(plan, start_spark, listener, announce, carried_from)
@@ -351,7 +351,7 @@ def _check_begun(planned: _Planned) -> None:
     directory, begun = planned.directory, planned.begun
     if begun is None:
         log = directory / names.COMMIT_LOG
-        if planned.run.journal.exists() or (log.exists() and any(log.iterdir())):
+        if planned.run.journal_path.exists() or (log.exists() and any(log.iterdir())):
             raise OutputError(
                 "this directory is a store, or the output of a rebuild",
                 path=directory,
@@ -406,7 +406,7 @@ def _check_room(planned: _Planned) -> int:
     partial = [path.with_name(path.name + PARTIAL) for _, path in planned.missing]
     there = sum(path.stat().st_blocks * 512 for path in partial if path.exists())
     needed = sum(file.size for file, _ in planned.missing) - there
-    if not planned.run.journal.exists():
+    if not planned.run.journal_path.exists():
         needed += planned.run.estimate.output_bytes
     check_free(planned.directory, needed, "the restore")
     return needed

@@ -25,7 +25,7 @@ from reput.remote.client import check_here
 from reput.replay.state import Opening, State
 from reput.store import files
 from reput.store.lock import Holder, output_holder
-from reput.store.outside import refuse_links
+from reput.store.places import refuse_links
 from reput.store.reading import read_file
 
 if TYPE_CHECKING:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.derived.last_file import NO_UNIT, LastFile, last_ext_file, last_file
 from reput.errors import Finding, ReputError, Result
 from reput.format import names
 from reput.format.dtypes import IN_FILES, PLAIN, Form
-from reput.replay.selection import Selection, is_known
 from reput.replay.state import FILLED, HIDDEN, KEPT
+from reput.replay.target import Selection, is_known
 from reput.store import files
 from reput.store.listing import ignored_features, nearest_queue, queues_in
 

@@ -14,13 +14,12 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql import SparkSession
 
+from reput.config.kept import TopicsNow
 from reput.config.settings import StoreSettings
-from reput.config.topics import TopicsNow
 from reput.errors import LogWentBackError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.job.options import TailOptions
-from reput.job.output_directory import output_root
-from reput.job.plan import Plan, prepare
+from reput.job.plan import Plan, intended, output_root, prepare
 from reput.job.rebuilding import as_hosts_allow
 from reput.job.status import Watch, watching
 from reput.job.summary import Summary, summarize
@@ -28,9 +27,9 @@ from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
 from reput.output.journal import Journal
 from reput.output.ledger import LedgerUpkeep
-from reput.output.step_back import last_standing, roll_back, stands, step_back, too_far
+from reput.output.log_changes import last_standing, roll_back, stands, step_back, too_far
 from reput.output.writer import BatchWriter
-from reput.replay import kernels
+from reput.replay.runner import load_kernels
 from reput.replay.target import Target
 from reput.spark.runner import SparkRunner
 from reput.store import files
@@ -61,9 +60,9 @@ def follow(
     the stages of all batches, s.
     """
     runner = SparkRunner(spark.sparkContext)
-    plan.options = plan.options.for_slots(runner.slots, plan.log.end - plan.log.start)
+    plan = plan.for_slots(runner.slots)
     runner.warm_up()
-    kernels.load()  # this process does the small batches
+    load_kernels()  # this process does the small batches
     with runner.shared(plan.root, plan.owner, plan.settings.config_files):
         following = _Following(plan, spark, runner, stopping, watch, listener, went_back, max_rate)
         return as_hosts_allow(plan, runner, announce, following.follow)
@@ -229,7 +228,7 @@ def tail(
                 followed=True,
                 basis=log.settings.basis,
             )
-        plan = stack.enter_context(prepare(options, follows=True, lock=log.lock))
+        plan = stack.enter_context(prepare(intended(options, follows=True), log.lock))
         if table is not None:
             stack.enter_context(table).check()
         before = replace(plan.journal.state)
@@ -246,7 +245,7 @@ def tail(
         stages = follow(plan, spark, stopping, watch, listener, went_back, options.max_rate, announce)
         cataloged = None if table is None else table.finish()
         files.remove_tree(stop_file)
-        plan.known = TopicsNow(plan.settings.config).known
+        plan = replace(plan, known=TopicsNow(plan.settings.config).known)
         seconds = time.perf_counter() - started
         summary = summarize(plan, before, seconds, None, stages)
         return replace(summary, followed=True, catalog=cataloged)

@@ -3,7 +3,7 @@
 A broker creates the next segment ahead of time: a segment without a record is no successor yet.
 
 Other ends are other questions: up to where a tail may take a log that is being written
-(:mod:`reput.log.live_end`), what a DLedger group has committed (:mod:`reput.log.committed`), and how far a
+(:mod:`reput.log.live`), what a DLedger group has committed (:mod:`reput.log.segments`), and how far a
 segment was written at all (:func:`reput.log.segments.without_unwritten_end`, :mod:`reput.broker.written`).
 """
 

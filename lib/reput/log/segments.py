@@ -2,17 +2,21 @@
 
 Source: ``MappedFileQueue.load``, ``MultiPathMappedFileQueue`` (rocketmq-all-4.9.7, 5.3.3). A broker refuses
 to start when a segment's length is wrong; reput takes what is there and says what is missing. Of a log that
-DLedger writes, only what its group has committed is taken: :mod:`reput.log.committed`.
+DLedger writes, only what its group has committed is taken: what a member has written beyond may be taken
+back.
 """
 
 from __future__ import annotations
 
 import mmap
 import os
+import re
 import stat
+import struct
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -20,16 +24,202 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.config import broker_conf
+from reput.config.log_places import DLedgerSettings
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import dledger, names
-from reput.log import committed, rivals
 from reput.remote import remote_store
 from reput.scan.rules import Part
-from reput.store.reading import looked_at, reading, unreadable, what_is, written
+from reput.store.reading import extents, looked_at, read_file, reading, unreadable, what_is, written
 
 if TYPE_CHECKING:
     from reput.remote.segment import RemoteSegment
+
+
+# Two files for one place of the log: a broker maps whatever it lists, in the order of names, and takes a name
+# for any number that ``Long.parseLong`` reads (``MappedFileQueue.load``, ``DefaultMappedFile``,
+# rocketmq-all-4.9.7, 5.3.3).
+
+#: The file of two for one place that can go: the other one is the log's.
+SECOND_FILE = "second-file"
+#: Of two files for one place it can't be told which one is the log's, or the wrong one has the name.
+RIVAL_FILE = "rival-file"
+#: A file alone in its place, with another name than a broker gives.
+ODD_NAME = "odd-name"
+#: Files that a start takes for what they aren't: what it then cuts is there.
+MISTAKEN = frozenset({SECOND_FILE, RIVAL_FILE, ODD_NAME})
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What is known of two files for one place."""
+
+    kind: str  # ``second-file`` or ``rival-file``
+    #: stays, goes: the two; of ``rival-file`` either may be the log's, unless ``found`` says which one
+    #: is
+    stays: Path
+    goes: Path
+    found: str  # what was found
+    next_step: str  # what the operator can do
+
+
+def is_odd(path: Path, base: int) -> bool:
+    """Whether a broker would give the file of this place another name."""
+    return path.name != names.offset_name(base)
+
+
+def choose_file(one: Path, other: Path, base: int, *, topic_length_v2: bool, entries: bool = False) -> Choice:
+    """Compare two files for one place; the whole of both may be read.
+
+    Where both hold the same, ``one`` stays. ``base`` is that place's physical offset.
+    """
+    from reput.log.walk_kernel import walk
+
+    first, second = (map_segment(path, _length(path)) for path in (one, other))
+    length = min(len(first), len(second))
+    if len(first) == len(second) and (first == second).all():
+        return Choice(SECOND_FILE, one, other, f"also {one}, with the same bytes", _away(other))
+    ends = [
+        walk(data, base, 0, 0, topic_length_v2, 0, len(data), entries).position for data in (first, second)
+    ]
+    differs = next(
+        (
+            at + int((first[at:end] != second[at:end]).argmax())
+            for at, end in _pieces(length)
+            if (first[at:end] != second[at:end]).any()
+        ),
+        length,
+    )
+    stays, goes = (one, other) if ends[0] >= ends[1] else (other, one)
+    found = (
+        f"also {stays}; the two differ from byte {differs} on; messages that stand where they say fill the "
+        f"first {ends[0]} bytes of {one.name} and {ends[1]} of {other.name}"
+    )
+    if differs < min(ends) or not max(ends):
+        step = "Ask who put one there, and keep a copy of both: move away the one that isn't the log's."
+        return Choice(RIVAL_FILE, one, other, found, step)
+    if is_odd(stays, base) and stays.parent == goes.parent:
+        step = f"Move {goes} elsewhere, then name {stays.name} {goes.name}: it has what is the log's."
+        return Choice(RIVAL_FILE, stays, goes, found, step)
+    return Choice(SECOND_FILE, stays, goes, found, _away(goes))
+
+
+def _length(path: Path) -> int:
+    elsewhere = remote_store(path)
+    return path.stat().st_size if elsewhere is None else elsewhere.file_at(path).size
+
+
+def _away(path: Path) -> str:
+    return f"Move {path} elsewhere: the log has its messages in the other one."
+
+
+def _pieces(length: int) -> list[tuple[int, int]]:
+    return [(at, min(at + (8 << 20), length)) for at in range(0, length, 8 << 20)]
+
+
+# A leader's entry is committed when most members have it; a new leader cuts what others have beyond its own.
+# A broker dispatches committed entries alone. Each member keeps the index of the last one it knows of in
+# ``dledger-SELFID/checkpoint``, every three seconds and when it stops. Source:
+# ``DLedgerMmapFileStore.persistCheckPoint``, ``updateCommittedIndex`` (dledger 0.3.1.2),
+# ``DLedgerCommitLog.getMaxOffset`` (rocketmq-all-4.9.7, 5.3.3).
+
+COMMITTED_FILE = "checkpoint"  # DLedgerMmapFileStore.CHECK_POINT_FILE
+_COMMITTED = "committedIndex"  # COMMITTED_INDEX_KEY
+#: Positions [start, stop) of a segment.
+_Read = Callable[[int, int], bytes]
+#: Where the byte of an entry's magic stands that isn't zero.
+_ONE_AT = 3
+_NUMBER = re.compile(r"-?[0-9]{1,18}", re.ASCII)
+
+
+def committed_index(group: DLedgerSettings) -> int:
+    """The index of the last entry that this member knows to be committed, -1 for none."""
+    path = group.home / COMMITTED_FILE
+    try:
+        entry = broker_conf.parse(read_file(path), path).get(_COMMITTED)
+    except OSError as error:
+        raise _unknown(group, error.strerror) from error
+    if entry is None or _NUMBER.fullmatch(entry.value.strip()) is None:
+        raise _unknown(group, "no such number" if entry is None else repr(entry.value))
+    return int(entry.value)
+
+
+def committed_end(segments: Sequence[tuple[str, int, int]], index: int) -> int | None:
+    """Where the first entry after ``index`` begins, None if missing: the whole log is committed.
+
+    It is looked for by its index and its own place, so that damage before it doesn't matter. ``segments`` are
+    (path, base, length) of each that DLedger wrote, in log order.
+    """
+    for path, base, length in reversed(segments):
+        elsewhere = remote_store(path)
+        try:
+            if elsewhere is not None:
+                found = _end_in(partial(elsewhere.read, path), [(0, length)], length, base, index)
+            else:
+                with reading(path, by_ranges=True) as fd:
+                    found = _end_in(_reader(fd), extents(fd, 0, length), length, base, index)
+        except OSError as error:
+            raise StoreError(
+                "the segment can't be read",
+                path=path,
+                expected=f"{length} bytes",
+                found=error.strerror or str(error),
+                next_step="Check the file and its permissions, then run the same command again",
+            ) from error
+        if found is not None:
+            return found
+    return None
+
+
+def _reader(descriptor: int) -> _Read:
+    return lambda start, stop: os.pread(descriptor, stop - start, start)
+
+
+def _end_in(
+    read: _Read, written: Iterable[tuple[int, int]], length: int, base: int, index: int
+) -> int | None:
+    head = read(0, min(dledger.HEADER_LENGTH, length))
+    first = dledger.entry_index(head, 0, base)
+    if first is not None and first > index + 1:
+        return None
+    for at, stop in written:
+        for start in range(at, stop, _LOOK_AT):
+            # The magic's zeros may lie in a hole before, and a header reaches into the next piece.
+            begin = max(start - _ONE_AT, 0)
+            end = min(start + _LOOK_AT, stop)
+            data = read(begin, min(end + dledger.HEADER_LENGTH, length))
+            for position in candidates(data, end - begin, index + 1):
+                if dledger.entry_index(data, position, base + begin) == index + 1:
+                    return base + begin + position
+    return None
+
+
+def candidates(data: bytes, end: int, index: int) -> list[int]:
+    """Where an entry of an index may begin: its magic stands there, and the index where it belongs.
+
+    An entry's magic ends in the one byte that isn't zero, so that zeros are passed over fast. Entries whose
+    magic ends by the position ``end`` are looked for.
+    """
+    piece = np.frombuffer(data, np.uint8)
+    found = np.flatnonzero(piece[:end] == dledger.ENTRY_MAGIC) - _ONE_AT
+    found = found[(found >= 0) & (found + dledger.HEADER_LENGTH <= len(piece))]
+    wanted = dledger.ENTRY_MAGIC.to_bytes(_ONE_AT + 1, "big"), struct.pack(">q", index)
+    for field, expected in zip((dledger.MAGIC, dledger.INDEX), wanted, strict=True):
+        for place, byte in enumerate(expected):
+            found = found[piece[found + field + place] == byte]
+    return found.tolist()
+
+
+def _unknown(group: DLedgerSettings, found: str | None) -> StoreError:
+    return StoreError(
+        "it can't be told which entries the group has committed",
+        path=group.home / COMMITTED_FILE,
+        expected=f"{_COMMITTED}=NUMBER, as every member of a group writes it",
+        found=found,
+        next_step="Start this broker with its group and stop it, or take the store of another member. If the "
+        "group has this one member alone, say so in dLegerPeers of broker.conf",
+    )
 
 
 _LOOK_AT = 1 << 20
@@ -121,13 +311,13 @@ def _committed(
     group = settings.dledger
     if group is None or group.alone:
         return segments, []
-    index = committed.committed_index(group)
+    index = committed_index(group)
     written = [
         (str(segment.path), segment.base, segment.length)
         for segment in segments
         if segment.path.parent in group.dirs
     ]
-    end = committed.end_of(written, index)
+    end = committed_end(written, index)
     if end is None:
         return segments, []
     kept = tuple(
@@ -138,7 +328,7 @@ def _committed(
     if not kept:
         raise StoreError(
             "nothing in this commit log is committed",
-            path=group.home / committed.CHECKPOINT,
+            path=group.home / COMMITTED_FILE,
             expected=f"a committedIndex of at least the log's first entry, at {end}",
             found=index,
             next_step="Take the store of another member of the group",
@@ -325,7 +515,7 @@ def _files(settings: StoreSettings, no_files: list[Finding]) -> Iterator[Segment
                 raise unreadable("the segment", entry.path, error) from error
             if status is not None and stat.S_ISREG(status.st_mode):
                 yield Segment(directory / entry.name, base, status.st_size)
-            elif status is not None and not rivals.is_odd(Path(entry.name), base):
+            elif status is not None and not is_odd(Path(entry.name), base):
                 no_files.append(
                     Finding(
                         kind="not-a-file",
@@ -344,13 +534,13 @@ def _one_for_each_place(settings: StoreSettings, files: list[Segment]) -> tuple[
 
     Raises StoreError where it isn't proven which of two files for one place is it.
     """
-    files.sort(key=lambda segment: (segment.base, rivals.is_odd(segment.path, segment.base), segment.path))
-    named = [segment for segment in files if not rivals.is_odd(segment.path, segment.base)]
+    files.sort(key=lambda segment: (segment.base, is_odd(segment.path, segment.base), segment.path))
+    named = [segment for segment in files if not is_odd(segment.path, segment.base)]
     lengths = {segment.length for segment in named}
     kept: list[Segment] = []
     findings: list[Finding] = []
     for segment in files:
-        odd = rivals.is_odd(segment.path, segment.base)
+        odd = is_odd(segment.path, segment.base)
         if odd and (not segment.length or segment.base % max(lengths | {1})):
             continue  # it is no segment
         if not kept or kept[-1].base != segment.base:
@@ -359,14 +549,14 @@ def _one_for_each_place(settings: StoreSettings, files: list[Segment]) -> tuple[
             if not odd or segment.length in lengths:
                 kept.append(segment)
             continue
-        choice = rivals.choose(
+        choice = choose_file(
             kept[-1].path,
             segment.path,
             segment.base,
             topic_length_v2=settings.dialect.topic_length_v2,
             entries=settings.entries,
         )
-        if choice.kind != rivals.SECOND_FILE:
+        if choice.kind != SECOND_FILE:
             raise StoreError(
                 "two files are for one place of the commit log",
                 path=choice.goes,
@@ -393,7 +583,7 @@ def _one_for_each_place(settings: StoreSettings, files: list[Segment]) -> tuple[
 
 def _odd_name(segment: Segment) -> Finding:
     return Finding(
-        kind=rivals.ODD_NAME,
+        kind=ODD_NAME,
         path=str(segment.path),
         offset=segment.base,
         end=segment.base,

@@ -1,7 +1,7 @@
 """Queues that are written in log order: batch queues, and those with units in consumequeue_ext.
 
 The place of a unit there isn't known from its message. So scan tasks only put units aside, in the files of
-:mod:`reput.replay.unit_spill`, and they are written here when all parts of the batch are known, some queues
+:mod:`reput.replay.spills`, and they are written here when all parts of the batch are known, some queues
 a task.
 """
 
@@ -38,9 +38,9 @@ from reput.replay.placing import (
     salvaged_of,
     unproven_of,
 )
+from reput.replay.spills import ROW, BitMaps, Rows, SpillFiles, Stretch
 from reput.replay.state import LoneZero, QueueState
 from reput.replay.target import Target
-from reput.replay.unit_spill import ROW, BitMaps, Rows, SpillFiles, Stretch
 from reput.scan.rules import Part
 from reput.store import files
 from reput.store.file_system import FileSystem
@@ -228,8 +228,10 @@ def write(
             if queue.is_batch:
                 result.append(_append(queue, blocks, batch_files, parts, breaks))
             else:
-                placing = _Placing(target, queue, parts, breaks, from_zero=from_zero)
-                result.append(placing.write(blocks, queue_files, ext_files))
+                outcome = _write_both(
+                    target, queue, blocks, queue_files, ext_files, parts, breaks, from_zero=from_zero
+                )
+                result.append(outcome)
         for series in (ext_files, batch_files, queue_files):
             series.flush()
     return result
@@ -294,90 +296,72 @@ def _passed_over(queue: Waiting, rows: BatchRows, parts: list[Part]) -> Iterator
         )
 
 
-class _Placing:
-    """Writes one queue that has units in consumequeue_ext as well."""
-
-    def __init__(
-        self, target: Target, queue: Waiting, parts: list[Part], breaks: Breaks, *, from_zero: bool
-    ) -> None:
-        self._target = target
-        self._queue = queue
-        self._parts = parts
-        self._breaks = breaks
-        self._from_zero = from_zero
-
-    def write(self, blocks: list[_Block], queue_files: QueueFiles, ext_files: SeriesFiles) -> QueueOutcome:
-        """Place its units, and append those in consumequeue_ext to which they point."""
-        topic, queue_id, before = self._queue.topic, self._queue.queue_id, self._queue.committed
-        blocks, hidden = self._proven_first(blocks)
-        findings = list(unproven_of(self._parts, (topic, queue_id), hidden))
-        salvaged = list(hidden_of((topic, queue_id), hidden))
-        if not blocks:
-            return QueueOutcome(topic, queue_id, before, False, findings, salvaged)
-        last_row = blocks[-1][0][-1]
-        last_map = blocks[-1][1][-1] if last_row["mapped"] else blocks[-1][1][-1, :0]
-        rows, placement, state, _ = placed_anew(
-            _plain(blocks), before, self._breaks, from_zero=self._from_zero
-        )
-        begin = 0
-        if before is not None and before.lone_zero is not None:
-            blocks = [_of_lone_zero(before.lone_zero), *blocks]
-            begin = 1  # its unit is already there
-        start = 0 if before is None else before.appended
-        if placement.restarted:
-            begin, start = placement.runs[0][1], 0
-            self._wipe()
-        appended = _put_ext(
-            self._queue,
-            ext_files,
-            blocks,
-            rows,
-            begin,
-            start,
-            self._target.settings.recovery.queue_ext_file_size,
-        )
-        if before is not None and before.unproven is not None and placement.runs:
-            file_size = self._target.settings.consume_queue_file_size
-            clear_from(self._target.root, file_size, topic, queue_id, placement.runs[0][0])
-        for queue_offset, data in pieces(rows, placement):
-            queue_files.put(topic, queue_id, queue_offset, data)
-        if state is not None:
-            lone_zero = state.lone_zero
-            if lone_zero is not None:
-                timestamp = int(last_row["timestamp"]) if last_row["own"] else -1
-                lone_zero = (*lone_zero[:3], timestamp, last_map.tobytes().hex())
-            state = replace(state, appended=appended, lone_zero=lone_zero)
-        return QueueOutcome(
-            topic,
-            queue_id,
-            state,
-            placement.restarted,
-            [*findings_of(self._parts, (topic, queue_id), rows, placement), *findings],
-            [*salvaged_of((topic, queue_id), rows, placement), *salvaged],
-        )
-
-    def _proven_first(self, blocks: list[_Block]) -> tuple[list[_Block], QueueRows]:
-        """The blocks without rows that are dropped in favour of proven ones, and these rows."""
-        given = _rows(blocks)
-        gives_way = _gives_way(given, "offset", self._queue.committed, self._breaks)
-        if not gives_way.any():
-            return blocks, _queue_rows(given[:0])
-        left, at = [], 0
-        for rows, maps in blocks:
-            stays = ~gives_way[at : at + len(rows)]
-            at += len(rows)
-            if stays.any():
-                left.append((rows[stays], maps[stays]))
-        return left, _queue_rows(given[gives_way])
-
-    def _wipe(self) -> None:
-        """Zero the old incarnation; ``irregular_queues.drop_rest`` removes its files after the commit."""
-        file_size = self._target.settings.recovery.queue_ext_file_size
-        directory = names.queue_ext_directory(self._target.root, self._queue.topic, self._queue.queue_id)
-        for _start, path in series(directory):
-            with opened(path, file_size, None) as fd:
-                files.zero(fd, 0, file_size)
+def _write_both(
+    target: Target,
+    queue: Waiting,
+    blocks: list[_Block],
+    queue_files: QueueFiles,
+    ext_files: SeriesFiles,
+    parts: list[Part],
+    breaks: Breaks,
+    *,
+    from_zero: bool,
+) -> QueueOutcome:
+    """Place a queue's units, and append those in consumequeue_ext to which they point."""
+    key, before = (queue.topic, queue.queue_id), queue.committed
+    blocks, hidden = _proven_first(queue, blocks, breaks)
+    findings = list(unproven_of(parts, key, hidden))
+    salvaged = list(hidden_of(key, hidden))
+    if not blocks:
+        return QueueOutcome(*key, before, False, findings, salvaged)
+    last_row = blocks[-1][0][-1]
+    last_map = blocks[-1][1][-1] if last_row["mapped"] else blocks[-1][1][-1, :0]
+    rows, placement, state, _ = placed_anew(_queue_rows(_rows(blocks)), before, breaks, from_zero=from_zero)
+    begin, start = 0, 0 if before is None else before.appended
+    if before is not None and before.lone_zero is not None:
+        blocks = [_of_lone_zero(before.lone_zero), *blocks]
+        begin = 1  # its unit is already there
+    ext_size = target.settings.recovery.queue_ext_file_size
+    if placement.restarted:
+        begin, start = placement.runs[0][1], 0
+        # The old incarnation; drop_rest removes its files after the commit.
+        for _, path in series(names.queue_ext_directory(target.root, *key)):
+            with opened(path, ext_size, None) as fd:
+                files.zero(fd, 0, ext_size)
                 files.fsync_file(fd)
+    appended = _put_ext(queue, ext_files, blocks, rows, begin, start, ext_size)
+    if before is not None and before.unproven is not None and placement.runs:
+        clear_from(target.root, target.settings.consume_queue_file_size, *key, placement.runs[0][0])
+    for queue_offset, data in pieces(rows, placement):
+        queue_files.put(*key, queue_offset, data)
+    if state is not None:
+        lone_zero = state.lone_zero
+        if lone_zero is not None:
+            timestamp = int(last_row["timestamp"]) if last_row["own"] else -1
+            lone_zero = (*lone_zero[:3], timestamp, last_map.tobytes().hex())
+        state = replace(state, appended=appended, lone_zero=lone_zero)
+    return QueueOutcome(
+        *key,
+        state,
+        placement.restarted,
+        [*findings_of(parts, key, rows, placement), *findings],
+        [*salvaged_of(key, rows, placement), *salvaged],
+    )
+
+
+def _proven_first(queue: Waiting, blocks: list[_Block], breaks: Breaks) -> tuple[list[_Block], QueueRows]:
+    """The blocks without rows that are dropped in favour of proven ones, and these rows."""
+    given = _rows(blocks)
+    gives_way = _gives_way(given, "offset", queue.committed, breaks)
+    if not gives_way.any():
+        return blocks, _queue_rows(given[:0])
+    left, at = [], 0
+    for rows, maps in blocks:
+        stays = ~gives_way[at : at + len(rows)]
+        at += len(rows)
+        if stays.any():
+            left.append((rows[stays], maps[stays]))
+    return left, _queue_rows(given[gives_way])
 
 
 def _put_ext(
@@ -414,11 +398,6 @@ def _put_ext(
 def _rows(blocks: list[_Block]) -> Rows:
     # Joining arrays of records takes far longer than joining bytes, and nearly always there is only one.
     return blocks[0][0] if len(blocks) == 1 else np.concatenate([block for block, _ in blocks])
-
-
-def _plain(blocks: list[_Block]) -> QueueRows:
-    """The units as they would be without consumequeue_ext."""
-    return _queue_rows(_rows(blocks))
 
 
 def _queue_rows(rows: Rows) -> QueueRows:

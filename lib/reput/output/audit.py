@@ -22,8 +22,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.errors import Finding, OutputError
-from reput.format import batchconsumequeue, consumequeueext, names
+from reput.format import consumequeueext, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
+from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.indexfile import FIRST_ORDINAL, HEADER_LENGTH, IndexHeader, file_length
 from reput.format.names import Queue
 from reput.log.segments import CommitLog, is_zero, open_segment
@@ -33,7 +34,7 @@ from reput.replay.target import Target
 from reput.store import files
 from reput.store.listing import names_in
 from reput.store.reading import open_file, reading
-from reput.store.space import check_free
+from reput.store.system import check_free
 
 _NOT_REPLACED = "Nothing was replaced. Check the disk, remove the staging directory and run again"
 _NOT_COMMITTED = (
@@ -109,23 +110,20 @@ def _audit(
     next_step: str,
     device: int | None = None,
 ) -> list[Path]:
-    """Check queues and index files; returns the queue files that aren't on a device."""
-    file_size = target.settings.consume_queue_file_size
-    root = f"{target.root}/{names.CONSUME_QUEUE}"
+    """Check queues and index files; returns the consume queue files that aren't on a device."""
+    sizes = target.settings.queue_file_sizes
     elsewhere: list[Path] = []
     for (topic, queue_id), queue in queues.items() if target.queue_files else ():
-        if queue.is_batch:
-            _audit_batch_queue(target, topic, queue_id, queue, next_step)
-            continue
-        at = (queue.next - 1) * UNIT_LENGTH
-        path = f"{root}/{topic}/{queue_id}/{names.offset_name(at - at % file_size)}"
+        form, at = _last_place(queue, queue.next)
+        _, file_size = sizes[form.directory]
+        path = f"{target.root}/{form.directory}/{topic}/{queue_id}/{names.offset_name(at - at % file_size)}"
         try:
             facts, data = _last_unit(path, at % file_size)
         except OSError as error:
             raise _unseen(Path(path), file_size, error.strerror or str(error), next_step) from error
         if facts.st_size != file_size:
             raise _unseen(Path(path), file_size, f"{facts.st_size} bytes", next_step)
-        if facts.st_dev != device:
+        if facts.st_dev != device and form is PLAIN:  # the others are flushed when they are written
             elsewhere.append(Path(path))
         physical_offset, size, tags_code = UNIT.unpack(data) if len(data) == UNIT_LENGTH else (0, 0, 0)
         if physical_offset + size != queue.end:
@@ -137,7 +135,7 @@ def _audit(
                 found=f"one that ends at {physical_offset + size}",
                 next_step=next_step,
             )
-        place = consumequeueext.place_of(tags_code) if queue.appended else None
+        place = consumequeueext.place_of(tags_code) if queue.appended and form is PLAIN else None
         if place is not None:
             _audit_ext(target, topic, queue_id, queue, place, next_step)
     for name, header in index:
@@ -176,27 +174,18 @@ def _audit_ext(
     )
 
 
-def _audit_batch_queue(target: Target, topic: str, queue_id: int, queue: QueueState, next_step: str) -> None:
-    file_size = target.settings.recovery.batch_queue_file_size
-    at = queue.appended - batchconsumequeue.UNIT_LENGTH
-    directory = names.batch_queue_directory(target.root, topic, queue_id)
-    path = directory / names.offset_name(at - at % file_size)
-    data = _read(path, at % file_size, batchconsumequeue.UNIT_LENGTH)
-    end = sum(batchconsumequeue.UNIT.unpack(data)[:2]) if len(data) == batchconsumequeue.UNIT_LENGTH else 0
-    if end == queue.end:
-        return
-    raise OutputError(
-        "the batch queue's last unit is not what was written",
-        path=path,
-        offset=at % file_size,
-        expected=f"a message that ends at {queue.end}",
-        found=f"one that ends at {end}",
-        next_step=next_step,
-    )
+def _last_place(queue: QueueState, end: int) -> tuple[Form, int]:
+    """A queue's form, and the byte offset in its files of the unit before the queueOffset ``end``."""
+    if queue.is_batch:
+        return BATCH, queue.appended - BATCH.unit_length
+    return PLAIN, (end - 1) * UNIT_LENGTH
 
 
 def _last_unit(path: str, offset: int) -> tuple[os.stat_result, bytes]:
-    """A queue file's facts, and the unit at a byte offset: 100,000 queues may end in one batch."""
+    """A queue file's facts, and what a unit of either form begins with: position, size and tags.
+
+    100,000 queues may end in one batch.
+    """
     fd = open_file(path)
     try:
         return os.fstat(fd), os.pread(fd, UNIT_LENGTH, offset)
@@ -217,39 +206,32 @@ def check_queues(target: Target, known: Mapping[Queue, QueueState], queues: Iter
 
     Those that aren't in ``known``, as of the last commit, are skipped.
     """
-    file_size = target.settings.consume_queue_file_size
+    sizes = target.settings.queue_file_sizes
     for topic, queue_id in queues if target.queue_files else ():
         state = known.get((topic, queue_id))
         if state is None:
             continue
-        if state.appended and state.first != state.next:
-            _check_appended(target, topic, queue_id, state)
+        if state.appended and not state.is_batch and state.first != state.next:
+            _check_ext(target, topic, queue_id, state)
         # Unproven units may have been replaced by the batch that is about to be committed.
-        if state.first == state.proven_next or state.is_batch:
+        if state.first == (state.next if state.is_batch else state.proven_next):
             continue
-        at = (state.proven_next - 1) * UNIT_LENGTH
-        directory = names.queue_directory(target.root, topic, queue_id)
-        path = directory / names.offset_name(at - at % file_size)
+        form, at = _last_place(state, state.proven_next)
+        _, file_size = sizes[form.directory]
+        path = form.place(target.root, topic, queue_id) / names.offset_name(at - at % file_size)
         if not any(_read_unit(path, at % file_size)):
-            raise _gone("a consume queue's last committed unit is gone", path, at % file_size)
+            what = "batch" if state.is_batch else "consume"
+            raise _gone(f"a {what} queue's last committed unit is gone", path, at % file_size)
 
 
-def _check_appended(target: Target, topic: str, queue_id: int, state: QueueState) -> None:
-    """Check that what was last appended in log order is still there."""
-    recovery = target.settings.recovery
-    if state.is_batch:
-        directory = names.batch_queue_directory(target.root, topic, queue_id)
-        file_size, least = recovery.batch_queue_file_size, batchconsumequeue.UNIT_LENGTH
-    else:
-        directory = names.queue_ext_directory(target.root, topic, queue_id)
-        file_size, least = recovery.queue_ext_file_size, consumequeueext.HEAD_LENGTH
+def _check_ext(target: Target, topic: str, queue_id: int, state: QueueState) -> None:
+    """Check that the file is there in which a queue's last unit in consumequeue_ext ends."""
+    file_size = target.settings.recovery.queue_ext_file_size
     at = state.appended - 1
+    directory = names.queue_ext_directory(target.root, topic, queue_id)
     path = directory / names.offset_name(at - at % file_size)
-    # A unit ends there: its bit map may be all zeros, the fields before it aren't.
-    begin = max(at % file_size + 1 - least, 0)
-    if state.is_batch and not any(_read_unit(path, begin)):
-        raise _gone("a batch queue's last committed unit is gone", path, begin)
-    if not state.is_batch and len(_read_unit(path, begin)) < 1:
+    # Its bit map may be all zeros.
+    if not _read_unit(path, at % file_size):
         raise _gone("a queue's last file in consumequeue_ext is gone", path)
 
 

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from reput.build.index import KeyRows, Put, put_keys, rebuild_slots
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError, ReputError
+from reput.errors import OutputError
 from reput.format import indexfile, names
 from reput.format.indexfile import (
     ENTRY_LENGTH,
@@ -28,16 +28,12 @@ from reput.format.indexfile import (
     HEADER_LENGTH,
     SLOT_LENGTH,
     IndexHeader,
-    file_length,
 )
-from reput.replay.key_spill import Spill
+from reput.replay.spills import Spill
 from reput.replay.target import Target
 from reput.store import files
 from reput.store.files import opened
-from reput.store.lock import OutputLock
-from reput.store.ownership import Owner
-from reput.store.system import output_error
-from reput.store.temporary import attempt_directory
+from reput.store.places import attempt_directory
 
 _ENTRIES_AT_ONCE = 1 << 20
 
@@ -125,13 +121,9 @@ def _read(fd: int, length: int, offset: int) -> bytes:
 class BatchIndex(ABC):
     """Takes the index keys of one batch and puts them into index files.
 
-    Args:
-        target: where and what; says whether files are flushed here.
-        known: the index files so far, in order: (name, header).
-
-    Attributes:
-        name, header: of the last file; None without one.
-        changed: the files that were written: their headers by name.
+    ``target`` says whether files are flushed here; ``known`` are the index files so far, in order. ``name``
+    and ``header`` are the last file's, None without one; ``changed`` has the headers of the files that were
+    written, by name.
     """
 
     def __init__(self, target: Target, known: list[tuple[str, IndexHeader]]) -> None:
@@ -144,12 +136,10 @@ class BatchIndex(ABC):
         self._first_timestamp: int | None = None
 
     def offer(self, spill: Spill | None, first_timestamp: int) -> None:
-        """Take the next part's keys, in log order.
+        """Take the next part's keys, in log order; None where it has none.
 
-        Args:
-            spill: the keys, None where the part has none.
-            first_timestamp: storeTimestamp of the part's first message, ms; the first part's may name a file.
-                Parts without messages are not offered.
+        ``first_timestamp`` is the storeTimestamp, ms, of the part's first message; the first part's may name
+        a file. Parts without messages are not offered.
         """
         if self._first_timestamp is None:
             self._first_timestamp = first_timestamp
@@ -159,10 +149,8 @@ class BatchIndex(ABC):
     def finish(self, last_position: int) -> None:
         """Write what was taken, and the empty file that the broker makes for a message without keys.
 
-        It makes one for the first message, and for the message after a full file.
-
-        Args:
-            last_position: physical offset of the last message dispatched so far, -1 if there was none.
+        It makes one for the first message, and for the message after a full file. ``last_position`` is the
+        physical offset of the last message dispatched so far, -1 if there was none.
         """
         self._put_waiting()
         header = self.header
@@ -264,10 +252,8 @@ class IndexBuilder(BatchIndex):
             return
         results = self._running.result()
         self._running = None
-        for name, result in zip(self._planned, results, strict=True):
-            if isinstance(result, ReputError):
-                raise result
-            self.moved(name, result)
+        for name, header in zip(self._planned, results, strict=True):
+            self.moved(name, header)
 
     def _plan(self) -> list[IndexTask]:
         """One task for each file that the waiting keys reach."""
@@ -284,21 +270,8 @@ class IndexBuilder(BatchIndex):
                 name, header = self.for_next_key()
             room = self._settings.max_index_num - (FIRST_ORDINAL if header is None else header.index_count)
             keys = min(room, end - first_key)
-            tasks.append(
-                IndexTask(
-                    root=self._target.root,
-                    path=self._target.root / names.INDEX / str(name),
-                    header=header,
-                    first_key=first_key,
-                    keys=keys,
-                    spills=spills,
-                    max_hash_slot_num=self._settings.max_hash_slot_num,
-                    max_index_num=self._settings.max_index_num,
-                    counts_keys=self._settings.dialect.counts_keys,
-                    owner=self._target.owner,
-                    flush=self._target.flush_in_tasks,
-                )
-            )
+            path = self._target.root / names.INDEX / str(name)
+            tasks.append(IndexTask(path, header, first_key, keys, spills))
             self._planned.append(str(name))
             first_key += keys
         return tasks
@@ -308,7 +281,6 @@ class IndexBuilder(BatchIndex):
 class IndexTask:
     """A stretch of keys for one index file."""
 
-    root: Path  # the output
     path: Path  # the index file
     #: its header so far; None for a file that follows a full one, whose last entry is the key before
     #: ``first_key``
@@ -317,60 +289,35 @@ class IndexTask:
     keys: int  # how many keys to put, at most what the file has room for
     #: in log order; they hold the keys, and the one before them where ``header`` is None
     spills: tuple[Spill, ...]
-    max_hash_slot_num: int  # max_hash_slot_num, max_index_num: the file's dimensions
-    max_index_num: int
-    counts_keys: bool  # as :attr:`reput.config.dialect.Dialect.counts_keys`
-    owner: Owner | None  # of a file that has to be made; None for the process's own
-    flush: bool  # fsync the file, because the driver's fsync would not reach this host
 
-    @property
-    def is_whole(self) -> bool:
+    def is_whole(self, settings: StoreSettings) -> bool:
         """Whether it puts all keys that the file will ever have."""
         return (self.header is None or self.header.index_count <= FIRST_ORDINAL) and (
-            self.keys == self.max_index_num - FIRST_ORDINAL
+            self.keys == settings.max_index_num - FIRST_ORDINAL
         )
 
 
-def build_apart(task: IndexTask, scratch: Path) -> tuple[Path, IndexHeader] | ReputError:
-    """Write a whole file below ``scratch``; its path and header, or what went wrong."""
-    try:
-        path = attempt_directory(scratch) / task.path.name
-        return path, _build(replace(task, path=path))
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return output_error("index keys can't be read back", Path(error.filename or task.root), error)
+def build_apart(target: Target, task: IndexTask) -> tuple[Path, IndexHeader]:
+    """Write a whole file below the scratch directory; its path and header."""
+    path = attempt_directory(target.scratch) / task.path.name
+    return path, build(target, replace(task, path=path))
 
 
-def named(tasks: list[IndexTask], results: list[Any]) -> Iterator[IndexHeader | ReputError]:
+def named(target: Target, tasks: list[IndexTask], built: list[Any]) -> Iterator[IndexHeader]:
     """Give what :func:`build_apart` has written its name; yields what :func:`build` returns."""
-    for task, result in zip(tasks, results, strict=True):
-        if isinstance(result, ReputError):
-            yield result
-            continue
-        path, header = result
-        files.make_dirs(task.path.parent, task.owner)
+    for task, (path, header) in zip(tasks, built, strict=True):
+        files.make_dirs(task.path.parent, target.owner)
         files.rename(path, task.path)
         yield header
 
 
-def build(task: IndexTask) -> IndexHeader | ReputError:
-    """Put the task's keys into its file; the header afterwards, or what went wrong.
+def build(target: Target, task: IndexTask) -> IndexHeader:
+    """Put the task's keys into its file; the header afterwards.
 
     Running it again from the same header writes the same bytes.
     """
-    try:
-        with OutputLock(task.root).shared():
-            return _build(task)
-    except ReputError as error:
-        return error
-    except OSError as error:
-        return output_error("index keys can't be read back", Path(error.filename or task.root), error)
-
-
-def _build(task: IndexTask) -> IndexHeader:
-    length = file_length(task.max_hash_slot_num, task.max_index_num)
-    with opened(task.path, length, task.owner) as fd:
+    settings = target.settings
+    with opened(task.path, full_length(settings), target.owner) as fd:
         header = task.header
         if header is None:
             position, timestamp = message_of_key(task.spills, task.first_key - 1)
@@ -380,14 +327,14 @@ def _build(task: IndexTask) -> IndexHeader:
                 begin_physical_offset=position,
                 end_physical_offset=position,
             )
-        slots = load_slots(fd, task.max_hash_slot_num, header.index_count)
-        written_from = entry_offset(task.max_hash_slot_num, header.index_count)
+        slots = load_slots(fd, settings.max_hash_slot_num, header.index_count)
+        written_from = entry_offset(settings.max_hash_slot_num, header.index_count)
         at = written_from
         with ThreadPoolExecutor(1, "reput-index-write") as pool:
             # A chunk is written while the next one is put; the last part of a log has a core to spare.
             writing: Future[Any] = pool.submit(abs, 0)
             for rows, skip in _chunks(task):
-                put = put_keys(header, slots, rows, skip, task.max_index_num)
+                put = put_keys(header, slots, rows, skip, settings.max_index_num)
                 writing.result()
                 writing = pool.submit(files.pwrite_all, fd, put.entries.data, at)
                 at += len(put.entries)
@@ -395,8 +342,8 @@ def _build(task: IndexTask) -> IndexHeader:
             writing.result()
         files.start_writeback(fd, written_from, at - written_from)
         files.pwrite_all(fd, slot_bytes(slots), HEADER_LENGTH)
-        files.pwrite_all(fd, header.encode(counts_keys=task.counts_keys), 0)
-        if task.flush:
+        files.pwrite_all(fd, header.encode(counts_keys=settings.dialect.counts_keys), 0)
+        if target.flush_in_tasks:
             files.fsync_file(fd)
             files.fsync_dir(task.path.parent)
     return header
@@ -468,7 +415,7 @@ def _cut(rows: KeyRows, keys: int) -> KeyRows:
 # reader may come at any moment; in this order no slot points past the entries that the header counts.
 #
 # Slots and header of the last file aren't flushed while the tail runs. They follow from the entries and the
-# journal, and :mod:`reput.output.step_back` computes them again if the scratch directory is there, as it is
+# journal, and :mod:`reput.output.log_changes` computes them again if the scratch directory is there, as it is
 # while a tail runs. A full file is flushed whole before the journal can name another one: docs/adr/0018.
 
 

@@ -26,7 +26,6 @@ from functools import cache
 from itertools import groupby
 from operator import itemgetter
 from pathlib import Path
-from types import TracebackType
 from typing import Any, TypeVar
 from zlib import crc32
 
@@ -278,9 +277,7 @@ class Journal:
     def __enter__(self) -> Journal:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     @classmethod
@@ -452,7 +449,7 @@ class _Content:
         self._path, self._data = path, data
         self._frames = whole_frames(data)
         at, payload = next(self._frames, (0, b"{}"))
-        head: dict[str, Any] = _taken_apart(path, _to_object, payload)
+        head: dict[str, Any] = _taken_apart(path, lambda data: dict(json.loads(data)), payload)
         if head.get("format") not in READABLE:
             raise JournalError(
                 "this isn't a journal that can be continued",
@@ -523,10 +520,6 @@ def _taken_apart(path: Path, take: Callable[[_Given], _Taken], given: _Given) ->
             found=repr(error),
             next_step="Continue with the version that wrote it, or choose another output directory",
         ) from error
-
-
-def _to_object(payload: bytes) -> dict[str, Any]:
-    return dict(json.loads(payload))
 
 
 def _bytes_of(path: Path) -> bytes:

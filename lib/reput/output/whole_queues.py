@@ -16,7 +16,6 @@ from dataclasses import dataclass, fields
 from functools import lru_cache
 from itertools import islice
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -24,12 +23,12 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
-from reput.replay.unit_spill import QueueSpillReader
+from reput.replay.spills import QueueSpillReader
 from reput.store import file_system, files
 from reput.store.file_system import FileCache, FileSystem
 from reput.store.listing import names_in
 from reput.store.ownership import Owner
-from reput.store.temporary import attempt_directory
+from reput.store.places import attempt_directory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -70,9 +69,7 @@ class SeriesFiles:
         self._directory = directory
         self._cache = FileCache(owner, max_open, whole)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._cache.close()
 
     def put_bytes(self, topic: str, queue_id: int, at: int, data: memoryview | bytes) -> None:

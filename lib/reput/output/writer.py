@@ -22,16 +22,15 @@ from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.indexfile import file_length
 from reput.format.names import Queue
-from reput.log.live_end import went_back
+from reput.log.live import went_back
 from reput.log.segments import CommitLog, batch_end, cut, without_unwritten_end
-from reput.output import appended_queues, retention
+from reput.output import appended_queues, log_changes
 from reput.output.audit import audit_batch, bounded, check_all, check_queues, keep_ranges
 from reput.output.batch import BatchScan, BatchTasks, StateFloors
+from reput.output.databases import are_made, keep_runs, tidy_runs
 from reput.output.index_files import BatchIndex, IndexBuilder, LiveIndex
 from reput.output.journal import Journal, ledger_is_kept
-from reput.output.rocksdb import are_made
-from reput.output.rocksdb.manifest import keep_runs, tidy_runs
-from reput.output.step_back import record_mark, roll_back, stands
+from reput.output.log_changes import record_mark, roll_back, stands
 from reput.output.whole_queues import QueueFiles
 from reput.remote import with_urls
 from reput.replay.altered import Altered, in_rounds
@@ -44,7 +43,7 @@ from reput.scan.rules import Part
 from reput.store import file_system, files
 from reput.store.file_system import FileCache
 from reput.store.lock import OutputLock
-from reput.store.temporary import attempt_directory
+from reput.store.places import attempt_directory
 
 if TYPE_CHECKING:
     from reput.output.ledger import Ledger
@@ -329,14 +328,14 @@ class BatchWriter:
 
     def begin(self) -> None:
         """At the start of a run: check that all files are there, follow the log's start, finish a removal."""
-        retention.begin(self._target, self._journal.state)
+        log_changes.begin(self._target, self._journal.state)
         if self._target.in_rocksdb and not are_made(self._target):
             tidy_runs(self._target, self._journal.opening.start, self._journal.state.cursor)
         check_all(self._target, self._journal.state)
         self._retain(at_start=True)
 
     def _retain(self, *, at_start: bool = False) -> None:
-        retention.follow(
+        log_changes.follow(
             self._target,
             self._journal,
             self._log,

@@ -34,7 +34,7 @@ from reput.scan.part import STAND_IN_TOPIC
 from reput.store import files
 from reput.store.ownership import Owner
 from reput.store.reading import unreadable
-from reput.store.space import check_free
+from reput.store.system import check_free
 
 _CHUNK = 8 << 20
 

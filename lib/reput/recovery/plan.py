@@ -9,11 +9,11 @@ from reput.broker.begin import SAFETY_MS
 from reput.broker.predict import Prediction, predict
 from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
 from reput.broker.snapshot import Snapshot
-from reput.config.topics import known_topics
+from reput.config.kept import known_topics
 from reput.errors import SettingsError
 from reput.format import names
 from reput.format.names import Queue
-from reput.log.rivals import MISTAKEN
+from reput.log.segments import MISTAKEN
 from reput.recovery.losses import (
     DERIVED_GONE,
     LOG_GONE,
@@ -29,8 +29,8 @@ from reput.recovery.losses import (
 )
 from reput.recovery.past_end import left_by_a_cut
 from reput.recovery.refusals import left_from
-from reput.replay.selection import is_known
-from reput.store.space import human
+from reput.replay.target import is_known
+from reput.store.system import human
 from reput.words import counted, utc
 
 

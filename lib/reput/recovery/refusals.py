@@ -9,13 +9,12 @@ from reput.broker.predict import Prediction
 from reput.broker.snapshot import Snapshot
 from reput.broker.walk import store_timestamp
 from reput.broker.written import first_written, written_ranges
-from reput.config.evidence import Asked, Writes
+from reput.config.basis import Asked, Writes
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, StoreFile
 from reput.errors import Problem, SettingsError, StoreError, UnsupportedError
 from reput.format import names
-from reput.log.rivals import SECOND_FILE
-from reput.log.segments import map_segment
+from reput.log.segments import SECOND_FILE, map_segment
 from reput.scan.extent import Extents
 
 

@@ -30,9 +30,9 @@ from reput.scan.rules import Part, Rules, rules
 from reput.scan.same import Compared, compare
 from reput.scan.table import QueueTable
 from reput.store.lock import store_holder
-from reput.store.outside import lies_in
+from reput.store.places import lies_in
 from reput.store.reading import reading, unreadable
-from reput.store.space import human
+from reput.store.system import human
 from reput.words import counted
 
 #: Findings of a scan that are about the log's own bytes; others are about what a message says.

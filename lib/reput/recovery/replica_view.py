@@ -20,8 +20,8 @@ from reput.log.segments import Segment, is_zero, map_segment
 from reput.recovery.replica import Comparison
 from reput.store import files
 from reput.store.ownership import Owner
-from reput.store.space import check_free
 from reput.store.swap import KEPT
+from reput.store.system import check_free
 
 _CHUNK = 8 << 20
 

@@ -36,9 +36,8 @@ from reput.log.segments import CommitLog, map_segment
 from reput.log.walk import Frame, frame
 from reput.replay.part_result import QueueRows, _output, collect
 from reput.replay.placing import BatchQueues, QueueOutcome
-from reput.replay.selection import Selection
 from reput.replay.state import QueueState
-from reput.replay.target import Target
+from reput.replay.target import Selection, Target
 from reput.scan import kernel, output
 from reput.scan.kernel import _GOOD, _frame
 from reput.scan.load import i32, i64, u8

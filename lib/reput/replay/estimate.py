@@ -15,7 +15,7 @@ from reput.format.rocksdbindex import MS_AN_HOUR, keys_of
 from reput.log.segments import CommitLog, open_segment
 from reput.log.walk import Frame, frame
 from reput.replay.runs import ROW as RUN_ROW
-from reput.replay.unit_spill import ROW
+from reput.replay.spills import ROW
 
 _SAMPLED_SEGMENTS = 8
 _SAMPLED_BYTES = 1 << 18

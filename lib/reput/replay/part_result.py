@@ -21,11 +21,9 @@ from reput.format.names import Queue
 from reput.log.segments import SegmentBytes, open_segment
 from reput.remote import is_elsewhere
 from reput.remote.store import await_copy
-from reput.replay.key_spill import Spill
 from reput.replay.runner import Runner
-from reput.replay.selection import Selection
-from reput.replay.target import Target
-from reput.replay.unit_spill import QueueRuns, RowSpill
+from reput.replay.spills import QueueRuns, RowSpill, Spill
+from reput.replay.target import Selection, Target
 from reput.scan import output
 from reput.scan.output import Status
 from reput.scan.part import _MAGIC_END, PartOutcome, scan_part, wrong_end

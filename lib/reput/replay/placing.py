@@ -241,8 +241,8 @@ def hidden_of(queue: Queue, rows: QueueRows) -> Iterator[Salvaged]:
 
 
 def path_of(parts: list[Part], position: int) -> str:
-    """The segment that holds a physical offset which one of these parts scanned."""
-    return next(part.path for part in parts if part.base <= position < part.base + part.segment_size)
+    """The segment that holds a physical offset which one of these parts scanned; empty where none did."""
+    return next((one.path for one in parts if one.base <= position < one.base + one.segment_size), "")
 
 
 def _lone_zero(rows: QueueRows, placement: Placement) -> tuple[int, int, int] | None:

@@ -27,10 +27,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.rocksdb import IndexKeys, pack_keys
-from reput.errors import OutputError
 from reput.format.rocksdbindex import VALUE_LENGTH
 from reput.format.rocksdbqueue import prefix
 from reput.newer_python import Self
+from reput.replay.spills import not_as_written
 from reput.scan import output
 from reput.scan.fields import store_timestamps
 from reput.scan.table import QueueTable
@@ -156,13 +156,9 @@ class KeyRun:
         self.last_position: int = last_position
         text_at = _KEY_HEAD + 16 * keys
         if mark != _KEY_MARK or len(self._map) != text_at + size:
-            raise OutputError(
-                "index keys that a task has written can't be read back",
-                path=place,
-                expected=f"a run of {keys} keys, {text_at + size} bytes",
-                found=f"{len(self._map)} bytes, which begin with {mark:x}",
-                next_step="Check the disk, remove the output and run the same command again",
-            )
+            expected = f"a run of {keys} keys, {text_at + size} bytes"
+            found = f"{len(self._map)} bytes, which begin with {mark:x}"
+            raise not_as_written("index keys", place, 0, expected, found, stays=True)
         self._keys = Keys(
             self._map, text_at, np.frombuffer(self._map[_KEY_HEAD : _KEY_HEAD + 8 * keys], np.int64)
         )
@@ -312,12 +308,16 @@ class RunReader:
         """The run's queues."""
         mark, queues, text_length, crc = self._array(0, 4)
         if mark != _UNIT_MARK:
-            raise self._torn(0, f"a run, which begins with {_UNIT_MARK:x}", f"{mark:x}")
+            raise not_as_written(
+                "units", self._path, 0, f"a run, which begins with {_UNIT_MARK:x}", f"{mark:x}", stays=True
+            )
         facts = self._array(_UNIT_HEAD, queues * _FACTS).reshape(queues, _FACTS)
         text = self._read(_UNIT_HEAD + facts.nbytes, text_length)
         found = zlib.crc32(text, zlib.crc32(facts.tobytes()))
         if found != crc:
-            raise self._torn(_UNIT_HEAD, f"CRC-32 {crc:08x}", f"{found:08x}")
+            raise not_as_written(
+                "units", self._path, _UNIT_HEAD, f"CRC-32 {crc:08x}", f"{found:08x}", stays=True
+            )
         self._rows_at = _UNIT_HEAD + facts.nbytes + text_length
         first, stop, first_offset, last_offset = facts[:, :4].T
         keys = Keys(text, 0, facts[:, 5])
@@ -338,15 +338,7 @@ class RunReader:
                 pieces.append(piece)
                 at, length = at + len(piece), length - len(piece)
         if length:
-            raise self._torn(at, f"{length} more bytes", "the file's end")
+            raise not_as_written(
+                "units", self._path, at, f"{length} more bytes", "the file's end", stays=True
+            )
         return b"".join(pieces)
-
-    def _torn(self, at: int, expected: str, found: str) -> OutputError:
-        return OutputError(
-            "units that a task has written can't be read back",
-            path=self._path,
-            offset=at,
-            expected=expected,
-            found=found,
-            next_step="Check the disk, remove the output and run the same command again",
-        )

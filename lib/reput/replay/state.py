@@ -137,11 +137,13 @@ class Batch:
     breaks: list[int] = field(default_factory=list)
     last_unit_position: int = -1  # physical offset of the last message with a unit, -1 if none
     #: where the log began when retention last followed it, physical offset; see
-    #: reput.output.retention. 0: as before
+    #: reput.output.log_changes. 0: as before
     log_start: int = 0
     dropped_index: list[str] = field(default_factory=list)  # names of the index files that retention removed
     dropped_index_timestamp: int = 0  # endTimestamp of the last one of them, ms; 0: as before
-    last_record: str = ""  # the mark of the last record so far, see reput.output.step_back; empty: as before
+    last_record: str = (
+        ""  # the mark of the last record so far, see reput.output.log_changes; empty: as before
+    )
     salvaged: list[Salvaged] = field(default_factory=list)  # what was kept, filled and found hidden
     unproven_until: int = 0  # physical offset: records that begin before it are unproven; 0: as before
 

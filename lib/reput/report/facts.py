@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
-from reput.config.evidence import Basis
+from reput.config.basis import Basis
 from reput.diagnosis.verdict import Finding, Judged, Sort, Verdict
 from reput.verify.report import Note
 

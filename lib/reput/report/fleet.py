@@ -18,7 +18,7 @@ from reput.remote import with_urls
 from reput.report import numbers
 from reput.report.facts import ATTENTION, BROKEN, SOUND
 from reput.report.page import ROWS, Tile, filled
-from reput.store.temporary import write_alone
+from reput.store.places import write_alone
 from reput.words import counted
 
 #: A store's facts of one run: a row of the history (:mod:`reput.job.history`).

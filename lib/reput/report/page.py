@@ -42,7 +42,7 @@ from reput.report.facts import (
 )
 from reput.report.language import ENGLISH, TAGS, current, gettext, in_language, said
 from reput.store.files import reporting
-from reput.store.outside import check_file, check_outside
+from reput.store.places import check_file, check_outside
 from reput.words import counted, visible
 
 #: Rows of a table, unless more are asked for.

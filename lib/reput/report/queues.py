@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from reput.broker.snapshot import Snapshot, queue_directories, take
-from reput.config.topics import TopicConfig, batch_queue_topics, topic_configs
+from reput.config.kept import TopicConfig, batch_queue_topics, topic_configs
 from reput.derived.files import Listing, in_order
 from reput.derived.queues import Queues, recovered
 from reput.derived.rocksdb import RocksQueues

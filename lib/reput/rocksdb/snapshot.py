@@ -27,9 +27,9 @@ from pathlib import Path
 
 from reput.errors import OutputError, StoreError
 from reput.format import names
+from reput.store.places import sweep
 from reput.store.reading import check_file, open_file, read_file
-from reput.store.space import check_free
-from reput.store.temporary import sweep
+from reput.store.system import check_free
 
 #: The file by which a directory is known to be a database.
 CURRENT = "CURRENT"

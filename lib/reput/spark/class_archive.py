@@ -22,7 +22,7 @@ from pathlib import Path
 from reput.caches import CLASSES, is_mine_alone, own_directory, user_directory
 from reput.errors import SparkError
 from reput.spark.java import java
-from reput.store.space import free_bytes, human
+from reput.store.system import free_bytes, human
 
 VARIABLE, OFF = "REPUT_CLASS_ARCHIVE", "off"
 #: What decides the JVM's class path and options, besides Java and Spark themselves.

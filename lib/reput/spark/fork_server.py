@@ -91,12 +91,12 @@ def _be_server(listening: socket.socket, ended: int) -> NoReturn:
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
             signal.signal(number, signal.SIG_DFL)
         _let_go({0, 1, 2, listening.fileno(), ended})
-        from reput.replay import kernels
+        from reput.replay.runner import load_kernels
 
         # They may have to be compiled.
         signal.signal(signal.SIGIO, signal.SIG_DFL)
         _end_with(ended, signal.SIGIO)
-        kernels.load()
+        load_kernels()
         fcntl.fcntl(ended, fcntl.F_SETFL, fcntl.fcntl(ended, fcntl.F_GETFL) & ~os.O_ASYNC)
         _serve(listening, ended)
     except BaseException:  # noqa: BLE001 - it must not return into the owner's own stack

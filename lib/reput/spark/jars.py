@@ -18,8 +18,8 @@ from pathlib import Path
 from reput.caches import JARS, can_write, own_directory, user_directory
 from reput.errors import SparkError
 from reput.spark.java import java
+from reput.store.places import beside
 from reput.store.reading import unreadable
-from reput.store.temporary import beside
 
 #: Where an environment that `reput pack` made has Delta Lake's jars.
 PACKED_JARS = Path(sys.prefix, "jars")

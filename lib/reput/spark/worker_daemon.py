@@ -174,9 +174,9 @@ def _show(*values: object, **options: object) -> None:
 def run() -> None:
     """Be the daemon of the kind of workers that the first argument names, until Spark ends it."""
     if sys.argv[1:2] == ["pyspark.worker"]:
-        from reput.replay import kernels
+        from reput.replay.runner import load_kernels
 
-        kernels.load()
+        load_kernels()
     from pyspark import daemon
 
     if hasattr(daemon, "worker_main"):  # before 4.2 it is chosen when the module loads: perhaps too early

@@ -32,8 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from reput.errors import OutputError
 from reput.remote.client import check_here
 from reput.store.reading import check_file
-from reput.store.space import human
-from reput.store.system import StrPath, System, output_error
+from reput.store.system import StrPath, System, human, output_error
 
 if TYPE_CHECKING:
     import numpy as np

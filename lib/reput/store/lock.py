@@ -35,13 +35,13 @@ from reput.errors import StoreError, StoreInUseError
 from reput.format import names
 from reput.newer_python import Self
 from reput.store import files, system
-from reput.store.outside import refuse_links
 from reput.store.ownership import Owner
+from reput.store.places import refuse_links
 from reput.store.reading import open_file, read_file
 from reput.words import next_command
 
 if TYPE_CHECKING:
-    from types import TracebackType
+    pass
 
 OUTPUT_LOCK = "lock"
 TASKS_LOCK = "tasks.lock"
@@ -84,9 +84,7 @@ class _Held(ABC):
         self.acquire()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.release()
 
 

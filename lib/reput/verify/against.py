@@ -14,9 +14,8 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.log.segments import discover, without_unwritten_end
-from reput.replay.processes import on_this_host
-from reput.replay.runner import Runner
-from reput.replay.selection import Selection
+from reput.replay.runner import Runner, on_this_host
+from reput.replay.target import Selection
 from reput.statistics import Listener
 from reput.store.witness import store_seen
 from reput.verify.batch import compare_batch_queues

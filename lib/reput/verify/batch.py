@@ -24,7 +24,7 @@ from reput.format.dtypes import BATCH_UNIT_DTYPE, are_written
 from reput.format.names import Queue
 from reput.newer_python import Self
 from reput.replay.runner import Runner
-from reput.replay.selection import Selection
+from reput.replay.target import Selection
 from reput.store.reading import reading
 from reput.verify.explain import Explainer, of_range
 from reput.verify.plan import Plan, queues_on_disk

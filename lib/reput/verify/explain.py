@@ -13,8 +13,8 @@ from reput.format import commitlog, javastring
 from reput.format.names import Queue
 from reput.log.segments import open_segment
 from reput.log.walk import Frame, frame
-from reput.replay.selection import is_known
 from reput.replay.state import QueueState
+from reput.replay.target import is_known
 from reput.verify.plan import Plan
 from reput.verify.report import QUEUE, Difference
 from reput.verify.units import QueueRange

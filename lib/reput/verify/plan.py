@@ -7,14 +7,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput.config.kept import batch_queue_topics, known_topics
 from reput.config.settings import StoreSettings
-from reput.config.topics import batch_queue_topics, known_topics
 from reput.errors import SettingsError, StoreError
 from reput.format import names
 from reput.format.names import Queue
 from reput.log.segments import CommitLog, discover, without_unwritten_end
-from reput.replay.selection import Selection
-from reput.replay.target import Target
+from reput.replay.target import Selection, Target
 from reput.store.listing import nearest_queue, queues_in
 from reput.store.lock import is_broker_running
 from reput.store.reading import check_store

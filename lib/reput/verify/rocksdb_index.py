@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from reput.format import names, rocksdbindex
 from reput.format.rocksdbindex import ENTRIES
 from reput.newer_python import Self
-from reput.output.rocksdb.index import Share, shares_of
+from reput.output.databases import KeyShare, key_shares_of
 from reput.replay.part_result import PartResult
 from reput.replay.runner import Runner
 from reput.replay.runs import KeyRun
@@ -68,7 +68,7 @@ class EntriesTask:
     named: Path  # where it is in the store
     runs: tuple[str, ...]  # the log's keys
     bounds: Bounds
-    share: Share
+    share: KeyShare
 
     def __call__(self) -> EntriesChecked:
         """Compare."""
@@ -151,7 +151,7 @@ class IndexDatabaseCheck(DatabaseCheck):
         bounds = Bounds.of(plan, 0 if mark is None else mark + 1)
         tasks = [
             EntriesTask(self._held, self.directory, tuple(self._runs), bounds, share)
-            for share in shares_of(samples, self._runner.slots) or [Share(b"", None)]
+            for share in key_shares_of(samples, self._runner.slots) or [KeyShare(b"", None)]
         ]
         for done in in_waves(self._runner, tasks):
             self._done.append(done)

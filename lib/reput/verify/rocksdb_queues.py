@@ -38,14 +38,13 @@ from reput.format.rocksdbqueue import (
     parse_unit_key,
 )
 from reput.newer_python import Self
-from reput.output.rocksdb.queues import Ends, Placed, Share, Totals, placed, shares_of, totals_of
+from reput.output.databases import Ends, Placed, Share, Totals, placed, shares_of, totals_of
 from reput.replay.part_result import PartResult
 from reput.replay.runner import Runner
-from reput.replay.selection import Selection
-from reput.replay.target import Target
+from reput.replay.target import Selection, Target
 from reput.rocksdb import CURRENT, Database, is_database, opened
 from reput.rocksdb.snapshot import caught
-from reput.store.space import check_free
+from reput.store.system import check_free
 from reput.verify.explain import DELAY_LEVELS, Explainer, of_range
 from reput.verify.plan import Plan
 from reput.verify.report import (

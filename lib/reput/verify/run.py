@@ -28,8 +28,7 @@ from reput.format.names import Queue
 from reput.log.segments import cut
 from reput.replay.part_result import Chain, PartResult, witnessed
 from reput.replay.placing import BatchQueues
-from reput.replay.processes import on_this_host
-from reput.replay.runner import Runner
+from reput.replay.runner import Runner, on_this_host
 from reput.replay.target import Target
 from reput.scan.rules import Part
 from reput.statistics import Listener

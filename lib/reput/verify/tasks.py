@@ -24,10 +24,10 @@ from reput.format.names import Queue
 from reput.log.segments import map_segment, open_segment
 from reput.remote import is_elsewhere
 from reput.replay.altered import Altered
-from reput.replay.key_spill import SpillWriter
 from reput.replay.part_result import PartResult, QueueRows, collect, pass_over
 from reput.replay.placing import QueueOutcome, findings_of, pieces, placed_anew, unproven_of
 from reput.replay.runs import KeyRunWriter, RunWriter
+from reput.replay.spills import SpillWriter
 from reput.replay.state import QueueState
 from reput.replay.target import Target
 from reput.scan import output

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from reput.store.space import human
+from reput.store.system import human
 
 
 @dataclass(frozen=True, slots=True)

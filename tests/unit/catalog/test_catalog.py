@@ -888,7 +888,7 @@ def test_a_table_beside_a_tail_goes_on_after_a_failure(
         steps = _Steps()
         monkeypatch.setattr(table, "advance", steps.advance)
         watch = _Told()
-        table.start(None, lambda: 30, watch)  # type: ignore[arg-type]
+        table.start(_Here(), lambda: 30, watch)
         while len(steps.asked) < 3:
             time.sleep(0.01)
         done = table.finish()

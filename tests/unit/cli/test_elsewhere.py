@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 from reput.cli import app as cli
 from reput.cli.many import command, result
 from reput.errors import ReputError, StoreError
-from reput.job.many import Job
+from reput.job.many import Job, Place
 from reput.job.options import RebuildOptions
-from reput.job.store_list import Place
 from reput.spark.command import Ended
 from reput.verify.plan import VerifyOptions
 

@@ -15,7 +15,7 @@ from reput.cli.app import app
 from reput.cli.many import Night, _lines, _target, run_on
 from reput.diagnosis.nightly import Again
 from reput.errors import OutputError, SettingsError
-from reput.job import store_list
+from reput.job import many
 from reput.job.history import History
 from reput.job.many import Job, plan_checks, run_many
 from reput.report import fleet
@@ -101,7 +101,7 @@ def no_space(path: Path, _page: bytes) -> None:
 def test_a_run_whose_page_cannot_be_written_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     listed = tmp_path / "stores.toml"
     listed.write_text('[[store]]\nplace = "store"\n')
-    (job,) = plan_checks(store_list.listed([str(listed)]), VerifyOptions(Path()))
+    (job,) = plan_checks(many.listed([str(listed)]), VerifyOptions(Path()))
     history, page = tmp_path / "h", tmp_path / "fleet.html"
     words = ["check", str(listed), "--history", str(history), "-o", str(page)]
     with History(history) as kept:

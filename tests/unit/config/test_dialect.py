@@ -9,6 +9,7 @@ import pickle
 
 import pytest
 
+from reput.config.broker_conf import SETTINGS
 from reput.config.dialect import DIALECTS, Dialect, dialect, in_full, is_newer
 from reput.errors import SettingsError
 
@@ -146,7 +147,7 @@ def test_topics_without_light_message_queues(topic: str, excluding: list[str]) -
     ],
 )
 def test_settings_that_older_brokers_do_not_have(key: str, first: str) -> None:
-    assert [release for release in RELEASES if key not in dialect(release).unknown_settings] == since(first)
+    assert [release for release in RELEASES if SETTINGS[key].is_known(dialect(release))] == since(first)
 
 
 def test_equal_rules_do_not_depend_on_the_name() -> None:
@@ -155,7 +156,7 @@ def test_equal_rules_do_not_depend_on_the_name() -> None:
 
 
 def test_rules_hold_every_field_that_reaches_the_files() -> None:
-    reading = {"name", "versions", "multi_path_commit_log", "trims_text_settings", "unknown_settings"}
+    reading = {"name", "versions", "multi_path_commit_log", "trims_text_settings"}
     reading |= {"settings_in_rocksdb", "imports_json_settings", "recovery", "queries"}
     reading |= {"filter_parts", "rocksdb_lmq"}  # of some stores: see StoreSettings.fingerprint
     reading |= {"maped_settings"}

@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.config.basis import Asked, Evidence, Writes, look
 from reput.config.dialect import dialect
-from reput.config.evidence import Asked, Evidence, Writes, look
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
 from reput.diagnosis.verdict import Area
@@ -162,7 +162,7 @@ class _Local:
 
     def __init__(self, settings: StoreSettings) -> None:
         from reput.log.segments import discover
-        from reput.replay.selection import Selection
+        from reput.replay.target import Selection
 
         self.settings, self.selection, self.root = settings, Selection(), settings.root
         self.log = discover(settings)

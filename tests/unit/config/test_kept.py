@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from reput.broker.config_files import config_problems, missing_config
-from reput.config.kept import ConfigPlace, Form, Kind, kept
+from reput.config.kept import ConfigPlace, Form, Kind, TopicsNow, batch_queue_topics, kept, known_topics
 from reput.config.settings import StoreSettings
-from reput.config.topics import TopicsNow, batch_queue_topics, known_topics
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import rocksdbconfig
 from reput.format.rocksdbconfig import Table

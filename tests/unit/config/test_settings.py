@@ -406,7 +406,7 @@ def test_settings_travel_by_pickle_and_do_not_change(store: Path) -> None:
 
 def test_neither_spark_nor_numba_is_imported() -> None:
     code = (
-        "import sys, reput.config.settings, reput.config.topics; "
+        "import sys, reput.config.settings, reput.config.kept; "
         "sys.exit(bool({'pyspark', 'numba', 'numpy', 'pandas'} & set(sys.modules)))"
     )
     subprocess.run([sys.executable, "-c", code], check=True, env={"PYTHONPATH": ":".join(sys.path)})

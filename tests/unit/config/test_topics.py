@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from reput.config.topics import TopicsNow, batch_queue_topics, known_topics
+from reput.config.kept import TopicsNow, batch_queue_topics, known_topics
 from reput.errors import SettingsError
-from reput.replay.selection import LiveSelection
+from reput.replay.target import LiveSelection
 
 # Written by TopicConfigSerializeWrapper.toJson(true) of RocketMQ 4.9.7.
 WRITTEN_BY_4_9_7 = """{

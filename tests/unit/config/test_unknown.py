@@ -7,8 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.config.kept import ConfigPlace, Form
-from reput.config.topics import unknown_queues
+from reput.config.kept import ConfigPlace, Form, unknown_queues
 from tests import rocksdbs
 from tests.rocksdbs import write
 

@@ -9,8 +9,7 @@ import pytest
 
 from reput.diagnosis.nightly import Again, check_again, row_of
 from reput.diagnosis.verdict import COUNTS, Effect
-from reput.job.many import Job, Outcome
-from reput.job.store_list import Place
+from reput.job.many import Job, Outcome, Place
 from reput.replay.runner import InlineRunner
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.proofs import GONE, Proofs, Remembering

@@ -26,7 +26,7 @@ from reput.dump.wanted import Transaction, Wanted
 from reput.errors import LogWentBackError, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
-from reput.log import live, live_end
+from reput.log import live
 from reput.log.segments import CommitLog, Segment
 from reput.query.message import Message
 from reput.scan.rules import rules
@@ -533,7 +533,7 @@ def followed(events: Iterator[Event | None], looks: int = 8) -> list[tuple[objec
 @pytest.fixture
 def short_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     """What settles a record that nothing follows (docs/internals/live-log.md, rules 3 and 5); quick looks."""
-    monkeypatch.setattr(live_end, "_REST_SECONDS", 0.02)
+    monkeypatch.setattr(live, "_REST_SECONDS", 0.02)
     monkeypatch.setattr(live, "_LIST_SECONDS", 0.005)
     monkeypatch.setattr(following_module, "_WAIT_SECONDS", 0.005)
 

@@ -21,12 +21,12 @@ from explore.charts import Chart
 from explore.tail import Phase, Recording, Replay, stages
 from explore.workspace import Terminal
 from reput.broker.snapshot import take
-from reput.config.topics import write_queues
+from reput.config.kept import write_queues
 from reput.errors import OutputError, ReputError, SettingsError, StoreError
 from reput.format import commitlog, names
 from reput.lag import lag
 from reput.recovery.plan import plan
-from reput.replay.selection import is_system
+from reput.replay.target import is_system
 from tests.local import open_store, rebuild_locally
 from tests.rebuilds import golden
 

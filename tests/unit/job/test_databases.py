@@ -13,9 +13,9 @@ from reput.errors import StoreError, UnsupportedError
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
 from reput.format.rocksdbqueue import QueueEnd, checkpoint_value, offset_key, offset_value
-from reput.job.databases import carried, with_delivery_state
 from reput.job.options import RebuildOptions, TailOptions
-from reput.job.plan import intended, prepare
+from reput.job.plan import intended, prepare, with_delivery_state
+from reput.job.rebuilding import carried
 from reput.output.writer import BatchWriter
 from reput.source.options import load
 from tests.compat.served import in_files, places
@@ -94,7 +94,7 @@ def test_the_end_of_a_queue_whose_messages_expired(golden: GoldenStore) -> None:
     (golden.root / names.COMMIT_LOG / names.offset_name(0)).unlink()
     put(golden.root / "consumequeue", "offset", offset_key(b"Gone", 3, b"max"), offset_value(7, 41))
     put(golden.root / "consumequeue", "offset", offset_key(b"Gone", 2, b"max"), checkpoint_value(7))
-    with prepare(options(golden)) as plan:
+    with prepare(intended(options(golden))) as plan:
         found = carried(plan)
     assert found[b"Gone", 3] == QueueEnd(7, 41)
     assert all(end.position < plan.log.start for end in found.values())
@@ -119,7 +119,7 @@ def test_queues_of_which_only_files_know_the_end_go_on(golden: GoldenStore) -> N
     put_file(golden, "Blank", PRE_BLANK * 3 + unit(1 << 40, 5, 0))
     put_file(golden, "Never", b"")
     put_file(golden, "Lost", unit(start + 1, 5, 0))
-    with prepare(options(golden)) as plan:
+    with prepare(intended(options(golden))) as plan:
         state = plan.journal.state
         plan.journal.append(replace(state.without_messages(), end=plan.log.end))
         put(golden.root / "consumequeue", "offset", offset_key(b"Gone", 3, b"max"), offset_value(start, 41))
@@ -148,7 +148,7 @@ def test_a_database_that_cant_be_read_isnt_needed(name: str, tmp_path: Path) -> 
     store.write_broker_conf(tmp_path / "broker.conf")
     for path in (store.root / "consumequeue").glob("*.sst"):
         path.write_bytes(path.read_bytes()[:100])
-    with prepare(options(store)) as plan:
+    with prepare(intended(options(store))) as plan:
         assert (carried(plan), carried(plan)) == ({}, {})
         findings = plan.journal.state.findings
     if name == "5.5.0-rocksdb-mixed":  # its log begins at 0, and nothing has expired
@@ -168,7 +168,7 @@ def test_a_tail_makes_files_of_a_log_whose_queues_are_in_rocksdb(tmp_path: Path,
     conf = store.write_broker_conf(tmp_path / "broker.conf")
     out = tmp_path / "out"
     asked = TailOptions(store.root, out, broker_conf=conf, rocketmq_version=store.version)
-    with prepare(asked, follows=True) as plan:
+    with prepare(intended(asked, follows=True)) as plan:
         assert any("files are made" in line for line in plan.settings.basis.kept) == (store_type != "default")
         target = plan.target(flush_in_tasks=False)
         assert not target.in_rocksdb

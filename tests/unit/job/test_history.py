@@ -18,7 +18,7 @@ from deltalake import DeltaTable
 from reput.errors import OutputError, ReputError, SettingsError, StoreInUseError
 from reput.job import history as histories
 from reput.job.history import History, Row
-from reput.job.store_list import Place
+from reput.job.many import Place
 from reput.newer_python import UTC
 from reput.verify.proofs import Proofs
 from tests.levels import PROOF

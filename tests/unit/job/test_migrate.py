@@ -14,13 +14,13 @@ from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.rocksdbqueue import OFFSETS, QueueEnd
 from reput.job import rebuilding as job
+from reput.job.in_place import discard_if_swapped, staging_of, undo
 from reput.job.migrate import Migrated, migrate, plan_migration
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import discard_if_swapped, staging_of, undo
 from reput.job.plan import Plan, intended
-from reput.output import rocksdb
+from reput.output import databases
 from reput.output.batch import BatchTasks
-from reput.output.step_back import roll_back
+from reput.output.log_changes import roll_back
 from reput.output.writer import BatchWriter
 from reput.rocksdb import is_database, opened
 from reput.store import files
@@ -37,7 +37,7 @@ from tests.rocksdbs import writing
 
 def run_here(plan: Plan, _spark: object, _listener: object, _announce: object) -> BatchWriter:
     """What :func:`reput.job.rebuilding.run` does, without Spark and ledger."""
-    from reput.job.databases import carried
+    from reput.job.rebuilding import carried
 
     target = plan.target(flush_in_tasks=False)
     with OutputLock(plan.root, plan.owner).exclusive():
@@ -51,7 +51,7 @@ def run_here(plan: Plan, _spark: object, _listener: object, _announce: object) -
     writer.finish()
     if target.in_rocksdb:
         tasks = BatchTasks.for_databases(Runner(), target)
-        rocksdb.make(target, plan.journal, tasks, 2, lambda: carried(plan))
+        databases.make(target, plan.journal, tasks, 2, lambda: carried(plan))
         writer.finish()
     return writer
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.errors import SettingsError
-from reput.job.store_list import Place
+from reput.job.many import Place
 
 
 @pytest.mark.parametrize(

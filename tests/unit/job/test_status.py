@@ -20,7 +20,7 @@ from reput.job.status import DIED, RUNNING, STOPPED, RunNote, Status, TableNote,
 from reput.log.end import Lag, LagProbe
 from reput.replay.state import Opening, State
 from reput.store.lock import OutputLock
-from reput.store.space import human
+from reput.store.system import human
 from tests.local import open_store, rebuild_locally, tree
 from tests.stores import LogWriter
 

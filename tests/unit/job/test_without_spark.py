@@ -11,19 +11,17 @@ from pathlib import Path
 
 import pytest
 
-from reput.errors import SettingsError
 from reput.job import RebuildOptions, rebuild
 from tests.rebuilds import LIB, assert_same, broker_conf, golden
-from tests.stores import tree_of
 
 KILLED = """
 import sys, time
 from pathlib import Path
 from reput.job import RebuildOptions, rebuild
 from reput.output import writer
-from reput.replay import processes
+from reput.replay import runner
 
-processes._SMALL = -1
+runner._SMALL = -1
 store, conf, version, in_place = sys.argv[1:5]
 committed = writer.BatchWriter._commit
 count = 0
@@ -80,14 +78,3 @@ def test_it_goes_on_after_sigkill(name: str, in_place: bool, tmp_path: Path) -> 
     summary = rebuild(asked, None)
     assert 0 < summary.new_messages < summary.messages
     assert_same(before, store.root if in_place else tmp_path / "out")
-
-
-def test_a_table_of_messages_is_refused_before_anything_is_begun(tmp_path: Path) -> None:
-    store = golden("5.5.0-tiny", tmp_path)
-    before = tree_of(store.root)
-    asked = RebuildOptions(store.root, tmp_path / "out", catalog=tmp_path / "table")
-    with pytest.raises(SettingsError, match="written by Spark") as refused:
-        rebuild(asked, None)
-    assert refused.value.path == str(tmp_path / "table")
-    assert tree_of(store.root) == before
-    assert not (tmp_path / "out").exists()

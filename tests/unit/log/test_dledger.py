@@ -14,9 +14,9 @@ from reput.config.settings import StoreSettings
 from reput.errors import SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.format.commitlog import Record
-from reput.log import committed
+from reput.log import segments
 from reput.log.end import LogEnd
-from reput.log.segments import CommitLog, cut, discover
+from reput.log.segments import CommitLog, committed_end, cut, discover
 from reput.query.ask import by_key, by_offset, by_queue
 from reput.query.store import QueryStore
 from reput.source import messages
@@ -381,15 +381,15 @@ def test_a_segment_that_was_made_ahead_of_time_is_passed_over_fast(
 
     real = os.pread
     monkeypatch.setattr(os, "pread", pread)
-    assert committed.end_of([(str(path), 0, size)], -1) == size - 4096
+    assert committed_end([(str(path), 0, size)], -1) == size - 4096
     assert sum(read) < 1 << 20
-    assert committed.candidates(bytes(1 << 20), 1 << 20, 0) == []
+    assert segments.candidates(bytes(1 << 20), 1 << 20, 0) == []
 
 
 def test_the_first_entry_after_an_index_is_found_as_by_looking_at_every_byte(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(committed, "_LOOK_AT", 64)
+    monkeypatch.setattr(segments, "_LOOK_AT", 64)
     path, base = tmp_path / "segment", 5000
     for seed in range(40):
         random = Random(seed)
@@ -403,7 +403,7 @@ def test_the_first_entry_after_an_index_is_found_as_by_looking_at_every_byte(
             found = (at for at in range(len(data)) if dledger.entry_index(data, at, base) == index)
             expected = next((base + at for at in found), None)
             if (dledger.entry_index(data, 0, base) or 0) <= index:
-                assert committed.end_of([(str(path), base, len(data))], index - 1) == expected
+                assert committed_end([(str(path), base, len(data))], index - 1) == expected
 
 
 def test_a_missing_log_is_named(log: Log) -> None:

@@ -20,8 +20,7 @@ from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
 from reput.log import walk, walk_kernel
 from reput.log.end import is_written_out
-from reput.log.live import LiveLog
-from reput.log.live_end import LiveEnd
+from reput.log.live import LiveEnd, LiveLog
 from reput.log.segments import discover
 from tests.broker_memory import BrokerMemory
 from tests.levels import examples
@@ -523,7 +522,7 @@ def test_a_blank_is_looked_for_only_when_something_changed(
         asked.append(descriptor)
         return is_written_out(descriptor, length)
 
-    monkeypatch.setattr("reput.log.live_end.is_written_out", written_out)
+    monkeypatch.setattr("reput.log.live.is_written_out", written_out)
     for _ in range(50):
         assert watched.end() == buffered.held
     assert asked == []

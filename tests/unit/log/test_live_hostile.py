@@ -12,7 +12,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.log.end import LogEnd
-from reput.log.live_end import LiveEnd
+from reput.log.live import LiveEnd
 from reput.log.segments import discover
 from tests.hostile import NOW, fake
 from tests.stores import LogWriter

@@ -12,8 +12,8 @@ from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH
 from reput.output.audit import audit, audit_batch
+from reput.output.batch import Floors, scan_and_place
 from reput.output.journal import read_state
-from reput.output.scan_task import Floors, scan
 from reput.replay.part_result import PartResult
 from reput.replay.state import QueueState, State
 from reput.replay.target import Target
@@ -149,9 +149,9 @@ def test_a_batch_whose_files_are_elsewhere_is_not_committed(
 
     def scan_elsewhere(target: Target, part: Part, floors: Floors) -> PartResult:
         (tmp_path / "far").mkdir(exist_ok=True)
-        return scan(replace(target, root=tmp_path / "far"), part, floors)
+        return scan_and_place(replace(target, root=tmp_path / "far"), part, floors)
 
-    monkeypatch.setattr("reput.output.scan_task.scan", scan_elsewhere)
+    monkeypatch.setattr("reput.output.batch.scan_and_place", scan_elsewhere)
     monkeypatch.setattr("reput.output.writer.BatchWriter._flush", lambda *_: None)  # tasks have flushed
     with pytest.raises(OutputError, match="the driver doesn't see a file that was written"):
         rebuild_locally(Store(golden.root, settings), tmp_path / "out")

@@ -27,7 +27,7 @@ from reput.scan import output
 from reput.scan.output import Status
 from reput.scan.part import PartOutcome, scan_part
 from reput.scan.rules import Part
-from reput.store import space
+from reput.store import system
 from tests import slow_rebuild
 from tests.local import Store, index_of, kinds, queues, rebuild_locally, target_of, tree, units, write_store
 from tests.memory import scratch
@@ -207,12 +207,12 @@ def test_what_is_passed_over_is_kept_and_what_no_queue_shows_is_listed(tmp_path:
 def test_without_room_for_what_is_kept_nothing_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     damaged = changed(segment(*map(message, range(5))), LENGTH + 4, b"oops")
     log = [changed(damaged, 3 * LENGTH + 4, b"oops")]
-    monkeypatch.setattr(space, "free_bytes", lambda _path: 2 * LENGTH - 1)
+    monkeypatch.setattr(system, "free_bytes", lambda _path: 2 * LENGTH - 1)
     with pytest.raises(OutputError, match="no room for what is damaged") as no:
         Result(tmp_path / "full", log)
     assert no.value.expected == f"{2 * LENGTH} bytes free"
     assert not list(tmp_path.rglob(names.LOST_AND_FOUND))
-    monkeypatch.setattr(space, "free_bytes", lambda _path: 2 * LENGTH)
+    monkeypatch.setattr(system, "free_bytes", lambda _path: 2 * LENGTH)
     assert len(tree(Result(tmp_path / "enough", log).root / names.LOST_AND_FOUND)) == 2
 
 

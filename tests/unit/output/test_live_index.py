@@ -20,8 +20,8 @@ from reput.format import names
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
 from reput.output import index_files, writer
 from reput.output.index_files import BatchIndex, IndexBuilder, LiveIndex
-from reput.output.step_back import roll_back
-from reput.replay.key_spill import Spill
+from reput.output.log_changes import roll_back
+from reput.replay.spills import Spill
 from reput.replay.state import State
 from reput.replay.target import Target
 from reput.store import files
@@ -96,7 +96,9 @@ class Output:
         else:
             self.live.release()
             target = replace(self.target, flush_in_tasks=True)
-            index = IndexBuilder(target, self.known, lambda tasks: [index_files.build(one) for one in tasks])
+            index = IndexBuilder(
+                target, self.known, lambda tasks: [index_files.build(target, one) for one in tasks]
+            )
         middle = len(rows) // 2
         for part in (rows[:middle], rows[middle:]):
             if part:

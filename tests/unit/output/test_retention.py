@@ -14,7 +14,7 @@ from reput.errors import OutputError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
-from reput.output.step_back import last_standing, step_back
+from reput.output.log_changes import last_standing, step_back
 from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.store import files

@@ -18,9 +18,9 @@ from deltalake import DeltaTable
 from reput.errors import JournalError, OutputError, ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.job.output_directory import output_root
-from reput.output import journal, scan_task
-from reput.output.step_back import roll_back
+from reput.job.plan import output_root
+from reput.output import batch, journal
+from reput.output.log_changes import roll_back
 from reput.replay.state import State
 from reput.store import file_system, files
 from reput.store.file_system import FileSystem
@@ -127,7 +127,7 @@ def ways(number: int) -> dict[str, Any]:
 
 def flush_as_a_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     """As many files are, wherever the tests' files are: also put aside by tasks, but a part's first queue."""
-    monkeypatch.setattr(scan_task, "_FEW_QUEUES", 1)
+    monkeypatch.setattr(batch, "_FEW_QUEUES", 1)
     monkeypatch.setattr(file_system, "MANY", 1)
     monkeypatch.setattr(FileSystem, "why_not", lambda _self: None)
 
@@ -413,7 +413,7 @@ def test_a_batch_that_failed_leaves_the_journal_as_it_was(
 
 
 def test_a_selection_of_queues_leaves_the_rest_alone(place: Path) -> None:
-    from reput.replay.selection import Selection
+    from reput.replay.target import Selection
 
     store = store_of(
         place / "store", lay_out([replace(spec, fake=0) for spec in LOG], segment_size=800), "5.5.0"

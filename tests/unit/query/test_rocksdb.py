@@ -12,9 +12,8 @@ from click.testing import Result
 from typer.testing import CliRunner
 
 from reput.cli import app as cli
-from reput.config.kept import Kind, kept
+from reput.config.kept import Kind, kept, known_topics
 from reput.config.settings import StoreSettings
-from reput.config.topics import known_topics
 from reput.derived.rocksdb import RocksQueueView
 from reput.errors import StoreError
 from reput.format import names, rocksdbconfig, rocksdbindex, rocksdbqueue

@@ -17,8 +17,8 @@ from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job import undo
+from reput.job.in_place import staging_of
 from reput.job.options import RebuildOptions
-from reput.job.output_directory import staging_of
 from reput.job.plan import Plan
 from reput.mending import Mended
 from reput.recovery.replica import Comparison, compare_logs

@@ -66,7 +66,7 @@ class Store:
 
     def check(self, *, quick: bool = True) -> Diagnosis:
         settings = self.settings()
-        return check(VerifyOptions(self.root, None, settings.broker_conf, settings.release), quick=quick)
+        return check(VerifyOptions(self.root, None, settings.broker_conf, settings.basis.given), quick=quick)
 
     def index_database(self) -> list[Finding]:
         """What is said of rocksdbstore/, quickly and in full."""

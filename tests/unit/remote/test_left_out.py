@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.config import stand_in
-from reput.config.evidence import index as evidence
+from reput.config import evidence, stand_in
 from reput.config.stand_in import opened, with_queues
 from reput.derived.index import read_header
 from reput.errors import RemoteStoreError

@@ -76,7 +76,7 @@ def test_it_is_enough_for_databases_and_what_waits_for_them(files: bool, tmp_pat
     found = guess(store).output_bytes
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr("reput.output.rocksdb.files.remove_tree", lambda _path: None)
+        patched.setattr("reput.output.databases.files.remove_tree", lambda _path: None)
         rebuild_locally(store, out)
     waiting = sum(
         path.stat().st_size for path in (out / names.REPUT / names.ROCKSDB).rglob("*") if path.is_file()

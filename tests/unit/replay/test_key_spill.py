@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +15,7 @@ from reput.errors import OutputError
 from reput.format.indexfile import IndexHeader, file_length
 from reput.output import index_files
 from reput.output.index_files import IndexTask, message_of_key
-from reput.replay.key_spill import Spill, SpillWriter
+from reput.replay.spills import Spill, SpillWriter
 from reput.scan import output
 from tests import slow_rebuild
 from tests.levels import examples
@@ -119,27 +121,17 @@ def test_tasks_build_the_files_that_one_key_after_the_other_would(
             if spill is not None:
                 spills.append(spill)
         total = sum(spill.keys for spill in spills)
+        settings = SimpleNamespace(
+            max_hash_slot_num=slots, max_index_num=entries, dialect=SimpleNamespace(counts_keys=False)
+        )
+        target: Any = SimpleNamespace(settings=settings, owner=None, flush_in_tasks=False)
         header: IndexHeader | None = IndexHeader()
         first, files = 0, 0
         while first < total:
             room = entries - (header.index_count if header else 1)
             keys = min(room, total - first, data.draw(st.integers(1, 8)))
-            done = index_files.build(
-                IndexTask(
-                    place,
-                    place / f"index{files}",
-                    header,
-                    first,
-                    keys,
-                    tuple(spills),
-                    slots,
-                    entries,
-                    False,
-                    None,
-                    False,
-                )
-            )
-            assert isinstance(done, IndexHeader)
+            task = IndexTask(place / f"index{files}", header, first, keys, tuple(spills))
+            done = index_files.build(target, task)
             first += keys
             header = done
             if done.index_count >= entries:

@@ -17,14 +17,13 @@ from pathlib import Path
 import pytest
 
 from reput.errors import ReputError, StoreError
-from reput.replay.processes import Processes, on_this_host
-from reput.replay.runner import InlineRunner
+from reput.replay.runner import InlineRunner, Processes, on_this_host
 from tests.unit.spark.test_fork_server import is_running
 
 LIB = Path(__file__).parents[3] / "lib"
 PARENT = """
 import os, sys, time
-from reput.replay.processes import Processes
+from reput.replay.runner import Processes
 
 with Processes(2) as runner:
     print(*(worker.number for worker in runner._workers), flush=True)

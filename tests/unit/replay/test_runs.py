@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from reput.build.placement import Breaks
-from reput.output.rocksdb.queues import Totals, shares_of, totals_of
+from reput.output.databases import Totals, shares_of, totals_of
 from reput.replay.runs import Keys
 
 KEYS = [b"", b"a", b"a\0", b"abc", b"b" * 70]

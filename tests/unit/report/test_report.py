@@ -39,7 +39,7 @@ from reput.report.facts import (
 from reput.report.gather import GatherOptions, gather
 from reput.report.page import check_target, is_report, render
 from reput.report.queues import topic_list
-from reput.store.temporary import write_alone
+from reput.store.places import write_alone
 from reput.verify.plan import VerifyOptions
 from reput.words import visible
 from tests.golden.store import unpack

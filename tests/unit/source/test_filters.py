@@ -271,7 +271,7 @@ def _audit(event: str, found: tuple[Any, ...]) -> None:
 def _looks_at_settings() -> bool:
     """Whether what a store shows of its settings is asked: before any scan, and not counted."""
     frame = sys._getframe()
-    while frame is not None and not frame.f_globals["__name__"].startswith("reput.config.evidence"):
+    while frame is not None and not frame.f_globals["__name__"].startswith("reput.config.basis"):
         frame = frame.f_back  # type: ignore[assignment]
     return frame is not None
 

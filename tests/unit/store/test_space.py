@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from reput.errors import OutputError
-from reput.store.space import check_free, existing_parent, free_bytes, human
+from reput.store.system import check_free, existing_parent, free_bytes, human
 
 
 @pytest.mark.parametrize(

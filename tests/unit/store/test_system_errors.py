@@ -12,8 +12,7 @@ import pytest
 
 from reput.spark.sessions import scratch_places, spark_error
 from reput.store import system
-from reput.store.space import Room
-from reput.store.system import output_error, short_of, shortage, shortage_in, unwritten
+from reput.store.system import Room, output_error, short_of, shortage, shortage_in, unwritten
 from tests.rebuilds import environment
 
 FULL, NO_INODES, ROOMY = Room(0, 1000), Room(1 << 30, 0), Room(1 << 40, None)

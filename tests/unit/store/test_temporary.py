@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reput.errors import OutputError
-from reput.store.temporary import beside, write_alone
+from reput.store.places import beside, write_alone
 
 
 def killed(work: Callable[[], object]) -> None:

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 from reput.errors import SettingsError
-from reput.job.many import plan_checks, plan_rebuilds
+from reput.job.many import Place, StoreEntry, listed, plan_checks, plan_rebuilds, read_stores
 from reput.job.options import RebuildOptions
-from reput.job.store_list import Place, StoreEntry, listed, read_stores
 from reput.verify.plan import VerifyOptions
 
 WHOLE = """

@@ -12,8 +12,8 @@ import pytest
 
 from reput.errors import OutputError
 from reput.format.names import Queue
-from reput.replay import unit_spill
-from reput.replay.unit_spill import ROW, BitMaps, Rows, RowSpill, RowSpillWriter, SpillFiles
+from reput.replay import spills
+from reput.replay.spills import ROW, BitMaps, Rows, RowSpill, RowSpillWriter, SpillFiles
 
 Expected = dict[Queue, list[tuple[int, bytes]]]
 
@@ -53,9 +53,9 @@ def written(writer: RowSpillWriter, seed: int) -> tuple[RowSpill, Expected]:
 def test_units_are_read_back_in_log_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_memory: bool, few: int
 ) -> None:
-    monkeypatch.setattr(unit_spill, "_FEW_QUEUES", few)
+    monkeypatch.setattr(spills, "_FEW_QUEUES", few)
     for seed in range(60):
-        monkeypatch.setattr(unit_spill, "_MOST_COLLECTED", Random(seed).choice([1, 70, 10_000]))
+        monkeypatch.setattr(spills, "_MOST_COLLECTED", Random(seed).choice([1, 70, 10_000]))
         path = None if in_memory else tmp_path / str(seed)
         spill, expected = written(RowSpillWriter(path), seed)
         assert spill.keys() == expected.keys()
@@ -103,5 +103,5 @@ def test_a_scratch_file_that_was_cut_is_an_error(tmp_path: Path) -> None:
     writer.add(np.zeros(9, ROW), [(("T", 0), 0, 9)], {})
     spill = writer.close()
     path.write_bytes(path.read_bytes()[:-1])
-    with SpillFiles() as files, pytest.raises(OutputError, match="units can't be read back"):
+    with SpillFiles() as files, pytest.raises(OutputError, match="can't be read back; expected 432 bytes"):
         files.blocks(spill["T", 0])

@@ -16,8 +16,7 @@ from stat import S_ISDIR
 from typing import TypeVar
 
 from reput.config.dialect import DIALECTS, Dialect
-from reput.config.evidence.files import LogRecords
-from reput.config.evidence.index import IndexEvidence
+from reput.config.evidence import IndexEvidence, LogRecords
 from reput.config.kept import parse
 from reput.format import names
 from reput.format.checkpoint import LENGTH

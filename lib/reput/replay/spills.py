@@ -1,9 +1,9 @@
-"""Units on their way from tasks that scan to what writes queues in log order.
+"""Units and index keys on their way from tasks that scan to what writes queues and index files.
 
 A unit's place in an ordinary queue follows from its queueOffset. In a batch queue and in consumequeue_ext it
 depends on what was appended before, which a task that scans one part of the log doesn't know. Such units wait
-here until the parts before are known: in a scratch file, as index keys do (:mod:`reput.replay.key_spill`), or
-in memory if one process does it all.
+here until the parts before are known: in a scratch file, as index keys do, or in memory if one process does
+it all.
 
 A scan task with more queues than files can be open writes the units of its part, as they are in queue files
 and queue by queue, into a file of its own, and each queue file is then written at once
@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
@@ -26,15 +26,142 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from reput.build.index import KeyRows
 from reput.build.units import PackedUnits
 from reput.caches import CACHED
 from reput.errors import OutputError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.names import Queue
 from reput.newer_python import Self
+from reput.scan import output
 from reput.scan.crc32 import crc32
+from reput.scan.output import OutputArrays
 from reput.store import files
 from reput.store.system import output_error
+
+# Index keys: a spill is scratch, written and read by processes of one run, deleted after the batch. If one
+# process does both, it stays in memory and there is no file; if they are on several hosts, it is flushed, and
+# each chunk has a checksum, since who builds an index file may stop anywhere. A file holds chunks of
+# ``int64[3] (rows, keys, CRC-32)``, positions, timestamps, key counts and key hashes in native byte order;
+# the CRC-32 is of all else.
+
+#: In a chunk's place for one, where it has none.
+_NO_CRC = -1
+#: Bytes of a row, and of a key.
+_ROW, _KEY = 8 + 8 + 4, 4
+
+
+@dataclass(frozen=True, slots=True)
+class Spill:
+    """A part's index keys."""
+
+    path: str  # the scratch file; empty when the keys are in memory
+    keys: int  # how many keys it holds, at least 1
+    rows: tuple[KeyRows, ...] = ()  # the keys in memory
+    for_others: bool = False  # its chunks have a CRC-32
+
+    def chunks(self) -> Iterable[KeyRows]:
+        """The keys in log order, some rows at a time.
+
+        Raises OutputError where the file isn't what was written, before anything of a chunk that isn't.
+        """
+        return self.rows if self.rows else _read(self)
+
+
+class SpillWriter:
+    """Writes one part's spill; the file is only made when there is a key.
+
+    Without ``path``, keys stay in memory. ``for_others``: it is read on other hosts.
+    """
+
+    def __init__(self, path: Path | None, *, for_others: bool = False) -> None:
+        self._path = path
+        self._for_others = for_others
+        self._rows: list[KeyRows] = []
+        self._file: BinaryIO | None = None
+        self._keys = 0
+
+    def add(self, out: OutputArrays) -> None:
+        """Append a scan's index rows and keys."""
+        rows, keys = int(out.counts[output.ROWS]), int(out.counts[output.KEYS])
+        if not rows:
+            return
+        self._keys += keys
+        if self._path is None:
+            self._rows.append(
+                KeyRows(
+                    out.row_position[:rows].copy(),
+                    out.row_timestamp[:rows].copy(),
+                    out.row_keys[:rows].copy(),
+                    out.key_hash[:keys].copy(),
+                )
+            )
+            return
+        if self._file is None:
+            self._file = self._path.open("wb")
+        of_rows = (column[:rows] for column in (out.row_position, out.row_timestamp, out.row_keys))
+        columns = [*of_rows, out.key_hash[:keys]]
+        crc = _crc(rows, keys, columns) if self._for_others else _NO_CRC
+        for column in (np.array([rows, keys, crc], np.int64), *columns):
+            self._file.write(column.data)
+
+    def close(self) -> Spill | None:
+        """End the spill; None if it holds nothing."""
+        if self._rows:
+            return Spill("", self._keys, tuple(self._rows))
+        if self._file is None:
+            return None
+        if self._for_others:
+            self._file.flush()
+            os.fsync(self._file.fileno())
+        self._file.close()
+        return Spill(str(self._path), self._keys, for_others=self._for_others)
+
+
+def _read(spill: Spill) -> Iterator[KeyRows]:
+    """A spill's chunks in log order; see :meth:`Spill.chunks`."""
+    left = spill.keys
+    path = Path(spill.path)
+    with files.reporting("index keys can't be read back", path), path.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        while left:
+            at = file.tell()
+            rows, keys, crc = [*np.fromfile(file, np.int64, 3).tolist(), 0, 0, 0][:3]
+            if rows < 1 or not 0 <= keys <= left or rows * _ROW + keys * _KEY > size - at:
+                rest = f"{size - at} bytes that don't hold them"
+                raise not_as_written("index keys", path, at, f"{left} more keys", rest)
+            position, timestamp = (np.fromfile(file, np.int64, rows) for _ in range(2))
+            counts, hashes = np.fromfile(file, np.int32, rows), np.fromfile(file, np.int32, keys)
+            if spill.for_others:
+                found = _crc(rows, keys, (position, timestamp, counts, hashes))
+                if crc != found:
+                    expected = f"CRC-32 {crc & 0xFFFFFFFF:08x}"
+                    raise not_as_written("index keys", path, at, expected, f"{found:08x}")
+            left -= keys
+            yield KeyRows(position, timestamp, counts, hashes)
+
+
+def _crc(rows: int, keys: int, columns: Sequence[NDArray[Any]]) -> int:
+    crc = zlib.crc32(np.array([rows, keys], np.int64).data)
+    for column in columns:
+        crc = zlib.crc32(column.data, crc)
+    return crc
+
+
+def not_as_written(
+    what: str, path: str | Path, at: int, expected: str, found: str, *, stays: bool = False
+) -> OutputError:
+    """The error where a scratch file of ``what`` holds something else; ``stays``: until the output goes."""
+    return OutputError(
+        f"{what} that another task has written can't be read back",
+        path=path,
+        offset=at,
+        expected=expected,
+        found=found,
+        next_step="Check the disk, remove the output and run the same command again"
+        if stays
+        else "Check the file system that the hosts share, then run the same command again",
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,13 +277,12 @@ class QueueSpillReader(OpenedOnce):
         """The bytes of a run."""
         data = self.pread(path, at, length)
         if zlib.crc32(data) != crc:
-            raise OutputError(
-                "units that another task has written can't be read back",
-                path=path,
-                offset=at,
-                expected=f"{length} bytes with CRC-32 {crc:08x}",
-                found=f"{len(data)} bytes with CRC-32 {zlib.crc32(data):08x}",
-                next_step="Check the file system that the hosts share, then run the same command again",
+            raise not_as_written(
+                "units",
+                path,
+                at,
+                f"{length} bytes with CRC-32 {crc:08x}",
+                f"{len(data)} bytes with CRC-32 {zlib.crc32(data):08x}",
             )
         return data
 
@@ -217,14 +343,8 @@ class SpillFiles(OpenedOnce):
         rows = self._read(stretch, stretch.rows_at, stretch.count * ROW.itemsize)
         maps = self._read(stretch, stretch.maps_at, stretch.count * stretch.width)
         if stretch.crc is not None and stretch.crc != (found := zlib.crc32(maps, zlib.crc32(rows))):
-            raise OutputError(
-                "units that another task has written can't be read back",
-                path=stretch.path,
-                offset=stretch.rows_at,
-                expected=f"CRC-32 {stretch.crc:08x}",
-                found=f"{found:08x}",
-                next_step="Check the file system that the hosts share, then run the same command again",
-            )
+            expected = f"CRC-32 {stretch.crc:08x}"
+            raise not_as_written("units", stretch.path, stretch.rows_at, expected, f"{found:08x}")
         return rows, maps
 
     def _read(self, stretch: Stretch, at: int, length: int) -> bytes:
@@ -232,9 +352,7 @@ class SpillFiles(OpenedOnce):
             return stretch.data[at : at + length]
         data = self.pread(stretch.path, at, length)
         if len(data) < length:
-            raise OutputError(
-                "units can't be read back", path=stretch.path, expected=f"{length} bytes", found=len(data)
-            )
+            raise not_as_written("units", stretch.path, at, f"{length} bytes", f"{len(data)}")
         return data
 
 

@@ -1,4 +1,4 @@
-"""Where an output may go."""
+"""Taking back what a rebuild in place has done; and where such a rebuild writes before its swap."""
 
 from __future__ import annotations
 
@@ -6,16 +6,25 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.config.settings import StoreSettings
 from reput.errors import OutputError, Result
 from reput.format import names
 from reput.remote.client import check_here
 from reput.store import files, swap
-from reput.store.lock import OutputLock, StoreLock
-from reput.store.outside import check_outside, refuse_links
+from reput.store.lock import OutputLock, StoreLock, check_output_free, check_store_free
 from reput.store.ownership import Owner
 from reput.store.reading import check_store
-from reput.store.space import existing_parent
+
+
+@dataclass(frozen=True, slots=True)
+class UndoPreview(Result):
+    """What an undo would do; ``to_dict`` is what ``--json`` prints."""
+
+    store: str  # the store
+    finishes_swap: bool  # a swap that was interrupted would be finished first; then ``kept`` may be another
+    kept: str | None  # the directory that it would put back; None when only the swap would be finished
+    put_back: list[str]  # put_back, taken_away: names in the store, relative to it
+    taken_away: list[str]
+    dry_run: bool = True  # nothing was done
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,77 +87,19 @@ def chosen(root: Path, kept: Path | None) -> Path:
     )
 
 
-def output_root(out: Path, settings: StoreSettings) -> Path:
-    """The output directory, absolute, if it may be one."""
-    check_here(out)
-    root = Path(os.path.abspath(out))
-    with files.reporting("the output can't be looked at", out):
-        if root.exists() and root.samefile(settings.root):
-            raise OutputError(
-                "the output is the store itself",
-                path=root,
-                next_step="Use --in-place to replace the store's files, or another directory",
-            )
-        # Anywhere else in the store is fine: that is where a user has room on the same disk.
-        own = [settings.root / name for name in (*names.QUEUES, names.INDEX)]
-        check_outside("the output", root, [*settings.commit_log_dirs, *own], "Choose a directory elsewhere")
-        refuse_links(root, (*names.OUTPUT, names.REPUT))
-        _check_empty_or_ours(root)
-    check_utf8(settings.root)
-    check_utf8(root)
-    return root
-
-
-def check_utf8(path: Path) -> None:
-    """Check that a path is in UTF-8, else it can't be passed to Spark."""
-    try:
-        str(path).encode()
-    except UnicodeEncodeError:
-        raise OutputError(
-            "this path can't be passed to Spark, since it is not UTF-8",
-            path=path,
-            next_step="Rename the directory, or choose another one",
-        ) from None
-
-
-def _check_empty_or_ours(root: Path) -> None:
-    place = existing_parent(root)
-    if not place.is_dir():
-        raise OutputError(
-            "there is a file where the output is to go",
-            path=root,
-            expected="a directory, or nothing yet",
-            found=place,
-            next_step="Choose another directory",
-        )
-    if place != root:
-        return
-    if (root / names.REPUT).is_dir():
-        _check_has_journal(root)
-        return
-    found = next(root.iterdir(), None)
-    if found is not None:
-        raise OutputError(
-            "the output directory is not empty",
-            path=root,
-            expected="an empty directory, or one that reput began",
-            found=found.name,
-            next_step="Choose another directory",
-        )
-
-
-def _check_has_journal(root: Path) -> None:
-    """Refuse to begin among files of an output whose journal is missing."""
-    if (root / names.REPUT / names.JOURNAL).exists():
-        return
-    for name in (*names.QUEUES, names.INDEX, names.LEDGER):
-        if (root / name).exists():
-            raise OutputError(
-                "the output's journal is gone",
-                path=root / names.REPUT / names.JOURNAL,
-                found=f"{name}/ without it",
-                next_step="Put it back, or remove the output and start again",
-            )
+def preview_undo(store: Path, kept: Path | None = None) -> UndoPreview:
+    """What :func:`undo` would do. Nothing is changed, and no lock is taken."""
+    root = Path(os.path.abspath(store))
+    check_store(root)
+    pending = swap.is_pending(root)
+    Owner.of_store(root, [root / names.COMMIT_LOG]).check_can_apply(root)
+    check_store_free(root)
+    check_output_free(root)
+    if pending:
+        return UndoPreview(str(root), True, None, [], [])
+    directory = chosen(root, kept)
+    put_back, taken_away = swap.undone_names(root, directory)
+    return UndoPreview(str(root), False, str(directory), put_back, taken_away)
 
 
 def staging_of(store: Path) -> Path:

@@ -1,36 +1,287 @@
-"""The database of a store's queues: planned here, written by tasks, made and named at the end."""
+"""The databases of an output: queues and index in RocksDB.
+
+Tasks put units and index keys into runs (:mod:`reput.replay.runs`). A file for each batch, written before its
+commit, names those of committed batches. What names a batch that the journal doesn't have, and runs that no
+such file names, was left by a crash or by a task that failed, and is removed when a run of reput begins.
+
+When all of the log was read, tasks write a range of keys each, and the database is made of these files and
+named. A broker takes a directory with a file CURRENT for a database. That name comes last, when all else is
+on disk, and is the commit: without it, whatever lies there is made anew.
+"""
 
 from __future__ import annotations
 
+import json
 import shutil
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import merge
-from itertools import chain, groupby, pairwise
+from itertools import chain, groupby, pairwise, zip_longest
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.placement import Breaks, Oddity, keep
 from reput.build.rocksdb import UnitRows, pack_units, pairs
-from reput.errors import Finding
-from reput.format import rocksdbqueue
+from reput.errors import Finding, OutputError
+from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd, Unit, parse_unit_key
 from reput.output.journal import Journal
-from reput.output.rocksdb.manifest import Tasks, committed, is_whole, name_files, segment_of
-from reput.replay.placing import CREATED_AGAIN, MOST_HIDDEN, QUEUE_RESTARTED
-from reput.replay.runs import ROW, Rows, RunReader
-from reput.replay.state import FILLED, HIDDEN, Salvaged
+from reput.replay.part_result import QueueRows
+from reput.replay.placing import CREATED_AGAIN, QUEUE_RESTARTED, hidden_of, unproven_of
+from reput.replay.runs import ROW, SAMPLED, KeyRun, Rows, RunReader
+from reput.replay.state import FILLED, Salvaged
 from reput.replay.target import Target
+from reput.rocksdb import CURRENT
 from reput.rocksdb.reader import assemble, write_sorted
 from reput.store import files
-from reput.store.temporary import attempt_directory
+from reput.store.listing import names_in
+from reput.store.places import attempt_directory
+from reput.store.reading import read_file
+
+if TYPE_CHECKING:
+    from reput.output.batch import BatchScan, BatchTasks
+
+
+def is_whole(directory: Path) -> bool:
+    """Whether a database is there."""
+    return (directory / CURRENT).is_file()
+
+
+def name_files(made: Path, directory: Path, target: Target) -> None:
+    """Move a database's files into their directory, in which queues' files may lie; CURRENT is the last."""
+    files.make_dirs(directory, target.owner)
+    for name in names_in(directory):
+        if not (directory / name).is_dir():
+            files.remove_tree(directory / name)  # of a try that got no further
+    for name in names_in(made):
+        if name != CURRENT:
+            with files.reporting("can't rename it", made / name):
+                files.system.rename(made / name, directory / name)
+    files.fsync_dir(directory)
+    files.rename(made / CURRENT, directory / CURRENT)
+
+
+_SUFFIX = ".batch"
+
+
+@dataclass(frozen=True, slots=True)
+class Committed:
+    """What the committed batches have for a database."""
+
+    runs: list[str]  # paths of runs of units, in log order
+    keys: list[str]  # paths of runs of index keys
+    breaks: Breaks  # where the log isn't whole
+
+
+def keep_runs(target: Target, start: int, scan: BatchScan, breaks: Breaks) -> None:
+    """Name the runs of a batch that is about to be committed, and where the log isn't whole; on disk then."""
+    found = {
+        "end": scan.end,
+        "runs": [Path(run).name for result in scan.accepted for run in result.runs],
+        "keys": [Path(run).name for result in scan.accepted for run in result.key_runs],
+        "breaks": breaks.places,
+        "unproven": breaks.unproven,
+        "parts": [(result.part.path, result.part.base, result.part.segment_size) for result in scan.accepted],
+    }
+    files.make_dirs(target.runs, target.owner)
+    files.fsync_dir(target.runs)
+    files.write_atomically(target.runs / f"{start:020d}{_SUFFIX}", json.dumps(found).encode())
+
+
+def committed(target: Target, start: int, cursor: int) -> Committed:
+    """The runs of all batches of [start, cursor), physical offsets.
+
+    Raises OutputError where they aren't all there.
+    """
+    runs: list[str] = []
+    keys: list[str] = []
+    places: set[int] = set()
+    unproven: set[tuple[int, int]] = set()
+    reached = start
+    for path in _batches(target, cursor):
+        found = _read(path)
+        if int(path.stem) != reached:
+            break
+        reached = found.get("end", start)
+        runs += [str(target.runs / name) for name in found["runs"]]
+        keys += [str(target.runs / name) for name in found["keys"]]
+        places.update(found["breaks"])
+        unproven.update((start, end) for start, end in found["unproven"])
+    if reached != cursor:
+        raise OutputError(
+            "what was put aside for a database isn't all there",
+            path=target.runs,
+            expected=f"batches from {start} to {cursor}",
+            found=f"up to {reached}",
+            next_step="Remove the output and run the same command again",
+        )
+    return Committed(runs, keys, Breaks(sorted(places), sorted(unproven)))
+
+
+def segment_of(target: Target, cursor: int, position: int) -> str:
+    """The path of the segment that holds a physical offset, as a task that scanned it had it."""
+    for path in _batches(target, cursor):
+        for segment, base, size in _read(path)["parts"]:
+            if base <= position < base + size:
+                return str(segment)
+    return ""
+
+
+def tidy_runs(target: Target, start: int, cursor: int) -> None:
+    """Make the directory of runs, and remove from it what no committed batch names."""
+    files.make_dirs(target.runs, target.owner)
+    found = committed(target, start, cursor)
+    known = {Path(run).name for run in (*found.runs, *found.keys)}
+    known.update(path.name for path in _batches(target, cursor))
+    for name in names_in(target.runs):
+        if name not in known:
+            files.remove_tree(target.runs / name)
+
+
+def _batches(target: Target, cursor: int) -> list[Path]:
+    names = sorted(name for name in names_in(target.runs) if name.endswith(_SUFFIX))
+    return [target.runs / name for name in names if int(name.removesuffix(_SUFFIX)) < cursor]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    with files.reporting("the list of a batch's units can't be read back", path):
+        data = read_file(path)
+    try:
+        return dict(json.loads(data))
+    except ValueError as error:
+        raise OutputError(
+            "the list of a batch's units is not what was written",
+            path=path,
+            found=str(error),
+            next_step="Remove the output and run the same command again",
+        ) from error
+
+
+Families = dict[str, tuple[bool, list[Path]]]
+
+
+def _queues_at(target: Target) -> Path:
+    return target.root / str(target.settings.rocksdb.queues)
+
+
+def directories(target: Target) -> list[Path]:
+    """Where the databases go that are wanted."""
+    wanted = [_queues_at(target)] if target.queues_in_rocksdb else []
+    return wanted + [target.root / names.ROCKSDB_STORE] * target.index_in_rocksdb
+
+
+def are_made(target: Target) -> bool:
+    """Whether all of them are there and whole."""
+    return all(map(is_whole, directories(target)))
+
+
+def make(
+    target: Target,
+    journal: Journal,
+    tasks: BatchTasks,
+    slots: int,
+    carried: Callable[[], Mapping[QueueBytes, QueueEnd]],
+    ended: Callable[[str], None] = lambda _stage: None,
+) -> None:
+    """Make those that aren't there, of all that the journal has committed.
+
+    ``slots`` tasks run at once. ``carried`` gives the last message of queues that the log has no message of,
+    by topic and queueId. After an error the same command makes it anew.
+    """
+    if target.queues_in_rocksdb:
+        _make_queues(target, journal, tasks, slots, carried)
+        ended("queue database")
+    if target.index_in_rocksdb:
+        _make_index(target, journal, tasks, slots)
+        ended("index database")
+    files.remove_tree(target.runs)
+
+
+def _make(target: Target, directory: Path, written: Callable[[Path], Families]) -> None:
+    """Make a database unless it is there, of what ``written`` makes in a directory of its own."""
+    if is_whole(directory):
+        return
+    scratch, made = target.runs / "sorted", target.runs / "made"
+    for left in (scratch, made):
+        files.remove_tree(left)
+    files.make_dirs(scratch, target.owner)
+    assemble(made, written(scratch), target.owner)
+    name_files(made, directory, target)
+    shutil.rmtree(scratch, ignore_errors=True)
+
+
+#: Keys of a share: a task holds some 300 bytes for each.
+_MOST_KEYS = 1 << 19
+
+
+@dataclass(frozen=True, slots=True)
+class KeyShare:
+    """A range of keys: from ``first`` on, before ``stop``; None for the end."""
+
+    first: bytes
+    stop: bytes | None
+
+
+def _make_index(target: Target, journal: Journal, tasks: BatchTasks, slots: int) -> None:
+    """Make the database of the index of all that the journal has committed."""
+
+    def written(scratch: Path) -> Families:
+        runs = committed(target, journal.opening.start, journal.state.cursor).keys
+        samples: list[bytes] = []
+        last_timestamp = last_position = -1
+        for path in runs:
+            with KeyRun(path) as run:
+                samples += run.samples()
+                last_timestamp = max(last_timestamp, run.last_timestamp)
+                last_position = max(last_position, run.last_position)
+        shares = tasks.run(
+            partial(write_keys, runs=runs, scratch=scratch), list(key_shares_of(samples, slots))
+        )
+        paths = [path for path in shares if path is not None]
+        if runs:
+            paths.append(scratch / "marks.sst")
+            marks = (
+                (rocksdbindex.LAST_POSITION, rocksdbindex.value(last_position)),
+                (rocksdbindex.LAST_TIMESTAMP, rocksdbindex.value(last_timestamp)),
+            )
+            write_sorted(paths[-1], marks, compressed=True)
+        return {
+            rocksdbindex.ENTRIES: (True, paths),
+            rocksdbindex.TIMER: (True, []),
+            rocksdbindex.TRANS: (True, []),
+        }
+
+    _make(target, target.root / names.ROCKSDB_STORE, written)
+
+
+def key_shares_of(samples: Sequence[bytes], slots: int) -> list[KeyShare]:
+    """Cut the keys into shares of about the same number, by a sample of them."""
+    ordered = sorted(samples)
+    most = min(_MOST_KEYS, -(-len(ordered) * SAMPLED // max(slots * _SHARES_A_SLOT, 1)))
+    bounds = sorted(set(ordered[:: max(most // SAMPLED, 1)]))
+    firsts = [b"", *bounds[1:]] if bounds else []
+    return [KeyShare(first, stop) for first, stop in zip_longest(firsts, firsts[1:])]
+
+
+def write_keys(_target: Target, share: KeyShare, runs: Sequence[str], scratch: Path) -> Path | None:
+    """Write one share into a new file below ``scratch``; None where it has no key."""
+    entries: dict[bytes, bytes] = {}
+    for path in runs:
+        with KeyRun(path) as run:
+            entries |= run.entries(share.first, share.stop)
+    if not entries:
+        return None
+    target = attempt_directory(scratch) / "index.sst"
+    write_sorted(target, ((key, entries[key]) for key in sorted(entries)), compressed=True)
+    return target
+
 
 _BLOCK = 1 << 17  # units that are packed at once
 
@@ -266,27 +517,9 @@ class Placed:
                 count=oddity.count,
             )
         self.findings += summed.values()
-        for row_number in hidden[:MOST_HIDDEN].tolist():
-            row = rows[row_number]
-            begin, size = int(row["position"]), int(row["size"])
-            self.salvaged.append(Salvaged(HIDDEN, begin, begin + size, topic, queue_id, int(row["offset"])))
-        if len(hidden):
-            first_row, last_row = rows[hidden[0]], rows[hidden[-1]]
-            self.findings.append(
-                Finding(
-                    kind="unproven-message",
-                    path="",
-                    offset=int(first_row["position"]),
-                    end=int(last_row["position"]) + int(last_row["size"]),
-                    expected="a queueOffset between those of the proven messages before and behind",
-                    found=f"{int(first_row['offset'])}, of what may be part of a message's body",
-                    outcome="no unit was written; it can only be read by physical offset",
-                    topic=topic,
-                    queue_id=queue_id,
-                    queue_offset=int(first_row["offset"]),
-                    count=len(hidden),
-                )
-            )
+        of_hidden = QueueRows(*(rows[name][hidden] for name in QueueRows._fields))
+        self.salvaged += hidden_of((topic, queue_id), of_hidden)
+        self.findings += unproven_of([], (topic, queue_id), of_hidden)
 
 
 def _pairs(placed: Placed) -> Iterator[tuple[Any, ...]]:
@@ -299,52 +532,31 @@ def _pairs(placed: Placed) -> Iterator[tuple[Any, ...]]:
 _MOST_UNITS = 1 << 21
 _SHARES_A_SLOT = 3
 _KNOWN = np.dtype([("first", np.int64), ("next", np.int64), ("units", np.int64), ("is_regular", np.bool_)])
-_SORTED = "sorted"  # directory below the runs'
-_MADE = "made"
 
 
-def directory_of(target: Target) -> Path:
-    """Where the database goes."""
-    return target.root / str(target.settings.rocksdb.queues)
-
-
-def is_made(target: Target) -> bool:
-    """Whether the database is there and whole."""
-    return is_whole(directory_of(target))
-
-
-def make(
+def _make_queues(
     target: Target,
     journal: Journal,
-    tasks: Tasks,
+    tasks: BatchTasks,
     slots: int,
     carried: Callable[[], Mapping[QueueBytes, QueueEnd]],
 ) -> None:
-    """Make the database of all that the journal has committed, unless it is there.
+    """Make the database of the queues of all that the journal has committed."""
 
-    ``carried`` gives the last message of queues that the log has no message of, by topic and queueId. After
-    an error the same command makes it anew.
-    """
-    if is_made(target):
-        return
-    state = journal.state
-    scratch, made = target.runs / _SORTED, target.runs / _MADE
-    for left in (scratch, made):
-        files.remove_tree(left)
-    files.make_dirs(scratch, target.owner)
-    found = committed(target, journal.opening.start, state.cursor)
-    shares = shares_of(totals_of(found.runs, found.breaks), slots)
-    written: list[Written] = tasks.run(
-        partial(write, runs=found.runs, breaks=found.breaks, from_zero=state.log_start == 0, scratch=scratch),
-        list(shares),
-    )
-    offsets = scratch / "offset.sst"
-    write_sorted(offsets, _ends(written, carried()), compressed=False)
-    units = [each.path for each in written if each.path is not None]
-    assemble(made, {UNITS: (True, units), OFFSETS: (False, [offsets])}, target.owner)
-    _note(target, journal, written)
-    name_files(made, directory_of(target), target)
-    shutil.rmtree(scratch, ignore_errors=True)
+    def written(scratch: Path) -> Families:
+        state = journal.state
+        found = committed(target, journal.opening.start, state.cursor)
+        shares = shares_of(totals_of(found.runs, found.breaks), slots)
+        from_zero = state.log_start == 0
+        task = partial(write, runs=found.runs, breaks=found.breaks, from_zero=from_zero, scratch=scratch)
+        done: list[Written] = tasks.run(task, list(shares))
+        offsets = scratch / "offset.sst"
+        write_sorted(offsets, _ends(done, carried()), compressed=False)
+        _note(target, journal, done)
+        units = [each.path for each in done if each.path is not None]
+        return {UNITS: (True, units), OFFSETS: (False, [offsets])}
+
+    _make(target, _queues_at(target), written)
 
 
 class Totals(NamedTuple):

@@ -14,9 +14,8 @@ from pathlib import Path
 
 from reput.config.broker_conf import BrokerConf
 from reput.config.dialect import Dialect, in_full, is_newer
-from reput.config.evidence.files import LogRecords, Sizes, Switches, queue_files, switches
-from reput.config.evidence.index import index_files
-from reput.config.evidence.release import Release, release
+from reput.config.evidence import LogRecords, Sizes, Switches, index_files, queue_files, switches
+from reput.config.release import Release, release
 from reput.errors import SettingsError
 from reput.format import batchconsumequeue, consumequeue, names
 
@@ -148,10 +147,15 @@ class Basis:
     unproven: tuple[Contradiction, ...] = ()
 
     @property
+    def given_in_full(self) -> str | None:
+        """The release that was given, of a line the newest; None when none was."""
+        return in_full(self.given)
+
+    @property
     def rocketmq_version(self) -> str | None:
         """The release in full: as given, else the newest with the rules that are used; None without rules."""
-        if self.given in self.releases:
-            return self.given
+        if self.given_in_full in self.releases:
+            return self.given_in_full
         return self.releases[-1] if self.releases else None
 
     @property
@@ -270,8 +274,9 @@ class Weighing:
             return values
         return sizes.near or (sizes.counts[0][0] if sizes.counts else values)
 
-    def switch(self, key: str, value: bool, shown: bool | None, why: str, directory: str) -> bool:
+    def switch(self, key: str, shown: bool | None, why: str, directory: str) -> bool:
         """A switch; what the store can't show is as broker.conf says, or RocketMQ's default."""
+        value = self._conf.switch(key)
         if shown is None or shown is value:
             return value
         text = f"{key}={str(shown).lower()}, for {why}"
