@@ -36,10 +36,10 @@ from bench.generate import log_directory, write_log, writer_in
 from bench.memory import MemorySampler
 from reput.config.settings import StoreSettings
 from reput.format import names
+from reput.job.status import RunNote
 from reput.output.journal import read_state
 from reput.replay.state import State
 from reput.store.compare import compare
-from reput.watch.notes import RunNote
 from tests.compat.jars import VERSIONS
 from tests.compat.java_store import JavaStore
 

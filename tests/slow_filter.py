@@ -1,4 +1,4 @@
-"""The slow twins of :mod:`reput.filter`: message by message."""
+"""The slow twins of :mod:`reput.build.bitmaps`: message by message."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from reput.filter.bitmaps import Column
-from reput.filter.consumers import BloomFilter, ConsumerFilter
-from reput.filter.expression import EvaluationError, Node, Value, units_of
+from reput.build.bitmaps import BloomFilter, Column, ConsumerFilter
+from reput.build.expression import EvaluationError, Node, Value, units_of
 from reput.format import properties
 
 
@@ -16,7 +15,7 @@ def evaluate(expression: Node, texts: Mapping[str, str]) -> Value:
     """What an expression says of a message.
 
     Args:
-        expression: as :func:`reput.filter.grammar.parse` gives it.
+        expression: as :func:`reput.build.grammar.parse` gives it.
         texts: all properties of the message.
 
     Returns:
@@ -49,7 +48,7 @@ def bit_map(filters: Sequence[ConsumerFilter], bloom: BloomFilter, texts: Mappin
 
 
 def columns(records: Sequence[bytes], names: Sequence[str]) -> dict[str, Column]:
-    """What :func:`reput.filter.bitmaps.columns` does, from each record's property bytes."""
+    """What :func:`reput.build.bitmaps.columns` does, from each record's property bytes."""
     parsed = [properties.parse(record) for record in records]
     found = {}
     for name in names:

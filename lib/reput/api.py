@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from reput.dump.wanted import Wanted
     from reput.job import Summary
     from reput.lag import LagReport
-    from reput.mending.apply import Mended
+    from reput.mending import Mended
     from reput.query import Message, QueryStore
     from reput.report.facts import QueueFacts
     from reput.report.queues import TopicList
@@ -33,8 +33,6 @@ AnyPath = str | PathLike[str]
 Time = int | datetime
 #: ``"Orders"``, ``"Orders:3"`` or ``("Orders", 3)``.
 Queue = str | tuple[str, int | None]
-#: Methods of 1.0, and what has taken their place.
-_OLD_NAMES = {"verify": "check()", "plan": "check(quick=True).plan"}
 
 
 class Store:
@@ -58,15 +56,6 @@ class Store:
 
     def __repr__(self) -> str:
         return f"reput.Store({str(self.path)!r})"
-
-    def __getattr__(self, name: str) -> Any:
-        """Say what has taken the place of a method that is gone.
-
-        Raises:
-            AttributeError: there is no such attribute.
-        """
-        text = f"{type(self).__name__!r} object has no attribute {name!r}"
-        raise AttributeError(f"{text}: it is {_OLD_NAMES[name]} now" if name in _OLD_NAMES else text)
 
     @cached_property
     def settings(self) -> StoreSettings:
@@ -347,7 +336,7 @@ def mend(
         ReputError: refused or failed. What was there is unchanged, or the same call finishes what was begun.
     """
     from reput.job.options import RebuildOptions
-    from reput.mending.apply import mend as run
+    from reput.mending import mend as run
 
     options = RebuildOptions(
         Path(path),

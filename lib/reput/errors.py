@@ -12,10 +12,12 @@ Both carry the same facts: which file, at what offset, what was expected, what w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
+from functools import cache
+from operator import attrgetter
 from os import PathLike, fspath
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 
 class ReputError(Exception):
@@ -213,12 +215,22 @@ STAND_IN = "a stand-in of `reput mend`"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding(Fact):
+class LogFact(Fact):
+    """What is said of a range of the commit log: offset, end: physical offsets, half open."""
+
+    offset: int
+    end: int
+
+    def to_dict(self) -> dict[str, object]:
+        """As :meth:`Fact.to_dict`."""
+        return {**Fact.to_dict(self), "physical_offset": self.offset, "physical_end": self.end}
+
+
+@dataclass(frozen=True, slots=True)
+class Finding(LogFact):
     """Something wrong in the input that was reported and skipped; docs/findings.md lists the kinds.
 
     Attributes:
-        offset: physical offset of the first byte concerned.
-        end: physical offset after the last byte concerned (half open); equal to offset when empty.
         expected: what should have been there.
         found: what was there.
         outcome: what reput did about it.
@@ -228,8 +240,6 @@ class Finding(Fact):
         count: how many of the same kind this row stands for (repeats in one queue are grouped).
     """
 
-    offset: int
-    end: int
     expected: str
     found: str
     outcome: str
@@ -247,10 +257,6 @@ class Finding(Fact):
         """The finding by the names of its attributes, as journals keep it."""
         return asdict(self)
 
-    def to_dict(self) -> dict[str, object]:
-        """As :meth:`Fact.to_dict`."""
-        return {**Fact.to_dict(self), "physical_offset": self.offset, "physical_end": self.end}
-
     def __str__(self) -> str:
         where = f"{self.path} at physical offset {self.offset}"
         if self.end > self.offset:
@@ -263,14 +269,55 @@ class Finding(Fact):
         return what if self.count == 1 else f"{what} ({self.count} times)"
 
 
+#: What documents call attributes that code calls otherwise: as in all of them (docs/interface.md).
+_NAMES = {
+    "made_at": "made_ms",
+    "first_time": "first_store_timestamp",
+    "last_time": "last_store_timestamp",
+    "oldest_stored": "oldest_store_timestamp",
+    "least": "min_size",
+    "most": "max_size",
+    "mean": "mean_size",
+    "p50": "p50_size",
+    "p90": "p90_size",
+    "p99": "p99_size",
+    "not_seen": "not_read",
+}
+_PLAIN = frozenset({"str", "int", "float", "bool", "None"})
+
+
+class _Form(NamedTuple):
+    """How a dataclass becomes an object, of which there may be 100,000."""
+
+    names: dict[str, str]  # what documents call each attribute
+    values: Callable[[Any], tuple[Any, ...]]  # gives those of all
+    held: list[str]  # of these names, those of values that may have to become something else
+
+
+@cache
+def _form(kind: Any) -> _Form:
+    names = {one.name: _NAMES.get(one.name, one.name) for one in fields(kind)}
+    held = [
+        names[one.name] for one in fields(kind) if not _PLAIN.issuperset(re.findall(r"\w+", str(one.type)))
+    ]
+    return _Form(names, attrgetter(*names, "__class__"), held)
+
+
 def json_of(value: Any) -> Any:
-    """A value as JSON has it: results and findings as documents, paths as texts."""
+    """A value as JSON has it: what is a dataclass as an object, paths as texts."""
     if hasattr(value, "to_dict"):
         return value.to_dict()
-    if isinstance(value, dict):
-        return {name: json_of(one) for name, one in value.items()}
+    if hasattr(value, "__dataclass_fields__"):
+        kind: Any = type(value)
+        names, values, held = _form(kind)
+        found = dict(zip(names.values(), values(value), strict=False))
+        for name in held:
+            found[name] = json_of(found[name])
+        return found
     if isinstance(value, list | tuple):
         return [json_of(one) for one in value]
+    if isinstance(value, dict):
+        return {name: json_of(one) for name, one in value.items()}
     return fspath(value) if isinstance(value, PathLike) else value
 
 
@@ -292,14 +339,17 @@ class Result:
 
     def to_dict(self) -> dict[str, object]:
         """The facts as a JSON-ready mapping."""
-        names = [one.name for one in fields(self) if one.name not in self.hidden]  # type: ignore[arg-type]
-        facts = {name: getattr(self, name) for name in names if name != "basis"}
-        of: Any = self
-        if "settings" in names:
-            facts |= {"store": of.settings.place}
-        if "settings" in names or "basis" in names:
-            basis = of.settings.basis if "settings" in names else of.basis
+        kind: Any = type(self)
+        shown = {name: said for name, said in _form(kind).names.items() if name not in self.hidden}
+        facts = {said: getattr(self, name) for name, said in shown.items()}
+        settings, basis = (facts.pop(name, None) for name in ("settings", "basis"))
+        if settings is not None:
+            basis = settings.basis
+            facts = {"store": settings.place, "rocketmq_version": "", "settings": basis, **facts}
+        if basis is not None:
             facts |= {"rocketmq_version": basis.rocketmq_version, "settings": basis}
+        if "seconds" in facts:
+            facts["seconds"] = round(facts["seconds"], 3)
         return {name: json_of(one) for name, one in (facts | self.more()).items()}
 
 

@@ -21,12 +21,12 @@ from pathlib import Path, PurePosixPath
 import reput
 from reput.doctor import beside as files_beside
 from reput.errors import PackError, Result, SettingsError
-from reput.next_command import MANIFEST, install_step
 from reput.spark.jars import delta_jars, fetched
 from reput.spark.java import is_installed
 from reput.store import files
 from reput.store.places import beside, check_file
 from reput.store.system import check_free, shortage_in
+from reput.words import MANIFEST, install_step
 
 # pip chooses the wheels: those for any glibc from :data:`GLIBC` on. PySpark has no wheel: it is copied from
 # here.

@@ -14,9 +14,9 @@ from contextlib import suppress
 from pathlib import Path
 
 from reput.errors import ReputError, SparkError
-from reput.next_command import install_step
 from reput.rocksdb.reader import PACKAGE, not_installed
 from reput.store.system import shortage
+from reput.words import install_step
 
 #: What comes with ``reput[spark]`` and not with reput alone.
 _OF_SPARK = frozenset(

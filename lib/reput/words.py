@@ -1,13 +1,68 @@
-"""What people read: numbers with what they count, and texts in which everything is to be seen."""
+"""What people read: numbers with what they count, texts in which all is to be seen, commands to run next."""
 
 from __future__ import annotations
 
 import re
+import shlex
+import sys
 import unicodedata
+from collections.abc import Iterable
 from datetime import datetime
 from functools import cache
+from os import PathLike, fspath
+from pathlib import Path
 
 from reput.newer_python import UTC
+
+# Whoever is told a command copies it: it names the store, and the broker.conf and release that were given,
+# since with others it would look at something else.
+
+#: In an environment that `reput pack` made: what it holds, and what it needs of a host.
+MANIFEST = "reput-env.json"
+
+
+def next_command(
+    name: str,
+    place: str | PathLike[str],
+    *options: str,
+    broker_conf: str | PathLike[str] | None = None,
+    rocketmq_version: str | None = None,
+    last: Iterable[str] = (),
+) -> str:
+    """A command, quoted for a shell.
+
+    Args:
+        name: of the command, e.g. ``"check"``, ``"tail --stop"``.
+        place: its argument, a store or an output.
+        options: words behind it.
+        broker_conf, rocketmq_version: as they were given; None where they weren't.
+        last: words behind these, where they may be many.
+    """
+    words = ["reput", *name.split(), _path(place), *options]
+    if broker_conf is not None:
+        words += ["--broker-conf", _path(broker_conf)]
+    if rocketmq_version is not None:
+        words += ["--rocketmq-version", rocketmq_version]
+    return shlex.join([*words, *last])
+
+
+def install_step(extra: str) -> str:
+    """How to get what a command lacks: no package registry is asked for a package of this name.
+
+    Args:
+        extra: of pyproject.toml, or several with commas between.
+    """
+    if Path(sys.prefix, MANIFEST).is_file():
+        return "Where it was packed, run: reput pack -o reput.tar.gz --with-spark (docs/install.md)"
+    step = f"In a clone of reput, run: python3 -m pip install '.[{extra}]'"
+    return f"{step} (of a wheel: 'WHEEL[{extra}]'; docs/install.md)"
+
+
+def _path(path: str | PathLike[str]) -> str:
+    """A path that is never taken for an option."""
+    text = fspath(path)
+    return f"./{text}" if text.startswith("-") else text
+
 
 #: Categories of Unicode that steer, begin a line, or can't be seen and make two names look like one: control
 #: characters, those of formatting (U+202E turns a text around), line and paragraph separators, surrogates.

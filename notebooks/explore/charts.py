@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from reput.errors import ReputError
 from reput.newer_python import UTC
-from reput.next_command import install_step
+from reput.words import install_step
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

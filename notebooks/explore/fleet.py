@@ -27,7 +27,7 @@ from reput.store.reading import check_store, unreadable
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from reput.source.where import Condition
+    from reput.source.filters import Condition
 
 AnyPath = str | os.PathLike[str]
 #: A name for people, the store's directory, and its broker.conf, or None where there is none.

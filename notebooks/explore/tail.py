@@ -29,11 +29,10 @@ from explore.workspace import Store
 from reput.broker.record import Kind, judge
 from reput.errors import OutputError, ReputError, StoreError
 from reput.format import commitlog, names, properties
+from reput.job.status import RunNote, Status, Stopped, look, stop
 from reput.log.segments import discover, map_segment
 from reput.newer_python import Self
 from reput.replay.target import is_system
-from reput.watch.notes import RunNote
-from reput.watch.status import Status, Stopped, look, stop
 
 if TYPE_CHECKING:
     from explore.workspace import Workspace

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.cli.dump.lines import Lines
+from reput.cli.dump_lines import Lines
 from reput.format import commitlog, innerbatch, names
 from reput.format.commitlog import Record
 from tests.golden.store import GoldenStore, unpack

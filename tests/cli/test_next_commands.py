@@ -18,11 +18,11 @@ from reput.derived.index import IndexReader
 from reput.diagnosis.check import compare
 from reput.errors import ReputError, StoreInUseError
 from reput.format import names
-from reput.next_command import next_command
 from reput.recovery.mend_log import LogCopies
 from reput.store.lock import OutputLock
 from reput.store.ownership import Owner
 from reput.verify.plan import VerifyOptions
+from reput.words import next_command
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, broker_conf, golden, overwrite, record_starts
 

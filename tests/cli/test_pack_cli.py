@@ -11,8 +11,8 @@ import pytest
 
 from reput import pack
 from reput.errors import PackError
-from reput.next_command import MANIFEST, install_step
 from reput.store import system
+from reput.words import MANIFEST, install_step
 from tests.rebuilds import Command
 
 

@@ -78,7 +78,7 @@ def test_it_loads_nothing_heavy() -> None:
     subprocess.run([sys.executable, "-c", code], env=environment(), check=True)
 
 
-def test_a_store_is_mended_and_old_names_say_the_new_ones(store: GoldenStore) -> None:
+def test_a_store_is_mended(store: GoldenStore) -> None:
     shutil.rmtree(store.root / "consumequeue" / "t")
     settings: dict[str, Any] = {"broker_conf": broker_conf(store), "rocketmq_version": store.version}
     foreseen = reput.mend(store.root, **settings)
@@ -87,11 +87,6 @@ def test_a_store_is_mended_and_old_names_say_the_new_ones(store: GoldenStore) ->
     mended = reput.mend(store.root, apply=True, **settings)
     assert (mended.applied, mended.exit_code, opened(store).check().exit_code) == (True, 0, 0)
     assert (store.root / "consumequeue" / "t").is_dir()
-    for name, new in (("verify", r"check\(\)"), ("plan", r"check\(quick=True\)")):
-        with pytest.raises(AttributeError, match=f"it is {new}"):
-            getattr(opened(store), name)
-    with pytest.raises(AttributeError, match="has no attribute 'checked'"):
-        opened(store).checked  # type: ignore[attr-defined]  # noqa: B018
 
 
 def test_it_says_what_the_commands_say(reput: Command, store: GoldenStore) -> None:

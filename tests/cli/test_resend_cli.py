@@ -9,13 +9,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from reput.export import send as run_module
+from reput.export.outgoing import Outgoing
 from reput.export.records import Apart
+from reput.export.send import MOST_REPEATED, ResendOptions, resend
 from reput.export.write import STORE, ExportOptions, export
 from reput.format import commitlog
 from reput.format.commitlog import Record
-from reput.resend import send as run_module
-from reput.resend.outgoing import Outgoing
-from reput.resend.send import MOST_REPEATED, ResendOptions, resend
 from tests.rebuilds import Command, tree
 from tests.stores import LogWriter
 

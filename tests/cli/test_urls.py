@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.source.stores import paths_of
+from reput.source.options import paths_of
 from tests.cli.test_every_command import ALL
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, golden

@@ -23,7 +23,7 @@ from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.errors import ReputError
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.newer_python import UTC
 from reput.verify.plan import VerifyOptions
 from reput.verify.run import verify

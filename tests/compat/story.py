@@ -23,12 +23,12 @@ import typer
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SparkError
 from reput.format import names
+from reput.job import status as watch_stop
 from reput.log.end import LogEnd
 from reput.log.segments import discover
 from reput.output.journal import read_state
 from reput.replay.state import State
 from reput.store.compare import compare
-from reput.watch import status as watch_stop
 from tests.cluster import Cluster, Job, Submitted
 from tests.compat.broker import Broker
 from tests.compat.conf import conf_text

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from reput.config.settings import StoreSettings
-from reput.lag import lag
-from reput.lag.report import write_corrected
+from reput.lag import lag, write_corrected
 from tests.compat.broker import Broker, Message
 from tests.compat.conf import conf_text
 from tests.compat.workloads import SMALL_FILES

@@ -15,7 +15,7 @@ from reput.diagnosis.check import check
 from reput.export.write import ExportOptions, export
 from reput.format import names
 from reput.job import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.recovery.plan import Plan, brings_back, plan
 from reput.verify.plan import VerifyOptions
 from tests.compat.conf import conf_text

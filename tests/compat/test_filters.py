@@ -13,13 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.build.bitmaps import BloomFilter, TopicFilters, load
+from reput.build.expression import EvaluationError
+from reput.build.grammar import NotAnExpressionError, parse
 from reput.config.dialect import dialect
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.bitmaps import TopicFilters
-from reput.filter.consumers import BloomFilter, load
-from reput.filter.expression import EvaluationError
-from reput.filter.grammar import NotAnExpressionError, parse
 from reput.format import javastring, properties
 from tests.compat.filters import JavaFilters
 from tests.compat.jvm import Jvm

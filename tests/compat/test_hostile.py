@@ -14,7 +14,7 @@ from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm

@@ -15,7 +15,7 @@ from reput.errors import Finding
 from reput.format import names
 from reput.format.consumequeue import unit
 from reput.job import RebuildOptions, rebuild, undo
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.recovery.plan import Plan, plan
 from reput.verify.plan import VerifyOptions
 from tests.compat import damage

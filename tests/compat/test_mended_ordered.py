@@ -12,7 +12,7 @@ from reput.broker.predict import predict
 from reput.broker.snapshot import take
 from reput.format import names
 from reput.job import RebuildOptions, rebuild, undo
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.recovery.plan import plan
 from reput.replay.runner import InlineRunner
 from reput.store.swap import KEPT

@@ -18,7 +18,7 @@ from reput.diagnosis.check import check
 from reput.format import commitlog, names
 from reput.format.consumequeue import UNIT, UNIT_LENGTH
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.recovery.plan import plan
 from reput.scan import kernel
 from reput.verify.plan import VerifyOptions

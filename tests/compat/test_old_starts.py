@@ -12,7 +12,7 @@ from reput.broker.snapshot import take
 from reput.diagnosis.check import check
 from reput.diagnosis.verdict import Effect, Remedy
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.verify.plan import VerifyOptions
 from tests.compat import damage
 from tests.compat.damage import Copy, Damage

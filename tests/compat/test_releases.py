@@ -16,7 +16,7 @@ from reput.diagnosis.verdict import Effect
 from reput.errors import StoreInUseError
 from reput.format import names
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.query import QueryStore
 from reput.store.compare import compare
 from reput.store.lock import StoreLock, is_broker_running

@@ -13,7 +13,7 @@ from reput.broker.snapshot import take
 from reput.format import commitlog, names
 from reput.job import undo
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.recovery.plan import plan
 from tests.compat import damage
 from tests.compat.damage import Copy, Record

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from reput.dump.wanted import Wanted
+from reput.export.send import MOST_REPEATED
 from reput.export.write import STORE, ExportOptions, export
 from reput.format import names
 from reput.format.commitlog import Record
-from reput.resend.send import MOST_REPEATED
 from tests.compat.broker import Broker, Received
 from tests.compat.jars import cache_dir, jars
 from tests.compat.java_store import JavaStore

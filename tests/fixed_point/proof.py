@@ -19,7 +19,7 @@ from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job.in_place import undo
 from reput.job.options import RebuildOptions
-from reput.mending.apply import Mended, mend
+from reput.mending import Mended, mend
 from reput.recovery.plan import plan
 from reput.store.swap import KEPT
 from reput.verify.plan import VerifyOptions
@@ -114,7 +114,7 @@ class _Proof:
         self._advice(planned.before, planned)
         mended = mend(self._options, apply=True)
         outcome.changed = mended.applied
-        said = [step.text for step in planned.steps], [step.text for step in mended.steps]
+        said = [step.said for step in planned.steps], [step.said for step in mended.steps]
         self._see(said[0] == said[1], f"other steps than without --apply: {said}")
         after = check(self._asked)
         outcome.after = after.verdict.sort

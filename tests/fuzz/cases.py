@@ -12,7 +12,7 @@ from pathlib import Path
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
-from reput.diagnosis.absent import not_derived
+from reput.diagnosis.findings import not_derived
 from reput.errors import ReputError
 from reput.format import names
 from reput.format.consumequeue import UNIT

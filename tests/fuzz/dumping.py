@@ -14,8 +14,7 @@ from unittest.mock import patch
 
 import typer
 
-from reput.cli.dump.commitlog import commitlog_command
-from reput.cli.dump.files import checkpoint_command, consumequeue_command, index_command
+from reput.cli.dump import checkpoint_command, commitlog_command, consumequeue_command, index_command
 from reput.dump import commitlog, consumequeue
 
 LOG, QUEUES, INDEX, CHECKPOINT = "commitlog", "consumequeue", "index", "checkpoint"

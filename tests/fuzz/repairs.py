@@ -17,7 +17,7 @@ from reput.errors import ReputError
 from reput.format import names
 from reput.job import RebuildOptions, rebuild, rebuilding, undo
 from reput.job.plan import Plan
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.output.log_changes import roll_back
 from reput.output.writer import BatchWriter
 from reput.recovery.plan import plan

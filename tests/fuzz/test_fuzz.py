@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.cli.dump.lines import Lines
+from reput.cli.dump_lines import Lines
 from reput.format import names
 from reput.format.commitlog import BLANK_LENGTH, MIN_RECORD_LENGTH
 from reput.log import segments

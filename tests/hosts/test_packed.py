@@ -14,9 +14,9 @@ from typing import Any
 
 import pytest
 
-from reput.next_command import MANIFEST
 from reput.spark.jars import delta_jars
 from reput.store.compare import compare
+from reput.words import MANIFEST
 from tests.golden.store import GoldenStore, unpack
 from tests.hosts import bare, elf, network
 from tests.hosts.network import OWN, PROJECT, SHARED, Host

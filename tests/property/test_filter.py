@@ -10,12 +10,22 @@ import numpy as np
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from reput.build.bitmaps import (
+    ERROR,
+    FALSE,
+    TRUE,
+    UNKNOWN,
+    BlockEvaluator,
+    BloomFilter,
+    ConsumerFilter,
+    TopicFilters,
+    columns,
+    load,
+)
+from reput.build.expression import EvaluationError, Node
+from reput.build.grammar import NotAnExpressionError, TooDeepError, parse
 from reput.config.settings import FilterSettings
 from reput.errors import SettingsError
-from reput.filter.bitmaps import ERROR, FALSE, TRUE, UNKNOWN, BlockEvaluator, TopicFilters, columns
-from reput.filter.consumers import BloomFilter, ConsumerFilter, load
-from reput.filter.expression import EvaluationError, Node
-from reput.filter.grammar import NotAnExpressionError, TooDeepError, parse
 from reput.format import javastring, properties
 from tests import slow_filter
 from tests.levels import examples

@@ -24,26 +24,26 @@ from reput.config.broker_conf import parse as parse_properties_file
 from reput.config.kept import ConfigPlace, Form, Kind, batch_queue_topics, kept, known_topics
 from reput.config.settings import DLedgerSettings, StoreSettings
 from reput.derived.index import IndexFile
-from reput.diagnosis.absent import not_derived
+from reput.diagnosis.findings import not_derived
 from reput.dump import index as dump_index
 from reput.dump.consumequeue import dump as dump_queue
 from reput.dump.places import queue_places, read_checkpoint
 from reput.errors import ReputError
+from reput.export.outgoing import NotSentError, outgoing
 from reput.export.records import Apart, line_of, message_of
+from reput.export.send import Position, access_keys
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties, rocksdbconfig
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
+from reput.job.status import RunNote, TableNote
 from reput.lag import lag
 from reput.log.segments import COMMITTED_FILE, committed_end, committed_index
 from reput.output import journal
 from reput.output.ledger import Ledger
 from reput.replay.runner import InlineRunner
 from reput.replay.target import Selection
-from reput.resend.client import access_keys
-from reput.resend.outgoing import NotSentError, outgoing
-from reput.resend.send import Position
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.options import NAMES, Options
@@ -52,7 +52,6 @@ from reput.stream import last_planned, planned_end
 from reput.verify.plan import VerifyOptions, prepare
 from reput.verify.run import check
 from reput.verify.units import units_of
-from reput.watch.notes import RunNote, TableNote
 from tests import encoders, rocksdbs
 from tests.fuzz.guarded import guarded_segments
 from tests.fuzz.scanning import scan_alike

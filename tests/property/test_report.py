@@ -97,7 +97,7 @@ def test_kernel_counts_as_one_counts_one_by_one(
     )
     assert (histogram.least, histogram.most) == (min(sizes), max(sizes))
     exact = sorted(sizes)[-(-len(sizes) // 2) - 1]
-    assert 0.8 * exact <= histogram.median <= 1.26 * exact
+    assert 0.8 * exact <= histogram.p50 <= 1.26 * exact
 
 
 def _assert_same_traffic(tally: Tally, found, dated: list[tuple[bytes, int, int]]) -> None:  # type: ignore[no-untyped-def]

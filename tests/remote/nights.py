@@ -13,7 +13,7 @@ from reput.config import stand_in
 from reput.config.stand_in import borrowed
 from reput.diagnosis.nightly import Again
 from reput.format import names
-from reput.lag.report import lag, total_lag
+from reput.lag import lag, total_lag
 from reput.remote import client, with_urls
 from reput.remote.client import RemoteFile
 from reput.remote.store import STORE

@@ -21,8 +21,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from reput.catalog import hold, update
-from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog import Cataloged, CatalogOptions, hold, update
 from reput.catalog.table import Broker, Table
 from reput.catalog.update import Catalog
 from reput.errors import OutputError, RemoteStoreError, StoreInUseError, UnsupportedError
@@ -46,7 +45,7 @@ _MESSAGES = 847
 @pytest.fixture(autouse=True)
 def _credentials(credentials: Use, monkeypatch: pytest.MonkeyPatch) -> None:
     """All tests need them."""
-    monkeypatch.setattr("reput.remote.objects._clients", {})
+    monkeypatch.setattr("reput.remote.client._clients", {})
 
 
 @pytest.fixture
@@ -93,13 +92,13 @@ def never_named(gateway: Gateway, url: str) -> set[str]:
 _WRITER = """
 import sys
 from pathlib import Path
-from reput.catalog import run
-from reput.catalog.options import CatalogOptions
+from reput.catalog import update
+from reput.catalog import CatalogOptions
 from reput.catalog.update import catalog
 from tests.here import Here
 
 store, table, conf, name = sys.argv[1:]
-run.MANY = 6
+update.MANY = 6
 print("began", flush=True)
 options = CatalogOptions(
     Path(store), Path(table), Path(conf), "5.3.3", cluster="east", broker=name, max_bytes_per_trigger=12_000

@@ -25,7 +25,7 @@ import json, os, shutil, sys
 from dataclasses import replace
 from pathlib import Path
 from reput.catalog import appending
-from reput.catalog.options import CatalogOptions
+from reput.catalog import CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.update import catalog
 from reput.catalog.table import Table
@@ -127,8 +127,8 @@ print(json.dumps(said))
 _KILLED = """
 import os, signal, sys
 from pathlib import Path
-from reput.catalog import run
-from reput.catalog.options import CatalogOptions
+from reput.catalog import update
+from reput.catalog import CatalogOptions
 from reput.catalog.update import catalog
 from reput.catalog.table import Table
 from reput.spark.runner import SparkRunner
@@ -136,7 +136,7 @@ from reput.spark.sessions import session
 
 store, table, conf = (Path(word) for word in sys.argv[1:4])
 name, number, before = sys.argv[4], int(sys.argv[5]), sys.argv[6] == "before"
-run.MANY = 8
+update.MANY = 8
 calls = []
 if name:
     work = getattr(Table, name)
@@ -160,8 +160,8 @@ _EARLIER = """
 import json, sys
 from dataclasses import replace
 from pathlib import Path
-from reput.catalog import run
-from reput.catalog.options import CatalogOptions
+from reput.catalog import update
+from reput.catalog import CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.update import catalog
 from reput.source import read
@@ -169,7 +169,7 @@ from reput.spark.runner import SparkRunner
 from reput.spark.sessions import session
 
 store, tables, conf = (Path(word) for word in sys.argv[1:])
-run.MANY = 4
+update.MANY = 4
 said = {}
 
 def spark():
@@ -216,7 +216,7 @@ from reput.job.tail import tail
 from reput.output.journal import read_state
 from reput.spark.runner import SparkRunner
 from reput.spark.sessions import session
-from reput.watch.status import look
+from reput.job.status import look
 
 store, whole, place, conf = (Path(word) for word in sys.argv[1:])
 update.EVERY_SECONDS = 0.2

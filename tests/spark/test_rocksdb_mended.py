@@ -15,7 +15,7 @@ from reput.format import names
 from reput.format.rocksdbqueue import OFFSETS, UNITS
 from reput.job import undo
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.recovery.plan import plan
 from reput.store.swap import KEPT
 from tests.compat.conf import conf_text

@@ -15,8 +15,8 @@ from random import Random
 from types import TracebackType
 
 from reput.format import names
+from reput.job.status import RunNote
 from reput.newer_python import Self
-from reput.watch.notes import RunNote
 from tests.torture import processes
 from tests.torture.steps import Doom
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reput.diagnosis.derived import judged
+from reput.diagnosis.findings import judged
 from reput.diagnosis.verdict import Effect, Remedy
 from reput.dump.damage import Damage
 from reput.errors import Fact, Finding, JournalError, OutputError, Problem, ReputError, StoreError

@@ -1,1 +1,1 @@
-"""From arrays to the bytes of each output; without files or Spark."""
+"""From arrays to the bytes of each output; without Spark, and of files only consumerFilter.json."""

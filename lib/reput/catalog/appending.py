@@ -26,8 +26,8 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from reput.catalog import CatalogOptions
 from reput.catalog.hold import Hold, hold_of
-from reput.catalog.options import CatalogOptions
 from reput.catalog.rows import Adding, Merging, Writer, schema
 from reput.catalog.table import HOST, KNOWN_BY, File, Table, Written, known_by
 from reput.config.settings import StoreSettings

@@ -181,7 +181,7 @@ class RemoteHold:
     """An object that says which run writes a broker's messages to a table."""
 
     def __init__(self, table: Table, broker: Broker) -> None:
-        from reput.remote.objects import objects
+        from reput.remote.client import objects
 
         self.locks: Path | None = None
         self._table = table

@@ -24,7 +24,7 @@ from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, File, Written
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, ReputError
 from reput.newer_python import UTC
-from reput.remote.objects import objects
+from reput.remote.client import objects
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.source.columns import MESSAGE_COLUMNS, arrow_schema

@@ -29,8 +29,7 @@ import pyarrow.compute as pc
 from reput.config.broker_conf import BrokerConf, read
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, RemoteStoreError, SettingsError
-from reput.remote.client import allows_http, in_few_words
-from reput.remote.place import is_url, url_of
+from reput.remote.client import allows_http, in_few_words, is_url, url_of
 from reput.store import files
 from reput.store.delta_log import flush_log, is_deltalakes
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol
 
+from reput.catalog import Cataloged, CatalogOptions
 from reput.catalog.appending import Appending, Standing, stand
 from reput.catalog.hold import hold_of
-from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, Broker, File, Table, broker_of
 from reput.config.settings import StoreSettings
@@ -25,7 +25,7 @@ from reput.format import dledger
 from reput.log.segments import CommitLog, discover
 from reput.newer_python import UTC, Self
 from reput.remote import remote_store, with_urls
-from reput.remote.place import HDFS, is_url, url_of
+from reput.remote.client import HDFS, is_url, url_of
 from reput.replay.runner import Runner
 from reput.spark.sessions import converting_spark_errors
 from reput.store import files

@@ -91,7 +91,9 @@ def _root(
 
 
 @dataclass(kw_only=True)
-class _Words(OnStores, Derives, Dry, OnSpark, AsJson):
+class RebuildWords(OnStores, Derives, Dry, OnSpark, AsJson):
+    """What ``rebuild`` is given."""
+
     out: Path | None = option("--out -o DIR", "Write to DIR, laid out like a store.")
     out_root: Path | None = option(
         "--out-root DIR",
@@ -102,7 +104,7 @@ class _Words(OnStores, Derives, Dry, OnSpark, AsJson):
 
 
 @command("rebuild", _EXAMPLES, MEND)
-def rebuild_command(given: _Words) -> None:
+def rebuild_command(given: RebuildWords) -> None:
     """Rebuild consume queues, index files, checkpoint and ledger from a commit log.
 
     The commit log is only read. To resume, or when the log has grown, run the same command again.
@@ -129,7 +131,7 @@ def rebuild_command(given: _Words) -> None:
     if several:
         from reput.cli.many import rebuild_several
 
-        rebuild_several(output, given.stores, given.out_root, options, given.master, given.at_once)
+        rebuild_several(output, options, given)
     with output:
         store = options.store if given.in_place else here(options.store, derived=False)
         if given.in_place == (given.out is not None):

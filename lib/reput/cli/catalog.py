@@ -9,13 +9,13 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog import Cataloged, CatalogOptions
 from reput.cli.arguments import TABLES, AsJson, Broker, OnSpark, PerCommit, argument, command, flag, option
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, noted, settings_lines
 from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError, UnsupportedError
-from reput.remote.place import is_url
+from reput.remote.client import is_url
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ def _options(common: CatalogOptions, entry: StoreEntry, *, is_one: bool) -> Cata
 
 
 def _name(table: Path) -> str:
-    from reput.remote.place import url_of
+    from reput.remote.client import url_of
 
     return url_of(table) if is_url(table) else str(table)
 

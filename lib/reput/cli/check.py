@@ -34,7 +34,7 @@ from reput.cli.times import moment
 from reput.config.stand_in import here
 from reput.diagnosis.verdict import COUNTS, TITLES
 from reput.errors import OutputError, SettingsError
-from reput.remote.place import is_url, url_of
+from reput.remote.client import is_url, url_of
 from reput.store.files import new_file, reporting, write_atomically
 from reput.store.reading import read_file
 from reput.store.system import human
@@ -58,7 +58,9 @@ _EXAMPLES = """Examples:
 
 
 @dataclass(kw_only=True)
-class _Words(OnStores, Starts, OfQueues, OnSpark, Shown):
+class CheckWords(OnStores, Starts, OfQueues, OnSpark, Shown):
+    """What ``check`` is given."""
+
     quick: bool = flag("--quick", "Read only what a start reads, at most 3 GiB of the log; compare nothing.")
     for_start: bool = flag(
         "--for-start",
@@ -77,7 +79,7 @@ class _Words(OnStores, Starts, OfQueues, OnSpark, Shown):
 
 
 @command("check", _EXAMPLES, LOOK)
-def check_command(given: _Words) -> None:
+def check_command(given: CheckWords) -> None:
     """Say whether a broker can start on a store, what its start would lose, and what is wrong with its files.
 
     The whole log is read, and every unit of the queues and every key of the index compared with it. Nothing
@@ -116,10 +118,7 @@ def check_command(given: _Words) -> None:
     if several:
         from reput.cli.many import check_several
 
-        check_several(
-            output, stores, options, given.master, given.at_once, history=history, everything=everything,
-            digests=digests, page=given.page, force=given.force,
-        )  # fmt: skip
+        check_several(output, options, given)
     with output:
         _refuse_unclear(quick=quick, against=against, proofs=proofs, queue=given.queue)
         again = None

@@ -14,6 +14,7 @@ from reput.cli.arguments import (
     VERSION_VARIABLE,
     AsJson,
     Broker,
+    Conditions,
     Dry,
     InZone,
     Limited,
@@ -23,10 +24,12 @@ from reput.cli.arguments import (
     command,
     findings,
     flag,
+    in_order,
     option,
     releases,
+    unclear,
+    wanted_of,
 )
-from reput.cli.dump.options import Conditions, in_order, unclear, wanted_of
 from reput.cli.output import (
     Output,
     ProgressDisplay,
@@ -45,8 +48,8 @@ from reput.words import counted
 
 if TYPE_CHECKING:
     from reput.export.records import Apart
+    from reput.export.send import Resent
     from reput.export.write import Exported
-    from reput.resend.send import Resent
 
 _EXAMPLES = """Examples:
   The messages that no queue leads to, as `reput check` names them:
@@ -213,7 +216,7 @@ def resend_command(given: _ResendWords) -> None:
     Exit code 0: all is sent. 1: sent, but for what was left out, or some may not be on disk yet. 2: refused
     or failed; what was sent is in the position.
     """
-    from reput.resend.send import ResendOptions, resend
+    from reput.export.send import ResendOptions, resend
 
     with Output(given.as_json, interrupted="the same command goes on with the next message") as output:
         result = resend(given.to(ResendOptions), _Progress().show)

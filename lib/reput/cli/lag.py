@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from reput import api
 from reput.cli.arguments import LOOK, Broker, OfTopic, OnStore, Shown, command, groups, option
 from reput.cli.output import Output, age, settings_lines, step_lines, table
 from reput.cli.times import moment
@@ -15,8 +14,7 @@ from reput.config.stand_in import here
 from reput.words import counted
 
 if TYPE_CHECKING:
-    from reput.lag import GroupLag, LagReport, QueueLag
-    from reput.lag.report import DelayLag
+    from reput.lag import DelayLag, GroupLag, LagReport, QueueLag
 
 _EXAMPLES = """Examples:
   All groups, the one that is furthest behind first:
@@ -54,14 +52,12 @@ def lag_command(given: _Words) -> None:
     Exit code 0: every offset lies in its queue. 1: an offset lies before the queue's first message or past
     its end, or its queue is missing. 2: refused or failed.
     """
+    from reput.lag import lag, write_corrected
+
     with Output(given.as_json, interrupted="nothing was changed") as output:
         given.store = here(given.store, derived=True)
-        report = api.Store(
-            given.store, broker_conf=given.broker_conf, rocketmq_version=given.rocketmq_version
-        ).lag(group=given.group, topic=given.topic, offsets=given.offsets)
+        report = lag(given.settings(given.store), group=given.group, topic=given.topic, offsets=given.offsets)
         if given.corrected is not None:
-            from reput.lag.report import write_corrected
-
             report = write_corrected(report, given.corrected)
     output.show(report, _lines(report, given.by))
 
@@ -87,7 +83,7 @@ def _lines(report: LagReport, by: str) -> Iterator[str]:
         yield "  delayed messages:"
         yield from table(_DELAYS, [_delay(level, report.reference) for level in report.delays], _NUMBERS)
     if any(row.oldest_stored is not None for row in report.rows) or any(
-        level.due is not None for level in report.delays
+        level.due_ms is not None for level in report.delays
     ):
         yield f"  ages       {_reference(report)}"
     if report.corrected is not None:
@@ -114,10 +110,10 @@ def _sums(report: LagReport) -> str:
 def _delay(level: DelayLag, now: int) -> tuple[str, ...]:
     due = (
         "-"
-        if level.due is None
-        else f"{age(now - level.due)} ago"
-        if level.due <= now
-        else f"in {age(level.due - now)}"
+        if level.due_ms is None
+        else f"{age(now - level.due_ms)} ago"
+        if level.due_ms <= now
+        else f"in {age(level.due_ms - now)}"
     )
     return (
         str(level.level),

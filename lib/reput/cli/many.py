@@ -31,6 +31,8 @@ from reput.words import SCHEMA_VERSION, counted
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from reput.cli.app import RebuildWords
+    from reput.cli.check import CheckWords
     from reput.job.history import History, Row
     from reput.spark.on_host import HostRunner
     from reput.verify.plan import VerifyOptions
@@ -189,10 +191,7 @@ def _how(code: int) -> str:
 How = Callable[[Job], Again | None]
 
 
-def rebuild_several(
-    output: Output, stores: Sequence[str], out_root: Path | None, common: RebuildOptions,
-    master: str | None, at_once: int | None,
-) -> None:  # fmt: skip
+def rebuild_several(output: Output, common: RebuildOptions, given: RebuildWords) -> None:
     """Rebuild stores, each to an output of its own, in one Spark session, and say what came of them.
 
     Raises:
@@ -200,23 +199,21 @@ def rebuild_several(
         typer.Exit: at the end.
     """
     with output:
-        if out_root is None:
+        if given.out_root is None:
             raise SettingsError(
                 "where the outputs of several stores go is not clear",
                 expected="--out-root DIR",
                 found="none",
             )
-        jobs = plan_rebuilds(listed(stores), out_root, common)
-        outcomes = _done(jobs, "reput rebuild", master, at_once)
-    facts = {"out_root": str(out_root), "stores": [outcome.to_dict() for outcome in outcomes]}
+        jobs = plan_rebuilds(listed(given.stores), given.out_root, common)
+        outcomes = _done(jobs, "reput rebuild", given.master, given.at_once)
+    out_root = str(given.out_root)
+    facts = {"out_root": out_root, "stores": [outcome.to_dict() for outcome in outcomes]}
     code = worst(outcome.exit_code for outcome in outcomes)
-    output.end(code, facts, _lines(outcomes, "Rebuilt", f" into {inline(str(out_root))}"))
+    output.end(code, facts, _lines(outcomes, "Rebuilt", f" into {inline(out_root)}"))
 
 
-def check_several(
-    output: Output, stores: Sequence[str], common: VerifyOptions, master: str | None, at_once: int | None,
-    *, history: Path | None, everything: bool, digests: bool, page: Path | None, force: bool,
-) -> None:  # fmt: skip
+def check_several(output: Output, common: VerifyOptions, given: CheckWords) -> None:
     """Diagnose stores, and say what came of them.
 
     Without --master and hosts each is a process of its own here, without Spark: what ends one, a lack of
@@ -227,12 +224,12 @@ def check_several(
         typer.Exit: at the end.
     """
     with output:
-        jobs = plan_checks(listed(stores), common)
-        target = None if page is None else _target(page, jobs, history, force=force)
+        jobs = plan_checks(listed(given.stores), common)
+        target = None if given.page is None else _target(given.page, jobs, given.history, force=given.force)
         with ExitStack() as held:
-            kept = None if history is None else held.enter_context(_history(history, jobs))
-            night = Night(kept, jobs, everything=everything, digests=digests)
-            outcomes = _done(night.todo, "reput check", master, at_once, night.work, night.take)
+            kept = None if given.history is None else held.enter_context(_history(given.history, jobs))
+            night = Night(kept, jobs, everything=given.everything, digests=given.digests)
+            outcomes = _done(night.todo, "reput check", given.master, given.at_once, night.work, night.take)
             if target is not None:
                 from reput.report.fleet import write
                 from reput.report.numbers import Zone
@@ -243,7 +240,7 @@ def check_several(
     facts: dict[str, object] = {"stores": night.documents}
     if kept is not None:
         facts |= {"history": str(kept.directory), "run": kept.run}
-    output.end(code, facts, [*_lines(night.outcomes(outcomes), "Checked"), *night.lines(page)])
+    output.end(code, facts, [*_lines(night.outcomes(outcomes), "Checked"), *night.lines(given.page)])
 
 
 def _history(directory: Path, jobs: Sequence[Job]) -> History:

@@ -23,14 +23,13 @@ from reput.cli.check import finding_lines
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, remarks, settings_lines
 from reput.errors import Fact
-from reput.next_command import next_command
 from reput.store.system import human
-from reput.words import counted
+from reput.words import counted, next_command
 
 if TYPE_CHECKING:
     from reput.job import Undone
     from reput.job.in_place import UndoPreview
-    from reput.mending.apply import Mended
+    from reput.mending import Mended
     from reput.recovery.replica import Comparison
 
 _EXAMPLES = """Examples:
@@ -67,7 +66,7 @@ def mend_command(given: _Words) -> None:
     2: refused or failed, with the store's files as they were.
     """
     from reput.job.options import RebuildOptions
-    from reput.mending.apply import mend
+    from reput.mending import mend
 
     interrupted = "the same command finishes what was begun" if given.apply else "nothing was changed"
     with Output(given.as_json, interrupted=interrupted) as output, ProgressDisplay("checking") as display:

@@ -10,10 +10,9 @@ from reput.cli import app as commands
 from reput.cli.arguments import MEND, AsJson, OnLocalStore, OnSpark, Starts, command, flag, option
 from reput.cli.output import Output, ProgressDisplay, at_most, listed, printed, settings_lines, step_lines
 from reput.errors import SettingsError
-from reput.next_command import next_command
 from reput.spark.java import check_spark
 from reput.store.system import human
-from reput.words import counted
+from reput.words import counted, next_command
 
 if TYPE_CHECKING:
     from reput.job.migrate import Migrated, Migration

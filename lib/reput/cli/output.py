@@ -22,7 +22,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
 
-from reput.catalog.options import Cataloged
+from reput.catalog import Cataloged
 from reput.cli.process import INTERRUPTED, REFUSED
 from reput.config.basis import Basis
 from reput.errors import Fact, ReputError, Result

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Literal
 
 from reput.cli.arguments import (
     LOOK,
+    TAGS,
     Broker,
     InTime,
     OnStore,
@@ -19,7 +20,6 @@ from reput.cli.arguments import (
     queues,
     topics,
 )
-from reput.cli.dump.options import TAGS
 from reput.cli.output import Output, inline, settings_told
 from reput.cli.times import held_times, moment, time_of
 from reput.config.settings import StoreSettings
@@ -177,6 +177,8 @@ class Display(Result):
     #: was asked for; else None
     log_times: tuple[int, int] | None = None
 
+    hidden = ("answer", "bodies", "meant", "log_times")
+
     @property
     def exit_code(self) -> int:
         """That of the answer; 1, too, when a body that was asked for isn't what the producer gave."""
@@ -186,18 +188,15 @@ class Display(Result):
         )
         return 1 if any(damaged) else self.answer.exit_code
 
-    def to_dict(self) -> dict[str, object]:
-        """For programs."""
-        answer, settings = self.answer, self.settings
+    def more(self) -> dict[str, object]:
+        """The answer, by JSON names."""
+        answer, times = self.answer, self.log_times or (None, None)
         return {
-            "store": str(settings.root),
-            "rocketmq_version": settings.basis.rocketmq_version,
-            "settings": settings.basis.to_dict(),
             "found": answer.found,
             "why": answer.why,
             "did_you_mean": self.meant,
-            "log_first_store_timestamp": None if self.log_times is None else self.log_times[0],
-            "log_last_store_timestamp": None if self.log_times is None else self.log_times[1],
+            "log_first_store_timestamp": times[0],
+            "log_last_store_timestamp": times[1],
             **answer.facts,
             "messages": [
                 {

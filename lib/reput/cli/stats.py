@@ -77,7 +77,7 @@ def stats_command(given: _Words) -> None:
 
 def _show_topics(given: _Words) -> NoReturn:
     """List topics and queues, and end."""
-    from reput import api
+    from reput.report.queues import topic_list
 
     with Output(given.as_json, interrupted="nothing was changed", command="stats --topics") as output:
         of_log = {"--since": given.since, "--until": given.until, "--start": given.start, "--end": given.end}
@@ -90,9 +90,7 @@ def _show_topics(given: _Words) -> NoReturn:
                 found=", ".join(unfit),
             )
         given.store = here(given.store, derived=True)
-        found = api.Store(
-            given.store, broker_conf=given.broker_conf, rocketmq_version=given.rocketmq_version
-        ).topics(given.topic)
+        found = topic_list(given.settings(given.store), given.topic)
     output.show(found, topic_lines(found, given.by, given.limit, given.topic))
 
 
@@ -158,7 +156,7 @@ def _names(group: Group, by: str) -> tuple[str, ...]:
     if by == "tag":
         return group.topic or "", "-" if group.tag is None else group.tag
     if by == "hour":
-        return (second(group.hour or 0)[:-3],)
+        return (second(group.hour_ms or 0)[:-3],)
     return ((group.host if by == "host" else group.topic) or "",)
 
 
@@ -170,16 +168,15 @@ def _facts(group: Group, total: Group, counts: tuple[str, ...]) -> tuple[str, ..
         f"{100 * group.bytes / total.bytes:.1f}%",
         "-" if rate is None else f"{rate:,.1f}" if rate < 100 else f"{rate:,.0f}",
         *(f"{size:,}" for size in (group.least, group.p50, group.p99, group.most)),
-        *(second(ms) for ms in (group.first, group.last)),
+        *(second(ms) for ms in (group.first_time, group.last_time)),
         *(f"{getattr(group, name):,}" for name in counts),
     )
 
 
 def _gap(gap: Gap) -> str:
-    return (
-        f"{age(gap.ms)} without a message, from {moment(gap.before)} (at {gap.before_offset}) "
-        f"to {moment(gap.after)} (at {gap.after_offset})"
-    )
+    before, after = moment(gap.before_store_timestamp), moment(gap.after_store_timestamp)
+    places = gap.before_physical_offset, gap.after_physical_offset
+    return f"{age(gap.gap_ms)} without a message, from {before} (at {places[0]}) to {after} (at {places[1]})"
 
 
 _NUMBERS = ("queues", "messages", "skew", "read", "write", "perm", "queue", "min", "max", "files")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import threading
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
@@ -15,9 +15,9 @@ from reput.cli.jvm import prepare_spark, start_spark
 from reput.cli.output import Output, TailDisplay, noted, summary_lines, told, warn_of_unknown
 from reput.cli.times import moment
 from reput.errors import SettingsError
+from reput.job.status import DIED, Status, Stopped, has_begun, look, stop
 from reput.spark.java import is_submitted
 from reput.store.system import human
-from reput.watch.status import DIED, Status, Stopped, has_begun, look, stop
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -138,7 +138,6 @@ def _stop_on_signals(stopping: threading.Event) -> None:
         signal.signal(number, stop)
 
 
-_BROKE_OFF = 1
 _LAST_FINDINGS = 5
 
 
@@ -154,33 +153,29 @@ def show_stop(directory: Path, timeout: float, broker_conf: Path | None, *, as_j
     interrupted = "interrupted; the tail ends all the same when its batch is done"
     with Output(as_json, interrupted=interrupted, command="tail --stop") as output:
         stopped = stop(directory, timeout)
-        status = look(directory, broker_conf) if has_begun(stopped.root) else None
-    code = _BROKE_OFF if stopped.holder is not None and not stopped.clean else 0
-    facts = {
-        "stopped": stopped.holder is not None,
-        "stopped_holder": None if stopped.holder is None else stopped.holder.what,
-        "waited_seconds": round(stopped.seconds, 3),
-        "clean": stopped.clean,
-    }
-    if status is None:
-        output.end(
-            code,
-            {**facts, "output": str(stopped.root)},
-            [f"{_verdict(stopped)}: the log has no segment yet"],
-        )
-    output.end(code, {**facts, **status.to_dict()}, [_verdict(stopped), *_place(status), *_lag(status)])
+        if has_begun(stopped.output):
+            stopped = replace(stopped, status=look(directory, broker_conf))
+    output.show(stopped, _stopped_lines(stopped))
+
+
+def _stopped_lines(stopped: Stopped) -> Iterator[str]:
+    if stopped.status is None:
+        yield f"{_verdict(stopped)}: the log has no segment yet"
+        return
+    yield _verdict(stopped)
+    yield from _place(stopped.status)
+    yield from _lag(stopped.status)
 
 
 def _verdict(stopped: Stopped) -> str:
     if stopped.holder is None:
         how = "Nobody writes to"
     else:
-        how = f"Stopped {stopped.holder.what} within {stopped.seconds:.1f} s:"
+        how = f"Stopped {stopped.holder.what} within {stopped.waited_seconds:.1f} s:"
     if not stopped.clean:
-        return (
-            f"{how} {stopped.root}; the last run broke off, the next one rolls back what it hadn't committed"
-        )
-    return f"{how} {stopped.root}" + ("" if stopped.holder is None else " is a committed state")
+        left = "the last run broke off, the next one rolls back what it hadn't committed"
+        return f"{how} {stopped.output}; {left}"
+    return f"{how} {stopped.output}" + ("" if stopped.holder is None else " is a committed state")
 
 
 def _lines(status: Status) -> Iterator[str]:
@@ -191,7 +186,7 @@ def _lines(status: Status) -> Iterator[str]:
     yield from _lag(status)
     done = status.committed
     batches = counted(done.batches, "batch", "batches")
-    last = f", the last one committed at {moment(status.committed_ms)}" if done.batches else ""
+    last = f", the last one committed at {moment(status.last_commit_ms)}" if done.batches else ""
     yield f"  done       {counted(done.messages, 'message')}, {human(done.bytes)} in {batches}{last}"
     yield f"  queues     {counted(len(done.queues), 'queue')} with {counted(done.units, 'unit')}"
     index = f"{counted(len(done.index), 'file')} with {counted(done.index_entries, 'key')}"
@@ -201,8 +196,8 @@ def _lines(status: Status) -> Iterator[str]:
     else:
         yield f"  ledger     {status.ledger_batches:,} of {batches}"
     yield from _table(status)
-    parts = ", ".join(f"{name} {human(size)}" for name, size in status.disk.items())
-    yield f"  disk       {human(sum(status.disk.values()))}: {parts}"
+    parts = ", ".join(f"{name} {human(size)}" for name, size in status.disk_bytes.items())
+    yield f"  disk       {human(sum(status.disk_bytes.values()))}: {parts}"
     if status.running is not None and status.running.metrics is not None:
         yield f"  metrics    {status.running.metrics}"
     yield from _findings(status)
@@ -211,13 +206,13 @@ def _lines(status: Status) -> Iterator[str]:
 def _headline(status: Status) -> str:
     if status.holder is not None:
         since = "" if status.running is None else f" since {moment(status.running.started_ms)}"
-        return f"{status.root} is being written by {status.holder.what}{since}"
+        return f"{status.output} is being written by {status.holder.what}{since}"
     if status.state == DIED:
         return (
-            f"{status.root}: nobody writes, and the last run died; "
+            f"{status.output}: nobody writes, and the last run died; "
             "the next start rolls back what it hadn't committed"
         )
-    return f"{status.root}: nobody writes, all is committed"
+    return f"{status.output}: nobody writes, all is committed"
 
 
 def _place(status: Status) -> Iterator[str]:

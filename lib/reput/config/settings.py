@@ -36,12 +36,12 @@ from reput.format import names
 from reput.format.commitlog import MAX_MESSAGE_SIZE, MOST_BEYOND_BODY
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import file_length
-from reput.next_command import next_command
 from reput.remote import RemoteStore, known, with_urls
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.rocksdb import CURRENT, is_database
 from reput.store.listing import names_seen, queues_in
 from reput.store.lock import is_broker_running
+from reput.words import next_command
 
 _LONG_MAX = 2**63 - 1
 _UNIT_MS = {"s": 1_000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}

@@ -19,8 +19,7 @@ from reput.config.evidence import chosen, telling
 from reput.errors import OutputError, StoreError
 from reput.format import names
 from reput.remote import client
-from reput.remote.client import RANGE, RemoteFile
-from reput.remote.place import is_url, url_of
+from reput.remote.client import RANGE, RemoteFile, is_url, url_of
 from reput.remote.store import (
     EVIDENCE,
     PREFIX,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,25 +15,29 @@ from reput.broker.snapshot import Snapshot, take
 from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, UNFINISHED_RESTORE
-from reput.diagnosis.absent import BROKEN_ROCKSDB_STORE, index_database, not_derived
-from reput.diagnosis.derived import GIVE_DELAY_LEVELS, judged, merged
-from reput.diagnosis.start import (
+from reput.diagnosis.findings import (
+    BROKEN_ROCKSDB_STORE,
+    GIVE_DELAY_LEVELS,
     LOG_CUTS,
     NO_LOG,
     QUEUE_CUT,
     area_of,
+    index_database,
+    judged,
     mending,
+    merged,
+    not_derived,
     of_problem,
     of_start,
     unique,
 )
-from reput.diagnosis.verdict import COUNTS, Area, Effect, Finding, Remedy, Verdict, of_two, verdict
-from reput.errors import OutputError, Problem, ReputError, Result, SettingsError, StoreError, UnsupportedError
+from reput.diagnosis.verdict import COUNTS, Area, Effect, Finding, Judged, Remedy, Verdict, of_two, verdict
+from reput.errors import OutputError, Problem, ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
-from reput.statistics.count import Listener
+from reput.statistics import Listener
 from reput.store.listing import ignored_features
 from reput.store.system import human
 from reput.verify.plan import VerifyOptions
@@ -53,7 +57,7 @@ _GIVE = (GIVE_RELEASE, GIVE_DELAY_LEVELS)
 
 
 @dataclass(slots=True)
-class Diagnosis(Result):
+class Diagnosis(Judged):
     """What ``reput check`` says of a store; ``to_dict`` is what ``--json`` prints."""
 
     settings: StoreSettings  # what the store was read with
@@ -67,6 +71,8 @@ class Diagnosis(Result):
     all_lost: bool = False
     not_read: list[str] = field(default_factory=list)  # what wasn't looked at, for people
     seconds: float = 0.0  # wall time
+
+    hidden = ("snapshot", "plan", "report", "all_lost")
 
     @property
     def notes(self) -> list[Note]:
@@ -122,11 +128,6 @@ class Diagnosis(Result):
             read = sum(walk.bytes for walk in walks if walk is not None)
         left = f"{human(max(size - read, 0))} of {human(size)} of the log"
         return f"{left}, and all units and keys that no start looks at"
-
-    @property
-    def exit_code(self) -> int:
-        """See :data:`reput.diagnosis.verdict.EXIT_CODES`."""
-        return self.verdict.exit_code
 
     @property
     def mendable(self) -> list[Finding]:
@@ -194,9 +195,9 @@ class Diagnosis(Result):
             steps += save_steps(kinds, self.settings.command)
         return steps
 
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        found, snapshot, report = self.verdict, self.snapshot, self.report
+    def more(self) -> dict[str, Any]:
+        """What isn't a field."""
+        snapshot, report = self.snapshot, self.report
         holder = None if snapshot is None else snapshot.holder
         has_checkpoint = snapshot is not None and snapshot.checkpoint_exists
         remembered = None if report is None else report.remembered
@@ -205,23 +206,15 @@ class Diagnosis(Result):
             for one, told in zip(self.findings, findings, strict=True):
                 told["first_seen"] = remembered.first_seen.get(key_of(one))
         return {
-            "verdict": found.sort,
-            "summary": found.text,
-            "store": self.settings.place,
-            "rocketmq_version": self.settings.basis.rocketmq_version,
-            "settings": self.settings.basis.to_dict(),
-            "quick": self.quick,
             "clean": None if snapshot is None else snapshot.clean,
             "in_use_by": None if holder is None else holder.what,
-            "checkpoint": asdict(snapshot.checkpoint) if snapshot is not None and has_checkpoint else None,
+            "checkpoint": snapshot.checkpoint if snapshot is not None and has_checkpoint else None,
             "segment_size": None if snapshot is None else snapshot.segment_size,
             "starting": None if self.plan is None else self.plan.facts(),
             **(dict.fromkeys((*MEASURES, "remembered")) if report is None else report.facts()),
             "findings": findings,
-            "notes": [asdict(one) for one in self.notes],
-            "not_read": self.not_read,
+            "notes": self.notes,
             "next_steps": self.next_steps,
-            "seconds": round(self.seconds, 3),
         }
 
 

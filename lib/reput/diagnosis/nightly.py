@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from reput.diagnosis.check import Diagnosis
     from reput.job.history import Row
-    from reput.statistics.count import Listener
+    from reput.statistics import Listener
 
 REFUSED = "refused"
 #: Findings that a row lists.
@@ -94,7 +94,7 @@ def _lag(
     options: VerifyOptions, settings: StoreSettings | None, ends: Mapping[Queue, tuple[int, int]]
 ) -> int | None:
     """Messages that consumer groups still have to read; None without committed offsets, or a queue."""
-    from reput.lag.report import total_lag
+    from reput.lag import total_lag
 
     try:
         if settings is None:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from reput.errors import Fact
+from reput.errors import Fact, Result
 from reput.format.names import Queue
 from reput.newer_python import StrEnum
 from reput.verify.report import Difference
@@ -189,6 +190,23 @@ class Verdict:
     def exit_code(self) -> int:
         """By :data:`EXIT_CODES`."""
         return EXIT_CODES[self.sort]
+
+
+class Judged(Result):
+    """A result that has a verdict, with the exit code of that."""
+
+    __slots__ = ()
+
+    @property
+    def exit_code(self) -> int:
+        """See :data:`EXIT_CODES`."""
+        of: Any = self
+        return int(of.verdict.exit_code)
+
+    def to_dict(self) -> dict[str, object]:
+        """The verdict, and the facts."""
+        of: Any = self
+        return {"verdict": of.verdict.sort, "summary": of.verdict.text, **Result.to_dict(self)}
 
 
 def verdict(

@@ -18,9 +18,9 @@ from reput.format.dtypes import IN_FILES, IN_ROCKSDB, PLAIN, Form
 from reput.format.names import QueueBytes
 from reput.log.segments import MAX_BASE, CommitLog, Segment, discover, map_segment, without_unwritten_end
 from reput.log.walk import Frame, frame
-from reput.next_command import next_command
 from reput.rocksdb import is_database
 from reput.store.reading import unreadable
+from reput.words import next_command
 
 #: How far up a file of a store is: a file of a queue lies deepest.
 _DEEPEST = 4

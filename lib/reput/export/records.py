@@ -257,10 +257,6 @@ class LeftOut:
         how = "" if self.option is None else f" ({self.option} includes them)"
         return f"{self.count:,} {self.kind}, from {self.first} on: {self.reason}{how}"
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
 
 class Counted:
     """Counts what is left out, by its kind."""

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from reput.errors import OutputError, Result
 from reput.format import names
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.store import files, swap
 from reput.store.lock import OutputLock, StoreLock, check_output_free, check_store_free
 from reput.store.ownership import Owner

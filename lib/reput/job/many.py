@@ -23,7 +23,7 @@ from reput.config.dialect import dialect
 from reput.errors import ReputError, Result, SettingsError
 from reput.job.options import RebuildOptions
 from reput.newer_python import tomllib
-from reput.remote.place import check_here, is_url, url_of
+from reput.remote.client import check_here, is_url, url_of
 from reput.store.listing import nearest
 from reput.unforeseen import unforeseen
 from reput.verify.plan import VerifyOptions

@@ -32,7 +32,7 @@ from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, intended, prepare, with_delivery_state
 from reput.job.rebuilding import expired_ends, stage
 from reput.job.summary import Summary, summarize
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.store import files
 from reput.store.listing import ignored_features, queues_in

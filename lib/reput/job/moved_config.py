@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.config.broker_conf import BrokerConf
+from reput.config.committed import LMQ_FILE, LMQ_PREFIX, group_of
 from reput.config.kept import (
     TABLES,
     ConfigPlace,
@@ -33,7 +34,6 @@ from reput.config.kept import (
 )
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names, rocksdbconfig
-from reput.lag.committed import LMQ_FILE, LMQ_PREFIX, group_of
 from reput.rocksdb import is_database, opened
 from reput.store.reading import read_file
 

@@ -12,7 +12,7 @@ from reput.newer_python import Self
 from reput.store.places import lies_in
 
 if TYPE_CHECKING:
-    from reput.catalog.options import CatalogOptions
+    from reput.catalog import CatalogOptions
 
 GIB = 1 << 30
 _LEAST_PART_BYTES = 128 << 20
@@ -92,7 +92,7 @@ class RebuildOptions:
                 expected=f"a directory outside of {out}, and not around it",
                 next_step="Name another directory with --catalog",
             )
-        from reput.catalog.options import CatalogOptions
+        from reput.catalog import CatalogOptions
 
         return CatalogOptions(
             store=self.store,

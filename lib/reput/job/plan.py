@@ -20,7 +20,7 @@ from reput.job.in_place import discard_if_swapped, staging_of
 from reput.job.options import RebuildOptions
 from reput.log.segments import CommitLog, discover, likely_end, without_unwritten_end
 from reput.newer_python import Self
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.replay.estimate import Estimate, estimate
 from reput.replay.target import LiveSelection, Selection, check_batch_file_size
 from reput.rocksdb import opened, traces

@@ -28,7 +28,6 @@ from reput.job.plan import Intended, intended, prepare
 from reput.job.rebuilding import stage
 from reput.job.summary import Summary, missing_queues, summarize
 from reput.newer_python import Self
-from reput.next_command import next_command
 from reput.remote import is_url
 from reput.remote.client import RANGE, RemoteFile
 from reput.remote.store import RemoteStore, client_of, copying_mark
@@ -39,6 +38,7 @@ from reput.store.ownership import Owner
 from reput.store.reading import read_file
 from reput.store.system import check_free, free_bytes
 from reput.unforeseen import unforeseen
+from reput.words import next_command
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

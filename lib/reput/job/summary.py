@@ -23,7 +23,7 @@ from reput.store import files
 from reput.store.listing import ignored_features, nearest_queue, queues_in
 
 if TYPE_CHECKING:
-    from reput.catalog.options import Cataloged
+    from reput.catalog import Cataloged
     from reput.errors import Problem
     from reput.job.plan import Plan
     from reput.replay.state import State

@@ -21,6 +21,7 @@ from reput.format import names
 from reput.job.options import TailOptions
 from reput.job.plan import Plan, intended, output_root, prepare
 from reput.job.rebuilding import as_hosts_allow
+from reput.job.status import Watch, watching
 from reput.job.summary import Summary, summarize
 from reput.log.live import LiveLog
 from reput.log.segments import CommitLog, discover
@@ -35,7 +36,6 @@ from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.reading import check_store
 from reput.stream import TailQuery, last_planned, set_aside
-from reput.watch.notes import Watch, watching
 
 if TYPE_CHECKING:
     from reput.catalog.update import CatalogBeside

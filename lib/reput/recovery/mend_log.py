@@ -23,7 +23,7 @@ from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
 from reput.derived.files import WRONG_LENGTH, StoreFile, segment_at
-from reput.errors import Fact, StoreError, UnsupportedError
+from reput.errors import LogFact, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.log.segments import is_zero, map_segment
@@ -171,18 +171,14 @@ _MOST = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
-class Change(Fact):
+class Change(LogFact):
     """A range of the log that isn't any more what it was.
 
     Attributes:
         kind: ``stand-in`` (records that a broker passes over), ``closing-record``,
             ``new-segment``, ``made-longer``, ``made-shorter``, ``moved-away`` (a file).
         path: the segment.
-        offset, end: physical offsets, half open.
     """
-
-    offset: int
-    end: int
 
     @property
     def said(self) -> str:
@@ -195,10 +191,6 @@ class Change(Fact):
             "made-longer": "the file was too short: it has its length again",
             "made-shorter": "the file was too long: it has its length again",
         }[self.kind]
-
-    def to_dict(self) -> dict[str, object]:
-        """As :meth:`Fact.to_dict`."""
-        return {**Fact.to_dict(self), "physical_offset": self.offset, "physical_end": self.end}
 
     def __str__(self) -> str:
         where = f" at {self.offset} to {self.end}" if self.end else ""

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
-from reput.errors import Fact, StoreError, StoreInUseError, UnsupportedError
+from reput.errors import LogFact, StoreError, StoreInUseError, UnsupportedError
 from reput.format import commitlog, dledger, names
 from reput.log.segments import CommitLog, Segment, discover, map_segment, without_unwritten_end
 from reput.recovery.mend_log import joined
@@ -59,19 +59,16 @@ Range = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Taken(Fact):
+class Taken(LogFact):
     """A range that comes from the replica.
 
     Attributes:
         kind: ``damaged-range``, ``missing-segment``, ``short-segment``, ``log-head`` (before the first
             segment here) or ``log-end`` (behind the last message here).
         path: the segment here, which may be yet to be made.
-        offset, end: physical offsets, half open.
         count: whole messages in it.
     """
 
-    offset: int
-    end: int
     count: int
 
     @property
@@ -87,34 +84,21 @@ class Taken(Fact):
         }[self.kind]
         return f"{self.offset} to {self.end} of the log, {messages}: {here}"
 
-    def to_dict(self) -> dict[str, object]:
-        """As :meth:`Fact.to_dict`."""
-        places = {"physical_offset": self.offset, "physical_end": self.end}
-        return {**Fact.to_dict(self), **places, "count": self.count}
-
 
 @dataclass(frozen=True, slots=True)
-class Left(Fact):
+class Left(LogFact):
     """A damaged range that the replica doesn't help with.
 
     Attributes:
         kind: ``damaged-in-both`` or ``not-in-replica``; what the log ends with is damaged if it is no record.
         path: the segment here.
-        offset, end: physical offsets, half open.
     """
-
-    offset: int
-    end: int
 
     @property
     def said(self) -> str:
         """Why it stays."""
         why = "damaged there, too" if self.kind == "damaged-in-both" else "not there"
         return f"{self.offset} to {self.end} of the log: {why}"
-
-    def to_dict(self) -> dict[str, object]:
-        """As :meth:`Fact.to_dict`."""
-        return {**Fact.to_dict(self), "physical_offset": self.offset, "physical_end": self.end}
 
 
 @dataclass(slots=True)

@@ -7,7 +7,7 @@ by itself finds nothing, and no zeros.
 
 from __future__ import annotations
 
-from reput.remote.place import is_url
+from reput.remote.client import is_url
 from reput.remote.store import RemoteStore, is_elsewhere, known, remote_store, with_urls
 
 __all__ = ["RemoteStore", "is_elsewhere", "is_url", "known", "remote_store", "with_urls"]

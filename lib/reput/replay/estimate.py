@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Set
 from dataclasses import dataclass
 
+from reput.build.bitmaps import BloomFilter
 from reput.config.settings import StoreSettings
-from reput.filter.consumers import BloomFilter
 from reput.format import batchconsumequeue, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.consumequeueext import HEAD_LENGTH

@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from reput.build.bitmaps import BloomFilter
 from reput.config.kept import Rereading, TopicsNow
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
-from reput.filter.consumers import BloomFilter
 from reput.format import names, rocksdbqueue
 from reput.format.batchconsumequeue import UNIT_LENGTH
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
@@ -24,7 +24,7 @@ from reput.store.file_system import FileSystem
 from reput.store.ownership import Owner
 
 if TYPE_CHECKING:
-    from reput.filter.bitmaps import TopicFilters
+    from reput.build.bitmaps import TopicFilters
 
 
 # Topics that brokers make for themselves, not all of them in topics.json (TopicValidator, 4.9.7 to 5.3.3).
@@ -190,8 +190,7 @@ class FiltersNow:
 
     def _read(self) -> Mapping[str, TopicFilters]:
         # Not before: the parser takes longer to be imported than most stores have filters.
-        from reput.filter.bitmaps import TopicFilters
-        from reput.filter.consumers import load
+        from reput.build.bitmaps import TopicFilters, load
 
         path = self._settings.consumer_filter_json
         found = load(path, self._bloom, parts=self._settings.dialect.filter_parts)

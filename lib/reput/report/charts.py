@@ -285,7 +285,7 @@ def size_histogram(sizes: Sizes) -> Histogram:
             zip(sizes.counts, sizes.bounds, sizes.bounds[1:], strict=False)
         )
     ]
-    named = (("median", sizes.median), ("90 %", sizes.p90), ("99 %", sizes.p99))
+    named = (("median", sizes.p50), ("90 %", sizes.p90), ("99 %", sizes.p99))
     return Histogram(
         bars=tuple(bars),
         labels=tuple((number * wide, numbers.short_size(bound)) for number, bound in enumerate(sizes.bounds)),

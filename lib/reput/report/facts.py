@@ -6,29 +6,12 @@ the epoch, ranges are half open, offsets of the log are physical offsets.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields, replace
-from operator import attrgetter
+from dataclasses import dataclass, field
 from typing import Any
 
 from reput.config.basis import Basis
-from reput.diagnosis.verdict import Finding, Sort, Verdict
-from reput.errors import Result
+from reput.diagnosis.verdict import Finding, Judged, Sort, Verdict
 from reput.verify.report import Note
-
-#: What JSON calls attributes: by what they are in all documents (docs/interface.md).
-_NAMES = {
-    "made_at": "made_ms",
-    "first_time": "first_store_timestamp",
-    "last_time": "last_store_timestamp",
-    "oldest_stored": "oldest_store_timestamp",
-    "least": "min_size",
-    "most": "max_size",
-    "mean": "mean_size",
-    "median": "p50_size",
-    "p90": "p90_size",
-    "p99": "p99_size",
-    "not_seen": "not_read",
-}
 
 #: How bad something is, as the page colours it.
 SOUND, ATTENTION, BROKEN = "sound", "attention", "broken"
@@ -112,7 +95,7 @@ class QueueFacts:
     @property
     def is_there(self) -> bool:
         """Whether it has files, or keys in RocksDB."""
-        return bool(self.files) or (self.kind == IN_ROCKSDB and self.max_offset is not None)
+        return bool(self.files) or self.max_offset is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +154,7 @@ class Sizes:
     bounds: tuple[int, ...]
     counts: tuple[int, ...]  # messages[n]
     mean: float  # bytes
-    median: int  # median, p90, p99: bytes, to within a fifth
+    p50: int  # p50, p90, p99: bytes, to within a fifth
     p90: int
     p99: int
     least: int  # least, most: bytes, exact
@@ -206,7 +189,7 @@ class GroupLag:
 
 
 @dataclass(slots=True)
-class Facts(Result):
+class Facts(Judged):
     """A store, at one moment."""
 
     store: str  # its directory
@@ -243,32 +226,4 @@ class Facts(Result):
     ages_to_ms: int | None = None
     not_seen: list[str] = field(default_factory=list)  # what this page doesn't say, and why
 
-    @property
-    def exit_code(self) -> int:
-        """That of ``reput check``."""
-        return self.verdict.exit_code
-
-    def to_dict(self) -> dict[str, object]:
-        """The facts as a JSON-ready mapping."""
-        facts = _named(asdict(replace(self, basis=Basis(), queues=[], findings=[])))
-        facts["queues"] = [dict(zip(_QUEUE_NAMES, _of_queue(row), strict=True)) for row in self.queues]
-        return {
-            "verdict": self.verdict.sort,
-            "summary": self.verdict.text,
-            **{name: value for name, value in facts.items() if name not in ("verdict", "basis")},
-            "rocketmq_version": self.basis.rocketmq_version,
-            "settings": self.basis.to_dict(),
-            "findings": [finding.to_dict() for finding in self.findings],
-        }
-
-
-#: What JSON has of a queue, of which there may be 100,000.
-_QUEUE_NAMES = tuple(_NAMES.get(one.name, one.name) for one in fields(QueueFacts))
-_of_queue = attrgetter(*(one.name for one in fields(QueueFacts)))
-
-
-def _named(value: Any) -> Any:
-    """A value with JSON's names of what is in it."""
-    if isinstance(value, dict):
-        return {_NAMES.get(name, name): _named(one) for name, one in value.items()}
-    return [_named(one) for one in value] if isinstance(value, (list, tuple)) else value
+    hidden = ("verdict",)

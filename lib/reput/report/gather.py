@@ -50,7 +50,7 @@ from reput.report.facts import (
 )
 from reput.report.log_scan import LogScan, Tally, scan_log
 from reput.report.queues import QueuesSeen, queue_facts, skew
-from reput.statistics.count import Listener
+from reput.statistics import Listener
 from reput.verify.plan import VerifyOptions, may_be_running, refuse_half_replaced
 
 if TYPE_CHECKING:

@@ -36,8 +36,7 @@ from reput.scan.kernel import _topic
 from reput.scan.part import PartOutcome, scan_part
 from reput.scan.rules import Part, rules
 from reput.scan.table import QUEUE_REPEAT, QueueTable
-from reput.statistics.count import Listener
-from reput.statistics.tally import (
+from reput.statistics import (
     BINS,
     BYTES,
     EIGHTHS,
@@ -45,6 +44,7 @@ from reput.statistics.tally import (
     LEAST,
     MESSAGES,
     MOST,
+    Listener,
     add_size,
     add_time,
     bin_of,
@@ -78,13 +78,13 @@ _DONE, _NEW_TOPIC, _OUT_OF_RANGE = range(3)
 class Counts(NamedTuple):
     """What the kernel adds to."""
 
-    #: int64[topics, 6], the columns MESSAGES to LAST of :mod:`reput.statistics.tally`; of the times
+    #: int64[topics, 6], the columns MESSAGES to LAST of :mod:`reput.statistics`; of the times
     #: only those that a clock may have had
     sums: NDArray[np.int64]
     #: series_messages, series_bytes: int64[series, BUCKETS]; the last row is that of all later topics
     series_messages: NDArray[np.int64]
     series_bytes: NDArray[np.int64]
-    bins: NDArray[np.int64]  # int64[BINS], messages by size, see :func:`reput.statistics.tally.bin_range`
+    bins: NDArray[np.int64]  # int64[BINS], messages by size, see :func:`reput.statistics.bin_range`
     #: int64[6], number of the first bucket, width (ms), the latest time that a clock may have had,
     #: messages without such a time, the least and the greatest time seen
     state: NDArray[np.int64]
@@ -461,7 +461,7 @@ def _sizes(tally: Tally) -> Sizes | None:
         bounds=tuple(bin_range(octave * EIGHTHS)[0] for octave in range(low, high + 1)),
         counts=tuple(octaves[low:high].tolist()),
         mean=float(sums[:, BYTES].sum()) / messages,
-        median=median,
+        p50=median,
         p90=p90,
         p99=p99,
         least=least,

@@ -17,7 +17,7 @@ from reput.config.kept import TopicConfig, batch_queue_topics, topic_configs
 from reput.derived.files import Listing, in_order
 from reput.derived.queues import Queues, recovered
 from reput.derived.rocksdb import RocksQueues
-from reput.diagnosis.absent import NO_QUEUES, not_derived
+from reput.diagnosis.findings import NO_QUEUES, not_derived
 from reput.errors import RemoteStoreError, ReputError, Result, SettingsError, StartFailsError
 from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.names import Queue
@@ -263,16 +263,11 @@ class TopicList(Result):
         """What says more of queues that can't be read."""
         return [self.settings.command("check")] if self.exit_code else []
 
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "store": str(self.settings.root),
-            "rocketmq_version": self.settings.basis.rocketmq_version,
-            "settings": self.settings.basis.to_dict(),
-            "topics": [topic.to_dict() for topic in self.topics],
-            "findings": [problem.to_dict() for problem in self.lacking],
-            "next_steps": self.next_steps,
-        }
+    hidden = ("has_config", "unreadable", "lacking")
+
+    def more(self) -> dict[str, object]:
+        """What isn't a field by this name."""
+        return {"findings": self.lacking, "next_steps": self.next_steps}
 
 
 def topic_list(settings: StoreSettings, topic: str | None = None) -> TopicList:

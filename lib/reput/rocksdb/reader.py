@@ -18,9 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.errors import OutputError, ReputError, StoreError, UnsupportedError
-from reput.next_command import install_step
 from reput.rocksdb.snapshot import Snapshot, caught, stamp, torn_at
 from reput.store import files
+from reput.words import install_step
 
 if TYPE_CHECKING:
     from rocksdict import Rdict, ReadOptions

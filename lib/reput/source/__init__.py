@@ -8,8 +8,15 @@ from reput.lazily import lazily
 
 if TYPE_CHECKING:
     from reput.source.commitlog import NAME, CommitLogDataSource
-    from reput.source.derived import INDEX, QUEUES, ConsumeQueueDataSource, IndexDataSource
-    from reput.source.tables import read, read_arrow, register
+    from reput.source.tables import (
+        INDEX,
+        QUEUES,
+        ConsumeQueueDataSource,
+        IndexDataSource,
+        read,
+        read_arrow,
+        register,
+    )
 
 __all__ = [
     "INDEX",
@@ -24,17 +31,4 @@ __all__ = [
 ]
 
 # Much below is Spark's only in part: a walk through a log, its end, its parts.
-__getattr__ = lazily(
-    __name__,
-    {
-        "INDEX": "derived",
-        "NAME": "commitlog",
-        "QUEUES": "derived",
-        "CommitLogDataSource": "commitlog",
-        "ConsumeQueueDataSource": "derived",
-        "IndexDataSource": "derived",
-        "read": "tables",
-        "read_arrow": "tables",
-        "register": "tables",
-    },
-)
+__getattr__ = lazily(__name__, dict.fromkeys(__all__, "tables"))

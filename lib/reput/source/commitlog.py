@@ -25,7 +25,6 @@ from reput.log.segments import CommitLog, Segment, batch_end, cut, discover, map
 from reput.remote import is_elsewhere
 from reput.scan.output import Status
 from reput.scan.rules import Part
-from reput.source import where
 from reput.source.columns import (
     MESSAGE_COLUMNS,
     MESSAGE_FILTERS,
@@ -35,7 +34,7 @@ from reput.source.columns import (
     chosen,
     spark_schema,
 )
-from reput.source.filters import ALL, FilteredReader, Range, Wanted
+from reput.source.filters import ALL, FilteredReader, Range, Wanted, parse
 from reput.source.options import MESSAGES, PARTS, Options
 from reput.source.ranges import ReadStatistics, reported
 from reput.spark import worker_daemon
@@ -101,7 +100,7 @@ class CommitLogDataSource(DataSource):
         is_messages = self._options.content == MESSAGES
         self._columns = MESSAGE_COLUMNS if is_messages else PART_COLUMNS
         self._filters: Mapping[str, str] = MESSAGE_FILTERS if is_messages else {}
-        self._where = where.parse(self._options.shared.where, self._filters).in_queues(self._options.queues)
+        self._where = parse(self._options.shared.where, self._filters).in_queues(self._options.queues)
 
     @classmethod
     def name(cls) -> str:

@@ -5,18 +5,20 @@ A filter that is taken is decided exactly; any other is left to Spark. Times are
 
 from __future__ import annotations
 
+import json
+import logging
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from reput.errors import ReputError, SettingsError
 from reput.format.names import Queue
-from reput.newer_python import UTC
-from reput.source import stores
+from reput.newer_python import UTC, time_of_iso
 from reput.spark.stack import (
     DataSourceReader,
     EqualNullSafe,
@@ -33,6 +35,134 @@ from reput.spark.stack import (
 if TYPE_CHECKING:
     from reput.source.options import Shared
 
+
+# The option ``where``: filters as text, so that they reach the source whatever Spark does with its own. It is
+# a JSON list of conditions that must all hold: ``[["topic", "=", "orders"], ["queueId", "in", [0, 1]]]``.
+
+#: A column, how it is compared, and with what; nothing for ``is not null``.
+Condition = Sequence[Any]
+
+_COMPARED: Mapping[str, Callable[[tuple[str, ...], Any], Filter]] = {
+    "=": EqualTo,
+    "==": EqualTo,
+    "<": LessThan,
+    "<=": LessThanOrEqual,
+    ">": GreaterThan,
+    ">=": GreaterThanOrEqual,
+    "in": lambda path, values: In(path, tuple(values)),
+}
+_IS_NOT_NULL = "is not null"
+_FORM = '[["column", "=", value], …], compared by ' + ", ".join((*_COMPARED, _IS_NOT_NULL))
+
+
+def text_of(conditions: Iterable[Condition]) -> str:
+    """The option's text.
+
+    Raises:
+        SettingsError: a value is neither text, number nor a time with its zone, nor some of them.
+    """
+    return json.dumps([[*condition[:2], *map(_plain, condition[2:])] for condition in conditions])
+
+
+def parse(text: str | None, columns: Mapping[str, str]) -> Wanted:
+    """What the option asks for.
+
+    Args:
+        text: the option; None for all.
+        columns: those that can be asked, with their types.
+
+    Raises:
+        SettingsError: it can't be read, or asks for something else.
+    """
+    wanted = Wanted()
+    if text is None:
+        return wanted
+    try:
+        conditions = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise SettingsError("where can't be read", expected=_FORM, found=repr(text)) from error
+    if not isinstance(conditions, list):
+        raise SettingsError("where is no list", expected=_FORM, found=repr(text))
+    for condition in conditions:
+        narrower = wanted.and_(_filter(condition, columns), columns)
+        if narrower is None:
+            raise SettingsError(
+                "where compares with something of another type",
+                expected="text, whole numbers, or times such as 2026-01-31T08:00:00Z",
+                found=json.dumps(condition),
+            )
+        wanted = narrower
+    return wanted
+
+
+def _filter(condition: Any, columns: Mapping[str, str]) -> Filter:
+    is_list = isinstance(condition, list) and len(condition) in (2, 3) and isinstance(condition[1], str)
+    how = condition[1].strip().lower() if is_list else ""
+    if len(condition if is_list else ()) != (2 if how == _IS_NOT_NULL else 3) or (
+        how != _IS_NOT_NULL and how not in _COMPARED
+    ):
+        raise SettingsError("where has no such condition", expected=_FORM, found=json.dumps(condition))
+    name = condition[0]
+    if not isinstance(name, str) or name not in columns:
+        raise SettingsError(
+            "where can't ask for this column",
+            expected=f"one of {', '.join(columns)}" if columns else "no where, with this content",
+            found=name,
+            next_step="Ask Spark for the others, with .where()",
+        )
+    if how == _IS_NOT_NULL:
+        return IsNotNull((name,))
+    value = condition[2]
+    if (how == "in") != isinstance(value, list):
+        raise SettingsError("where has no such condition", expected=_FORM, found=json.dumps(condition))
+    if columns[name] == "timestamp":
+        value = [_time(one) for one in value] if isinstance(value, list) else _time(value)
+    return _COMPARED[how]((name,), value)
+
+
+def _time(value: object, what: str = "where") -> datetime:
+    try:
+        time = time_of_iso(value) if isinstance(value, str) else None
+    except ValueError:
+        time = None
+    if time is None or time.tzinfo is None:
+        raise SettingsError(
+            f"{what} has a time that can't be told",
+            expected="a date and time with its zone, e.g. 2026-01-31T08:00:00Z",
+            found=value,
+        )
+    return time
+
+
+def moment(text: str, what: str) -> int:
+    """A time as a condition has it, in ms, rounded up.
+
+    Args:
+        what: is called so in the error.
+
+    Raises:
+        SettingsError: it can't be told.
+    """
+    return milliseconds(_time(text, what))
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, str | int):
+        return value
+    if isinstance(value, Iterable):
+        return [_plain(one) for one in value]
+    raise SettingsError(
+        "where compares with something of another type",
+        expected="text, a whole number, a time, or some of one sort",
+        found=repr(value),
+    )
+
+
+_LOG = logging.getLogger(__name__)
+
+_Store = TypeVar("_Store")
 _Made = TypeVar("_Made")
 
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -176,14 +306,14 @@ class FilteredReader(DataSourceReader):
         """What can be made of each store that may hold a wanted row, by its number.
 
         Raises:
-            ReputError: as :func:`reput.source.stores.each` says.
+            ReputError: as :func:`each` says.
         """
         numbers = tuple(
             number
             for number, settings in enumerate(self._shared.stores)
             if self.wanted.wants_text("store", settings.place)
         )
-        return stores.each(numbers, make, skips=self._shared.skips)
+        return each(numbers, make, skips=self._shared.skips)
 
     @property
     def pushFilters(self) -> Callable[[Sequence[Filter]], Iterator[Filter]]:  # noqa: N802
@@ -265,3 +395,28 @@ def _integer(value: object, is_time: bool) -> int | None:
         known = isinstance(value, datetime) and value.tzinfo is not None
         return (value - _EPOCH) // _MICROSECOND if known and isinstance(value, datetime) else None
     return value if isinstance(value, int) and not isinstance(value, bool) else None
+
+
+def each(
+    stores: tuple[_Store, ...], work: Callable[[_Store], _Made], *, skips: bool
+) -> Iterator[tuple[_Store, _Made]]:
+    """What ``work`` makes of each store; one that it refuses is left out, with a warning, or ends it all.
+
+    Raises:
+        ReputError: that of the first refusal, without ``skips`` or when no store is left.
+    """
+    first: ReputError | None = None
+    is_any = False
+    for store in stores:
+        try:
+            made = work(store)
+        except ReputError as error:
+            if not skips:
+                raise
+            first = first or error
+            _LOG.warning("a store is left out: %s", error)
+            continue
+        is_any = True
+        yield store, made
+    if first is not None and not is_any:
+        raise first

@@ -22,7 +22,7 @@ from reput.rocksdb import CURRENT, is_database
 from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
 from reput.source.filters import ALL, Wanted
-from reput.source.queue_files import CURRENT_LENGTH
+from reput.source.queue_units import CURRENT_LENGTH
 from reput.source.ranges import ReadStatistics, opened, stretches
 from reput.store.reading import check_store
 

@@ -183,7 +183,7 @@ def _train(part: Path) -> str:
     environment = {**os.environ, VARIABLE: OFF, "SPARK_SUBMIT_OPTS": options}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "reput.demo.training"],
+            [sys.executable, "-m", "reput.demo"],
             env=environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

@@ -20,13 +20,13 @@ from typing import IO, TYPE_CHECKING
 
 from reput.caches import settle
 from reput.errors import SettingsError, SparkError
-from reput.next_command import install_step
 from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
 from reput.spark.jars import delta_jars
 from reput.spark.java import check_jars, check_version, is_connect, is_submitted, refuse_connect
 from reput.store.system import shortage_in
 from reput.unforeseen import REPORT, TRACEBACK, UNFORESEEN, raised_elsewhere
+from reput.words import install_step
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from reput.errors import OutputError
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.store.reading import check_file
 from reput.store.system import StrPath, System, human, output_error
 

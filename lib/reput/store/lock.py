@@ -34,11 +34,11 @@ from typing import TYPE_CHECKING
 from reput.errors import StoreError, StoreInUseError
 from reput.format import names
 from reput.newer_python import Self
-from reput.next_command import next_command
 from reput.store import files, system
 from reput.store.ownership import Owner
 from reput.store.places import refuse_links
 from reput.store.reading import open_file, read_file
+from reput.words import next_command
 
 if TYPE_CHECKING:
     pass

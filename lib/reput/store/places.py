@@ -19,7 +19,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from reput.errors import OutputError
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.store import files
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from reput.errors import SegmentGoneError, StoreError
 from reput.format import names
-from reput.remote.place import check_here
+from reput.remote.client import check_here
 from reput.remote.store import have
 
 #: What ``strerror`` says of these, which differ in what a broker makes of them.

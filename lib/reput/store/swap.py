@@ -44,12 +44,11 @@ from typing import Any
 from reput.errors import OutputError
 from reput.format import names
 from reput.newer_python import UTC
-from reput.next_command import next_command
 from reput.store import files, system
 from reput.store.file_system import mounted
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
-from reput.words import counted, utc
+from reput.words import counted, next_command, utc
 
 INTENT = "swap.json"
 KEPT = "replaced-"

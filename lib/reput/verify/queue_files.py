@@ -32,7 +32,7 @@ from reput.newer_python import Self
 from reput.remote.store import have
 from reput.replay.runner import Runner
 from reput.replay.target import Selection
-from reput.statistics.count import Listener
+from reput.statistics import Listener
 from reput.store.listing import entries_in, names_seen
 from reput.store.reading import extents, looked_at, pread, reading, what_is
 from reput.verify.explain import of_range

@@ -31,7 +31,7 @@ from reput.replay.placing import BatchQueues
 from reput.replay.runner import Runner, on_this_host
 from reput.replay.target import Selection, Target
 from reput.scan.rules import Part
-from reput.statistics.count import Listener
+from reput.statistics import Listener
 from reput.store.listing import ignored_features
 from reput.store.witness import StoreSeen, config_seen, store_seen
 from reput.verify.batch import BatchCheck, compare_batch_queues

@@ -12,8 +12,8 @@ from datetime import datetime
 from pathlib import Path
 
 from bench import usage
+from reput.job.status import RunNote
 from reput.newer_python import UTC
-from reput.watch.notes import RunNote
 from tests.torture import processes
 from tests.torture.tailing import Tailing
 from tests.torture.verify import WrongError

@@ -19,10 +19,9 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, Field, Transaction, write_deltalake
 from deltalake.schema import PrimitiveType
 
-from reput.catalog import appending, rows, update
+from reput.catalog import Cataloged, CatalogOptions, appending, rows, update
 from reput.catalog.appending import Appending, Standing, stand
 from reput.catalog.hold import remove_unnamed
-from reput.catalog.options import Cataloged, CatalogOptions
 from reput.catalog.rows import columns
 from reput.catalog.table import APPLICATION, DAY, KNOWN_BY, File, Table, known_by
 from reput.catalog.update import LARGE, MANY, MOST_LOG, MOST_ROWS, SMALL, Catalog, due

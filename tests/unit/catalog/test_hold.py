@@ -14,7 +14,7 @@ from reput.catalog import hold
 from reput.catalog.hold import RemoteHold
 from reput.catalog.table import Broker, Table, Written
 from reput.errors import StoreInUseError
-from reput.remote.objects import Objects, objects
+from reput.remote.client import Objects, objects
 from tests.unit.catalog.test_lake import cataloged, options, store_of
 
 _BROKER = Broker("east", "broker-a")
@@ -32,8 +32,8 @@ def table(tmp_path: Path) -> Table:
 def kept(table: Table, monkeypatch: pytest.MonkeyPatch) -> Objects:
     """An object store in memory, for what is beside the table."""
     store = MemoryStore()
-    monkeypatch.setattr("reput.remote.objects.object_store", lambda _: store)
-    monkeypatch.setattr("reput.remote.objects._clients", {})
+    monkeypatch.setattr("reput.remote.client.object_store", lambda _: store)
+    monkeypatch.setattr("reput.remote.client._clients", {})
     return objects(table.url)
 
 

@@ -15,8 +15,7 @@ import pytest
 from deltalake import CommitProperties, DeltaTable, QueryBuilder, Transaction
 from deltalake.exceptions import CommitFailedError
 
-from reput.catalog import update
-from reput.catalog.options import Cataloged, CatalogOptions
+from reput.catalog import Cataloged, CatalogOptions, update
 from reput.catalog.rows import schema
 from reput.catalog.table import Broker, File, Table, broker_of
 from reput.catalog.update import Catalog, catalog_many, outdated

@@ -9,11 +9,11 @@ import pytest
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
-from reput.diagnosis.absent import not_derived
 from reput.diagnosis.check import Diagnosis, check
+from reput.diagnosis.findings import not_derived
 from reput.diagnosis.verdict import Area, Effect, Finding, Remedy
 from reput.format import names
-from reput.mending.steps import steps_of
+from reput.mending import steps_of
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore, unpack
 

@@ -28,8 +28,7 @@ from reput.log import live
 from reput.log.segments import CommitLog, Segment
 from reput.query.message import Message
 from reput.scan.rules import rules
-from reput.statistics.count import groups_of, total_of
-from reput.statistics.tally import By, Tally
+from reput.statistics import By, Tally, groups_of, total_of
 from reput.words import snake_case
 from tests.levels import examples
 from tests.property.logs import lay_out, lay_out_entries, segments
@@ -288,14 +287,14 @@ def test_sums_by_topic_are_those_of_the_records(parts: list[tuple[int, np.ndarra
             min(sizes),
             max(sizes),
         )
-        assert (one.first, one.last) == (min(times), max(times))
+        assert (one.first_time, one.last_time) == (min(times), max(times))
     total = total_of([sums])
     if not everything:
         assert total is None
         return
     assert total is not None
     assert (total.messages, total.bytes) == (len(everything), sum(size for size, _ in everything))
-    assert (total.first, total.last) == (
+    assert (total.first_time, total.last_time) == (
         min(time for _, time in everything),
         max(time for _, time in everything),
     )

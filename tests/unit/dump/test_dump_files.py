@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reput.cli.dump.lines import in_queues
+from reput.cli.dump_lines import in_queues
 from reput.config.settings import StoreSettings
 from reput.derived import files as files_module
 from reput.dump import consumequeue, index, places
@@ -27,8 +27,7 @@ from reput.format import consumequeueext, indexfile, javastring, names
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.format.dtypes import BATCH
 from reput.scan.rules import rules
-from reput.statistics.count import total_of
-from reput.statistics.tally import By, Tally
+from reput.statistics import By, Tally, total_of
 from reput.words import snake_case
 from tests import encoders
 from tests.golden.store import FILTERED, NAMES, unpack

@@ -17,7 +17,7 @@ from reput.job.options import RebuildOptions, TailOptions
 from reput.job.plan import intended, prepare, with_delivery_state
 from reput.job.rebuilding import carried
 from reput.output.writer import BatchWriter
-from reput.source.stores import load
+from reput.source.options import load
 from tests.compat.served import in_files, places
 from tests.golden.store import GoldenStore, unpack
 from tests.local import NoLedger, Runner, parts_of

@@ -14,8 +14,7 @@ from reput import demo
 from reput.config.kept import parse
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, SettingsError
-from reput.lag import Flag, QueueLag, lag
-from reput.lag.report import EXPIRED, PAST_END, corrected, delay_lags, write_corrected
+from reput.lag import EXPIRED, PAST_END, Flag, QueueLag, corrected, delay_lags, lag, write_corrected
 
 PATH = Path("consumerOffset.json")
 
@@ -35,8 +34,8 @@ def test_levels_of_a_real_store(settings: StoreSettings) -> None:
     found = {one.level: one for one in delay_lags(settings)}
     assert {level: one.waiting for level, one in found.items()} == {1: 0, 2: 0, 16: 51, 17: 38, 18: 40}
     assert (found[16].delay_ms, found[16].offset, found[16].max_offset) == (1_800_000, 0, 51)
-    assert found[1].due is None
-    times = [found[level].due for level in (16, 17, 18)]
+    assert found[1].due_ms is None
+    times = [found[level].due_ms for level in (16, 17, 18)]
     assert times == sorted(times, key=str)
     assert all(one.flag is None for one in found.values())
 

@@ -16,12 +16,12 @@ from typer.testing import CliRunner
 
 from reput.cli import app as cli
 from reput.cli.output import age
+from reput.config.committed import committed_offsets, group_of
 from reput.config.kept import parse
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import batchconsumequeue, commitlog, consumequeue
 from reput.lag import AgesTo, Flag, QueueLag, lag
-from reput.lag.committed import committed_offsets, group_of
 from reput.query import QueryStore
 from tests import rocksdbs
 from tests.golden.store import GoldenStore
@@ -411,7 +411,7 @@ COMMITTED = {
 def test_the_examples_of_its_page(store: GoldenStore, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(store.root, COMMITTED)
     last = max(row.oldest_stored or 0 for row in lag(settings_of(store)).rows)
-    monkeypatch.setattr("reput.lag.report.time.time_ns", lambda: (last + 750_000) * 1_000_000)
+    monkeypatch.setattr("reput.lag.time.time_ns", lambda: (last + 750_000) * 1_000_000)
     places = {"/data/store": str(store.root), "broker.conf": str(broker_conf(store))}
     examples = _EXAMPLE.findall(_PAGE.read_text(encoding="utf-8"))
     assert len(examples) == 2

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from reput.diagnosis.check import GIVE_RELEASE, check
-from reput.diagnosis.derived import GIVE_DELAY_LEVELS
+from reput.diagnosis.findings import GIVE_DELAY_LEVELS
 from reput.format import names
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.verify.plan import VerifyOptions
 from tests.compat.conf import conf_text
 from tests.golden.store import GoldenStore, unpack

@@ -19,7 +19,7 @@ from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job import undo
 from reput.job.options import RebuildOptions
-from reput.mending.apply import Mended, mend
+from reput.mending import Mended, mend
 from reput.recovery.mend_log import LogCopies, WholeMessagesError, mend_log, stand_ins
 from reput.recovery.plan import plan
 from reput.store import files

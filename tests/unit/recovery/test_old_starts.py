@@ -18,7 +18,7 @@ from reput.diagnosis.check import check
 from reput.errors import UnsupportedError
 from reput.format import names
 from reput.job.options import RebuildOptions
-from reput.mending.apply import mend
+from reput.mending import mend
 from reput.recovery.plan import Plan, plan
 from reput.recovery.refusals import without_strays
 from reput.verify.plan import VerifyOptions

@@ -30,8 +30,8 @@ from reput.derived import plain as queue_module
 from reput.derived.files import StoreFile, listed
 from reput.derived.index import IndexModel
 from reput.derived.plain import QueueModel
-from reput.diagnosis.absent import not_derived
 from reput.diagnosis.check import Diagnosis, check
+from reput.diagnosis.findings import not_derived
 from reput.diagnosis.verdict import COUNTS, Effect, Remedy, Sort
 from reput.errors import StartFailsError, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties

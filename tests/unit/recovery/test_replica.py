@@ -12,6 +12,7 @@ from random import Random
 import numpy as np
 import pytest
 
+from reput import mending
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import commitlog, names
@@ -19,8 +20,7 @@ from reput.job import undo
 from reput.job.in_place import staging_of
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan
-from reput.mending import apply as mending
-from reput.mending.apply import Mended
+from reput.mending import Mended
 from reput.recovery.replica import Comparison, compare_logs
 from reput.scan.same import compare
 from reput.store import files

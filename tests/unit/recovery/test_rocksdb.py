@@ -12,8 +12,8 @@ import pytest
 from reput.broker.rocksdb_queues import QueueLeft
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
-from reput.diagnosis.absent import not_derived
 from reput.diagnosis.check import Diagnosis, check
+from reput.diagnosis.findings import not_derived
 from reput.diagnosis.verdict import Effect, Finding, Remedy, Sort
 from reput.errors import OutputError
 from reput.format import names, rocksdbqueue
@@ -348,7 +348,7 @@ def test_a_torn_rocksdbstore_is_said(tmp_path: Path, tear: object) -> None:
 def test_without_room_for_links_the_rest_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = Store("5.5.0-rocksdb-index", tmp_path)
     before = store.check()
-    monkeypatch.setattr("reput.diagnosis.absent.open_index", _without_room)
+    monkeypatch.setattr("reput.diagnosis.findings.open_index", _without_room)
     found = store.check()
     assert found.findings == before.findings
     (line,) = [

@@ -11,7 +11,7 @@ from typing import ClassVar
 import pytest
 
 from reput.errors import UnsupportedError
-from reput.remote.objects import Objects
+from reput.remote.client import Objects
 
 
 class _Google(BaseHTTPRequestHandler):

@@ -12,7 +12,7 @@ from reput.diagnosis.check import check
 from reput.diagnosis.verdict import COUNTS, Sort
 from reput.format import commitlog, names
 from reput.job.options import RebuildOptions
-from reput.mending.apply import Mended, mend
+from reput.mending import Mended, mend
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
 from tests.rebuilds import broker_conf, golden, overwrite, tree

@@ -38,9 +38,7 @@ SOURCES = {
         "brings_back",
     ),
     "errors.py": ("STAND_IN",),
-    "diagnosis/absent.py": (),
     "diagnosis/check.py": (),
-    "diagnosis/derived.py": (),
     "diagnosis/verdict.py": (
         "TITLES",
         "where",
@@ -55,7 +53,7 @@ SOURCES = {
         "_stops",
         "_unknown",
     ),
-    "diagnosis/start.py": (),
+    "diagnosis/findings.py": (),
     "log/segments.py": (
         "_committed",
         "_files",

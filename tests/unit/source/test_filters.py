@@ -41,9 +41,8 @@ from reput.format import consumequeue, names
 from reput.format.commitlog import Record
 from reput.newer_python import UTC
 from reput.source import CommitLogDataSource, ConsumeQueueDataSource, IndexDataSource
-from reput.source.filters import Wanted
+from reput.source.filters import Wanted, text_of
 from reput.source.ranges import ReadStatistics
-from reput.source.where import text_of
 from tests.golden.store import unpack
 from tests.sources import total
 from tests.stores import LogWriter

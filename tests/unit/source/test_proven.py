@@ -13,7 +13,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from reput.errors import SettingsError
 from reput.format import names
 from reput.replay.runner import InlineRunner
-from reput.source import CommitLogDataSource, where
+from reput.source import CommitLogDataSource, filters
 from reput.source.ranges import ReadStatistics, total
 from reput.verify import proofs
 from reput.verify.plan import prepare
@@ -47,7 +47,7 @@ def read(store: GoldenStore, *conditions: tuple[object, ...], **more: object) ->
     shutil.rmtree(report, ignore_errors=True)
     texts = {
         "path": store.root,
-        "where": where.text_of(conditions),
+        "where": filters.text_of(conditions),
         "brokerConf": options(store).broker_conf,
         "rocketmqVersion": store.version,
         "readReport": report,

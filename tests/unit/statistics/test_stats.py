@@ -19,8 +19,7 @@ from reput.cli import app as cli
 from reput.config.settings import StoreSettings
 from reput.errors import SettingsError
 from reput.format import commitlog, javastring, properties
-from reput.statistics import By, Group, Span, Statistics, count
-from reput.statistics.tally import BINS, MOST_GAPS, bin_of, bin_range
+from reput.statistics import BINS, MOST_GAPS, By, Group, Span, Statistics, bin_of, bin_range, count
 from tests import pages
 from tests.golden.store import GoldenStore
 from tests.local import write_store
@@ -74,8 +73,8 @@ def slow_group(messages: list[Slow]) -> dict[str, object]:
         "bytes": sum(sizes),
         "least": sizes[0],
         "most": sizes[-1],
-        "first": min(times),
-        "last": max(times),
+        "first_time": min(times),
+        "last_time": max(times),
         "keys": sum(b"KEYS" in one.given for one in messages),
         "tags": sum(b"TAGS" in one.given for one in messages),
         "transactions": sum(one.record.sys_flag & 0xC != 0 for one in messages),
@@ -89,7 +88,7 @@ def key_of(group: Group, by: By) -> object:
         By.TOPIC: group.topic,
         By.QUEUE: (group.topic, group.queue_id),
         By.TAG: (group.topic, group.tag),
-        By.HOUR: group.hour,
+        By.HOUR: group.hour_ms,
         By.HOST: group.host,
     }[by]
 
@@ -122,7 +121,7 @@ def test_it_counts_what_its_slow_twin_counts(tmp_path: Path, name: str) -> None:
         assert found.total is not None
         assert_same(found.total, messages)
         assert list(found.groups) == sorted(
-            found.groups, key=(lambda one: one.hour) if by is By.HOUR else (lambda one: -one.bytes)
+            found.groups, key=(lambda one: one.hour_ms) if by is By.HOUR else (lambda one: -one.bytes)
         )
         assert count(settings, by, threads=1).groups == found.groups
     assert_gaps(found, messages)
@@ -136,11 +135,11 @@ def assert_gaps(found: Statistics, messages: list[Slow]) -> None:
         for before, after in pairwise(messages)
     ]
     forward = sorted((step for step, _, _ in steps if step > 0), reverse=True)
-    assert [gap.ms for gap in found.gaps] == forward[:MOST_GAPS]
+    assert [gap.gap_ms for gap in found.gaps] == forward[:MOST_GAPS]
     by_offset = {after.offset: (step, before.offset) for step, before, after in steps}
     for gap in found.gaps:
-        assert (gap.ms, gap.before_offset) == by_offset[gap.after_offset]
-        assert gap.after - gap.before == gap.ms
+        assert (gap.gap_ms, gap.before_physical_offset) == by_offset[gap.after_physical_offset]
+        assert gap.after_store_timestamp - gap.before_store_timestamp == gap.gap_ms
     assert found.steps_back == sum(step < 0 for step, _, _ in steps)
 
 
@@ -233,7 +232,7 @@ def test_damage_is_gone_around_and_a_step_back_is_told(tmp_path: Path) -> None:
     size = len(data) // 4
     store = write_store(tmp_path, [(0, data)])
     found = count(store.settings)
-    assert (found.steps_back, found.most_back_ms, found.gaps[0].ms) == (1, 15_000, 65_000)
+    assert (found.steps_back, found.most_back_ms, found.gaps[0].gap_ms) == (1, 15_000, 65_000)
     damaged = bytearray(data)
     damaged[5] ^= 0xFF
     store = write_store(tmp_path, [(0, bytes(damaged))])

@@ -16,8 +16,8 @@ import pytest
 from py4j.protocol import Py4JError
 
 from reput import stream
+from reput.catalog import CatalogOptions
 from reput.catalog.appending import Appending, Standing
-from reput.catalog.options import CatalogOptions
 from reput.catalog.table import Table
 from reput.errors import SparkError
 from reput.format.commitlog import Record

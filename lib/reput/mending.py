@@ -1,0 +1,715 @@
+"""Mending a store, so that a broker starts on it and loses nothing that is still there.
+
+The diagnosis says what is wrong; of each thing that the log can put right, a step is made here. All that
+changes is made beside the store first: queues, index and checkpoint by a rebuild, segments as copies. The
+model of the start is then asked about the result, and only if nothing is lost and nothing left wrong, all
+of it takes its place in one swap. ``reput undo`` is that swap the other way round.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
+from reput.broker.snapshot import Snapshot, take, type_problems
+from reput.config.settings import StoreSettings
+from reput.derived.files import NO_FILE, Listing
+from reput.diagnosis.check import Diagnosis, check
+from reput.diagnosis.findings import LOG_CUTS, QUEUE_CUT, closable, merged, of_start, torn_end, unique
+from reput.diagnosis.verdict import EXIT_CODES, WORDS, Area, Effect, Judged, Remedy, Sort, Verdict
+from reput.errors import Problem, SettingsError, StoreError, StoreInUseError
+from reput.format import names
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.dtypes import UNIT_DTYPE
+from reput.format.names import Queue
+from reput.job.in_place import discard_if_swapped, staging_of
+from reput.job.options import RebuildOptions
+from reput.job.plan import Plan as Rebuilding
+from reput.job.plan import intended, prepare
+from reput.job.rebuilding import rebuild, stage
+from reput.job.summary import Summary, summarize
+from reput.log.segments import SECOND_FILE
+from reput.newer_python import Self
+from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log
+from reput.recovery.losses import named
+from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays
+from reput.recovery.replica import Comparison, compare_logs
+from reput.recovery.replica_view import ReplicaView
+from reput.store import files
+from reput.store.listing import ignored_features
+from reput.store.lock import OutputLock, StoreLock
+from reput.store.ownership import Owner
+from reput.store.reading import read_file
+from reput.store.swap import Swap, SwapOvertakenError, abandon, check_movable, is_pending, new_stamp
+from reput.store.system import check_free, human
+from reput.verify.explain import TAGS_LOST
+from reput.verify.plan import VerifyOptions
+from reput.verify.report import LEGAL, LOG, Difference, Note, Report
+from reput.words import counted
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+    from reput.output.writer import Progress
+
+    Spark = Callable[[], SparkSession] | None
+    Listener = Callable[[Progress, int], None]
+
+
+#: More queues than this aren't made one by one.
+_MOST_QUEUES = 200
+#: What is wrong with a queue that the log has messages of: those can be made one by one.
+_IN_LOG = frozenset({"missing-unit", "wrong-unit", "misplaced-unit"})
+#: Files in the log's directory that are none of the log's.
+_STRAY = frozenset({"stray-file", "stray-directory", NO_FILE, SECOND_FILE})
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do."""
+
+    #: ``move-aside``, ``take``, ``close-log``, ``make-queues``, ``make-index``, ``make-checkpoint``,
+    #: or ``by-hand``
+    kind: str
+    said: str  # what it changes, for people
+
+    @property
+    def by_hand(self) -> bool:
+        """Nobody but the operator can do it."""
+        return self.kind == "by-hand"
+
+    def __str__(self) -> str:
+        return self.said
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What of queues, index and checkpoint is to be made anew."""
+
+    queues: frozenset[Queue] | None = frozenset()  # these; None for all, and whatever lies beside them
+    index: bool = False  # index, checkpoint: these, too
+    checkpoint: bool = False
+
+    @classmethod
+    def whole(cls) -> Self:
+        """All of it."""
+        return cls(None, index=True, checkpoint=True)
+
+    @property
+    def anything(self) -> bool:
+        """Whether there is anything to make."""
+        return self.queues is None or bool(self.queues) or self.index or self.checkpoint
+
+    @property
+    def alone(self) -> bool:
+        """Only some queues."""
+        return bool(self.queues) and not self.index and not self.checkpoint
+
+    def options(self, options: RebuildOptions) -> RebuildOptions:
+        """Those of the rebuild that makes it."""
+        if not self.alone or self.queues is None:
+            return options
+        return replace(
+            options, queues=tuple(f"{topic}:{queue_id}" for topic, queue_id in sorted(self.queues))
+        )
+
+    def staged(self, rebuilding: Rebuilding) -> tuple[list[str], list[str]]:
+        """What takes its place in the store, the checkpoint last, and what goes without a successor."""
+        staging, root = rebuilding.root, rebuilding.settings.root
+        there = {path.name for path in staging.iterdir()} - {names.REPUT, names.COMMIT_LOG}
+        staged: list[str] = []
+        removed: list[str] = []
+        batch = names.BATCH_CONSUME_QUEUE
+        if self.queues is None and batch not in there and (root / batch).is_dir():
+            # No topic has such queues, and none of them has messages that have expired.
+            reads = rebuilding.settings.dialect.recovery.switches_queue_types
+            removed += [batch] if reads and rebuilding.settings.rocksdb.files else []
+        if self.queues is None and self.index and self.checkpoint:
+            return sorted(there, key=lambda name: (name == names.CHECKPOINT, name)), removed
+        directories = (names.queue_directory, names.queue_ext_directory, names.batch_queue_directory)
+        if self.queues is None:
+            staged += [name for name in (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB) if name in there]
+        for queue in sorted(self.queues or ()):
+            for directory in directories:
+                name = directory(Path(), *queue).as_posix()
+                if (staging / name).exists():
+                    staged.append(name)
+                elif (root / name).exists():
+                    removed.append(name)
+        if self.index:
+            staged += [name for name in (names.INDEX, names.ROCKSDB_STORE) if name in there]
+            removed += [names.INDEX] if names.INDEX not in there and (root / names.INDEX).exists() else []
+        if (self.checkpoint or self.index) and names.CHECKPOINT in there:
+            staged.append(names.CHECKPOINT)
+        return staged, removed
+
+
+def making(before: Diagnosis) -> Making:
+    """What of queues, index and checkpoint has to be made anew."""
+    found = [one for one in before.mendable if one.area is not Area.LOG or one.kind not in _STRAY]
+    if before.all_lost:
+        return Making.whole() if before.mendable else Making()
+    # Units that go with a cut of the log stay when the log is closed.
+    of_queues = [one for one in found if one.area is Area.QUEUE and one.kind != QUEUE_CUT]
+    # What a start puts right depends on where the log ends, how far all queues reach, and on the checkpoint.
+    healed = [one for one in before.findings if found and one.effect is Effect.HEALS]
+    closes = any(one.area is Area.LOG for one in found)
+    of_queues += [one for one in healed if one.area is Area.QUEUE and (closes or one.kind in _IN_LOG)]
+    index = any(one.area is Area.INDEX for one in (*found, *healed))
+    checkpoint = index or any(one.area is Area.CHECKPOINT for one in found)
+    if not of_queues:
+        return Making(frozenset(), index, checkpoint)
+    queues = frozenset(one.queue for one in of_queues if one.queue is not None)
+    by_one = all(
+        one.queue is not None and one.offset is not None and one.kind in _IN_LOG for one in of_queues
+    )
+    if not by_one or len(queues) > _MOST_QUEUES:
+        return Making.whole()
+    return Making(queues, index, checkpoint)
+
+
+def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
+    """What there is to do, in order; nothing where nothing can be done."""
+    asked = before.asks_first
+    for step in asked or before.by_hand:
+        yield Step("by-hand", step)
+    if asked:
+        return
+    root = before.settings.root
+    found = before.mendable
+    for one in found:
+        if one.area is Area.LOG and one.kind in _STRAY:
+            yield Step("move-aside", f"move {_below(one.path, root)} aside: {one.said}")
+    if replica is not None and replica.taken:
+        size = human(sum(one.end - one.offset for one in replica.taken))
+        messages = counted(sum(one.count for one in replica.taken), "message")
+        ranges = counted(len(replica.taken), "range")
+        yield Step("take", f"take {ranges} of the log with {messages}, {size}, from {replica.replica}")
+    log = [one for one in found if one.area is Area.LOG and one.kind not in _STRAY]
+    if log:
+        places = ", ".join(dict.fromkeys(_below(one.path, root) for one in log[:_MOST_NAMED]))
+        more = f" and {len(log) - _MOST_NAMED:,} more" if len(log) > _MOST_NAMED else ""
+        yield Step(
+            "close-log",
+            f"close {counted(len(log), 'damaged place')} of the log, on copies of its segments, so that a "
+            f"start goes on behind: {places}{more}",
+        )
+    anew = Making.whole() if replica is not None and replica.taken else making(before)
+    if anew.queues is None:
+        yield Step("make-queues", "make all queues anew from the log")
+    elif anew.queues:
+        some = named(sorted(anew.queues))
+        yield Step("make-queues", f"make {counted(len(anew.queues), 'queue')} anew from the log: {some}")
+    if anew.index:
+        yield Step("make-index", "make the index anew from the log")
+    if anew.checkpoint:
+        yield Step("make-checkpoint", "make the checkpoint anew")
+
+
+_MOST_NAMED = 5
+
+
+def _below(path: str, root: Path) -> str:
+    return str(Path(path).relative_to(root)) if Path(path).is_relative_to(root) else path
+
+
+#: Problems that a load tells by the files in ``config/``.
+_BY_CONFIG = frozenset({"queue-type", MISSING_CONFIG, LOST_CONFIG})
+
+
+@dataclass(slots=True)
+class Mended(Judged):
+    """What ``reput mend`` would do, or has done; ``to_dict`` is what ``--json`` prints."""
+
+    before: Diagnosis  # what was wrong
+    steps: list[Step] = field(default_factory=list)  # what there is to do about it, in order
+    applied: bool = False  # they were taken
+    after: Diagnosis | None = None  # what is left; None where nothing was done
+    changes: list[Change] = field(default_factory=list)  # what of the log isn't any more what it was
+    #: what came of the rebuild; None when queues and index were left as they were
+    rebuilt: Summary | None = None
+    #: the queues, index and checkpoint that were made anew, relative to the store
+    made: list[str] = field(default_factory=list)
+    #: where an earlier command's swap, finished by this one, keeps what it replaced
+    finished: str | None = None
+    kept: str | None = None  # the directory of what was replaced; None when nothing was
+    replica: Comparison | None = None  # what a replica has, None where none was given
+    seconds: float = 0.0  # wall time
+
+    hidden = ("after",)
+
+    @property
+    def now(self) -> Diagnosis:
+        """How the store is."""
+        return self.before if self.after is None else self.after
+
+    @property
+    def verdict(self) -> Verdict:
+        """That of ``reput check`` for the store as it is now; to be mended where a replica has more."""
+        found = self.now.verdict
+        gives = self.replica is not None and self.replica.taken and not self.applied
+        if self.replica is None or not gives or found.exit_code >= EXIT_CODES[Sort.MEND]:
+            return found
+        messages = counted(sum(one.count for one in self.replica.taken), "message")
+        has = f"{self.replica.replica} has {messages} that the log lacks"
+        return Verdict(Sort.MEND, found.store, WORDS[Sort.MEND], has)
+
+    def to_dict(self) -> dict[str, object]:
+        """The diagnosis as it is now, and what was done."""
+        return {**self.now.to_dict(), **Judged.to_dict(self)}
+
+
+def mend(
+    options: RebuildOptions,
+    replica: Path | None = None,
+    *,
+    apply: bool = False,
+    start_spark: Spark = None,
+    checking: Callable[[int, int, int], None] = lambda _bytes, _messages, _total: None,
+    comparing: Callable[[int, int], None] = lambda _done, _total: None,
+    listener: Listener = lambda _progress, _total: None,
+    begins: Callable[[Mended], None] = lambda _mended: None,
+) -> Mended:
+    """Say what mends a store, or do it, as far as the log and a replica can.
+
+    The options are those of a rebuild in place of all queues and the index. Damaged and missing ranges are
+    taken first from ``replica``, a copy of the log. With ``apply``, a swap that was interrupted is finished
+    first; ``begins`` is told what there is to do, before anything is done.
+
+    ``checking`` gets bytes of log, messages and bytes in all; ``comparing`` and ``listener`` how far they
+    are, and bytes in all. After an error what was there before is unchanged, or a swap is pending that the
+    same command finishes.
+    """
+    started = time.perf_counter()
+    wanted = _comparing(options)
+    settings = StoreSettings.load(
+        options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
+    )
+    finished = None
+    if apply and is_pending(settings.root):
+        _refuse_in_use(take(settings))
+        finished = _finish_swap(settings)
+    comparison = None if replica is None else compare_logs(settings, replica, comparing)
+    # With another log all is made anew.
+    is_taken = comparison is not None and bool(comparison.taken)
+    before = check(wanted, start_spark, checking, enough=(lambda _: True) if is_taken else _is_all_lost)
+    result = Mended(before, finished=finished, replica=comparison)
+    result.steps = list(steps_of(before, result.replica))
+    if apply and not all(step.by_hand for step in result.steps):
+        if before.snapshot is not None:
+            _refuse_in_use(before.snapshot)
+        begins(result)
+        _Mending(result, options, start_spark, listener).run()
+    result.seconds = time.perf_counter() - started
+    return result
+
+
+def _comparing(options: RebuildOptions) -> VerifyOptions:
+    """The options of a check of the same store."""
+    return VerifyOptions(options.store, None, options.broker_conf, options.rocketmq_version)
+
+
+def _is_all_lost(snapshot: Snapshot) -> bool:
+    """Whether all queues and the index are to be made anyway: then nothing has to be compared before."""
+    settings = snapshot.settings
+    has_queues = snapshot.queues or snapshot.batch_queues or settings.rocksdb.queues is not None
+    return not (has_queues or snapshot.index) and bool(snapshot.log.files)
+
+
+def _refuse_in_use(snapshot: Snapshot) -> None:
+    if snapshot.holder is not None:
+        raise StoreInUseError(
+            "the store is in use",
+            path=snapshot.settings.root,
+            found=snapshot.holder.what,
+            next_step="Stop the broker, or let the other reput end; then run the same command again.",
+        )
+
+
+def _finish_swap(settings: StoreSettings) -> str | None:
+    with _locked(settings):
+        try:
+            kept = Swap.resume(settings.root)
+        except SwapOvertakenError:
+            abandon(settings.root)
+            files.remove_tree(staging_of(settings.root))
+            _clear(settings)
+            return None
+        discard_if_swapped(staging_of(settings.root))
+        _clear(settings)
+    return None if kept is None else str(kept)
+
+
+@contextmanager
+def _locked(settings: StoreSettings) -> Iterator[Owner]:
+    owner = Owner.of_store(settings.root, settings.commit_log_dirs)
+    owner.check_can_apply(settings.root)
+    with StoreLock(settings.root, owner), OutputLock(settings.root, owner):
+        yield owner
+
+
+def _clear(settings: StoreSettings) -> None:
+    """Remove what only a mending needs, once no swap does."""
+    for path in (settings.root / names.VIEW, settings.root / names.REPUT / names.MENDING):
+        files.remove_tree(path)
+
+
+class NotEnoughError(StoreError):
+    """By the model of a start, what was made leaves something wrong."""
+
+
+class _Mending:
+    """One run that changes a store."""
+
+    def __init__(
+        self, result: Mended, options: RebuildOptions, start_spark: Spark, listener: Listener
+    ) -> None:
+        self._result = result
+        self._options = options
+        self._start_spark = start_spark
+        self._listener = listener
+        self._settings = result.before.settings
+        self._making = making(result.before)
+
+    def run(self) -> None:
+        result, before = self._result, self._result.before
+        self._foresee()
+        if result.replica is not None and result.replica.taken:
+            with _locked(self._settings) as owner:
+                _clear(self._settings)
+                comparison = result.replica
+                self._without_whole(lambda options: self._with_replica(comparison, owner, options))
+        elif before.snapshot is None or before.plan is None:
+            self._derived_alone()
+        else:
+            snapshot = before.snapshot
+            self._without_whole(
+                lambda options: (
+                    self._with_rebuild(options) if self._making.anything else self._log_alone(snapshot)
+                )
+            )
+        result.applied = True
+
+    def _foresee(self) -> None:
+        """See, before the first write, that all has room together, and that files can be moved."""
+        before, root = self._result.before, self._settings.root
+        snapshot, report = before.snapshot, before.report
+        if snapshot is None:
+            return
+        size = snapshot.segment_size
+        places = [] if report is None else closable(report.findings, size)
+        places += [(one.first, one.first + 1) for one in before.findings if one.kind in LOG_CUTS]
+        replica = self._result.replica
+        taken = [] if replica is None else [(one.offset, one.end) for one in replica.taken]
+        bases, new = (
+            {at for start, end in some for at in range(start - start % size, end, size)}
+            for some in (places, taken)
+        )
+        there = [one.path for one in snapshot.log.files if one.base in bases | new]
+        copies = len(there) + len(new - {one.base for one in snapshot.log.files})
+        needed, what = copies * size, f"copies of {counted(copies, 'segment')}"
+        if self._making.anything and before.plan is not None and not taken:
+            run = intended(self._making.options(self._options))
+            if not run.journal_path.exists():
+                needed += run.estimate.output_bytes
+                what = f"{what}, and the rebuild" if copies else "the rebuild"
+        check_free(root, needed, what)
+        moved = [path for path in (*there, *strays_of(snapshot)) if path.is_relative_to(root)]
+        check_movable(root, [path.relative_to(root).as_posix() for path in moved])
+
+    def _without_whole(self, work: Callable[[RebuildOptions], None]) -> None:
+        """Mend; once more, with all made anew, where that turns out to be not enough.
+
+        So it is if queues and index hold messages that stand-ins take the places of, or if a start that the
+        log's damage kept from being foretold would take something of them away.
+        """
+        options = self._options
+        while True:
+            try:
+                return work(options)
+            except WholeMessagesError as found:
+                if {*found.offsets} <= {*options.without}:
+                    raise
+                options = replace(options, without=found.offsets)
+            except NotEnoughError:
+                if self._making == Making.whole():
+                    raise
+            self._making = Making.whole()
+
+    def _derived_alone(self) -> None:
+        """Of a store whose start isn't foretold the log stays as it is."""
+        result = self._result
+        result.rebuilt = rebuild(self._options, self._start_spark, self._listener)
+        result.kept = result.rebuilt.kept
+        result.after = check(_comparing(self._options), self._start_spark)
+
+    def _log_alone(self, snapshot: Snapshot) -> None:
+        with _locked(self._settings) as owner:
+            staging = self._settings.root / names.REPUT / names.MENDING
+            _clear(self._settings)
+            try:
+                report = self._result.before.report
+                found = [] if report is None else report.findings
+                self._put(snapshot, staging, [], [], owner, found)
+            finally:
+                if not is_pending(self._settings.root):
+                    files.remove_tree(staging)
+
+    def _with_rebuild(self, options: RebuildOptions) -> None:
+        result, started = self._result, time.perf_counter()
+        options = self._making.options(options)
+        with prepare(intended(options)) as rebuilding:
+            before = replace(rebuilding.journal.state)
+            stage(rebuilding, self._start_spark, self._listener)
+            staging, owner = rebuilding.root, rebuilding.owner or Owner.default()
+            snapshot = take(rebuilding.settings)
+            staged, removed = self._making.staged(rebuilding)
+            _keep_tags(result.before, staging)
+            summary = summarize(rebuilding, before, 0.0, None, {})
+            report = result.before.report
+            try:
+                found = [Difference.of_log(one) for one in summary.findings]
+                if self._making.alone and report is not None:  # which looked at messages of all queues
+                    found = report.findings
+                self._put(snapshot, staging, staged, removed, owner, found, options.without)
+            finally:
+                if not is_pending(rebuilding.settings.root):
+                    files.remove_tree(staging)
+            result.rebuilt = summarize(rebuilding, before, time.perf_counter() - started, result.kept, {})
+
+    def _with_replica(self, comparison: Comparison, owner: Owner, options: RebuildOptions) -> None:
+        """Take over what the replica has, derive queues and index from that log, and mend what is left of it.
+
+        A rebuild that was begun from the log as it was is given up: the two don't go together.
+        """
+        result, started = self._result, time.perf_counter()
+        settings = comparison.settings
+        mending = settings.root / names.REPUT / names.MENDING
+        files.remove_tree(staging_of(settings.root))
+        try:
+            view = ReplicaView.make(comparison, mending, owner)
+            staging = mending / "out"
+            with view.reported():
+                derived = replace(options, store=view.root, out=staging)
+                with prepare(intended(derived)) as rebuilding:
+                    _refuse_elsewhere(rebuilding.settings, view.root)
+                    before = replace(rebuilding.journal.state)
+                    stage(rebuilding, self._start_spark, self._listener)
+                    staged = Making.whole().staged(rebuilding)[0]
+                    files.give_tree(staging, owner)
+                    snapshot = take(rebuilding.settings)
+                    refuse_problems([one for one in snapshot.problems if one.stops], rebuilding.settings)
+                    copies = LogCopies(rebuilding.settings, staging, comparison.segment_size, owner)
+                    summary = summarize(rebuilding, before, 0.0, None, {}, carried_from=view.root)
+                    found = [Difference.of_log(one) for one in summary.findings]
+                    seen = _staged_view(snapshot, staging, staged, ())
+                    damage, torn = closable(found, snapshot.segment_size), torn_end(found)
+                    log = mend_log(seen, copies, damage, options.without, torn)
+                    result.after = _afterwards(log, found, snapshot)
+                    copies.flush()
+            strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
+            new = view.move(staging, copies.names)
+            files.remove_tree(view.root)
+            order = [*sorted({*new, *copies.names}), *staged]
+            swap = Swap(settings.root, staging, order, new_stamp(settings.root), remove=strays, owner=owner)
+            result.kept = str(swap.run())
+            result.changes = [*(Change("moved-away", name, 0, 0) for name in strays), *log.changes]
+            result.made = staged
+            result.rebuilt = replace(
+                summary,
+                store=str(settings.root),
+                output=str(settings.root),
+                in_place=True,
+                kept=result.kept,
+                seconds=time.perf_counter() - started,
+                left_alone=ignored_features(settings.root),
+                findings=[replace(one, path=view.told(one.path)) for one in summary.findings],
+            )
+            result.after = replace(
+                result.after,
+                settings=settings,
+                findings=[
+                    replace(one, path=view.told(one.path), step=view.told(one.step))
+                    for one in result.after.findings
+                ],
+            )
+        finally:
+            if not is_pending(settings.root):
+                _clear(settings)
+
+    def _put(
+        self,
+        snapshot: Snapshot,
+        staging: Path,
+        staged: Sequence[str],
+        removed: Sequence[str],
+        owner: Owner,
+        found: Sequence[Difference],
+        without: Sequence[int] = (),
+    ) -> None:
+        """Mend the log on copies, ask the model, and put everything in place."""
+        result, root = self._result, snapshot.settings.root
+        copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
+        view = _staged_view(snapshot, staging, staged, removed)
+        log = mend_log(view, copies, closable(found, snapshot.segment_size), without, torn_end(found))
+        result.after = _afterwards(log, found, snapshot)
+        result.after.findings += [one for one in result.before.findings if one.cause == TAGS_LOST]
+        strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
+        copies.flush()
+        remove = [*strays, *removed]
+        stamp = new_stamp(root)
+        # The log first: a start in between doesn't cut it.
+        order = [*copies.names, *staged]
+        result.kept = str(Swap(root, staging, order, stamp, remove=remove, owner=owner).run())
+        result.changes = [*(Change("moved-away", name, 0, 0) for name in strays), *log.changes]
+        result.made = [*staged, *removed]
+
+
+def _keep_tags(before: Diagnosis, staging: Path) -> None:
+    """Give units that were made anew the tags that their messages have lost, and the old units have."""
+    settings = before.settings
+    size = settings.consume_queue_file_size
+    for one in before.findings:
+        if one.cause != TAGS_LOST or one.queue is None:
+            continue
+        start, end = one.first * UNIT_LENGTH, one.end * UNIT_LENGTH
+        for base in range(start - start % size, end, size):
+            old, new = (names.queue_file(root, *one.queue, base) for root in (settings.root, staging))
+            if not new.is_file():
+                continue
+            was, now = (np.frombuffer(read_file(path), UNIT_DTYPE).copy() for path in (old, new))
+            place = np.arange(base, base + size, UNIT_LENGTH)
+            lost = (place >= start) & (place < end) & (now["tags"] == 0)
+            lost &= (was["position"] == now["position"]) & (was["size"] == now["size"])
+            now["tags"][lost] = was["tags"][lost]
+            with files.opened(new, size, None) as fd:
+                files.pwrite_all(fd, now.tobytes(), 0)
+                files.fsync_file(fd)
+
+
+def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot) -> Diagnosis:
+    """What is left, by the model of a start on what was made.
+
+    ``found`` is what a scan said of the log before its damage was closed; what stands in the way in the log
+    of ``snapshot``, the store before, is moved aside. Raises NotEnoughError where a start would still lose
+    something, or leave wrong what was made.
+    """
+    settings = snapshot.settings
+    closed = joined((change.offset, change.end) for change in log.changes)
+    batch = settings.batch_topics()
+    report = Report(0, 0, broker_running=False)
+    aside = {str(path) for path in strays_of(snapshot)}
+    for one in found:
+        if one.area != LOG or one.kind in LEGAL or one.path in aside:
+            continue
+        if any(start <= one.first and one.end <= end for start, end in closed):
+            continue
+        if one.kind == "missing-queue-offsets" and one.topic not in batch:  # a rebuild fills their places
+            queue = f"{one.topic}:{one.queue_id}"
+            text = f"{queue}: {one.count:,} messages that the log has lost; their places are filled"
+            report.notes.append(Note("filled-hole", text, one.topic, one.queue_id, one.count))
+        else:
+            report.findings.append(one)
+    start = of_start(log.view, log.plan)
+    findings = list(unique(merged(start, report, log.view, log.plan, settings)))
+    wrong = [
+        one
+        for one in findings
+        if one.effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and one.remedy is Remedy.MEND
+    ]
+    if wrong:
+        first = wrong[0]
+        raise NotEnoughError(
+            "what was made isn't enough: a start would still lose something, or leave it wrong",
+            path=first.path,
+            expected=first.expected or None,
+            found=f"{first.kind}: {first.said}",
+            next_step="Nothing was changed. Please report this with the output of `reput check --json`.",
+        )
+    return Diagnosis(settings, findings, log.view, log.plan, report)
+
+
+def _refuse_elsewhere(settings: StoreSettings, view: Path) -> None:
+    """Refuse a broker.conf by which the log is looked for at the place of the store as it is."""
+    for directory in settings.commit_log_dirs:
+        if not directory.is_relative_to(view):
+            raise SettingsError(
+                "storePathCommitLog names the commit log without storePathRootDir around it",
+                path=settings.broker_conf,
+                expected="storePathRootDir, and the log below it",
+                found=directory,
+                next_step="Give a copy of broker.conf with storePathRootDir set to the store.",
+            )
+
+
+def _staged_view(
+    snapshot: Snapshot, staging: Path, staged: Sequence[str], removed: Sequence[str]
+) -> Snapshot:
+    """The store as it will be, seen before: what is staged, in the place of what is there."""
+    settings = snapshot.settings
+    seen = take(replace(settings, root=staging)) if staged else replace(snapshot, problems=[])
+    replaced = [settings.root / name for name in (*staged, *removed)]
+    strays = {str(path) for path in strays_of(snapshot)}
+    # What isn't staged stays, and so do its problems. The log's own are mended on copies.
+    problems = [
+        problem
+        for problem in snapshot.problems
+        if not (
+            problem.path in strays
+            or _is_of_log(problem, settings)
+            or (
+                is_derived(problem, settings)
+                and any(Path(problem.path).is_relative_to(directory) for directory in replaced)
+            )
+        )
+    ]
+    problems += [
+        problem
+        for problem in seen.problems
+        # config/ isn't staged: what is said of it there holds for nothing.
+        if problem.kind not in _BY_CONFIG and Path(problem.path).is_relative_to(staging)
+    ]
+    view = replace(
+        without_strays(snapshot),
+        problems=[problem for problem in problems if not problem.stops or is_derived(problem, settings)],
+        queues=_queues(snapshot, seen, names.CONSUME_QUEUE, staged, removed),
+        ext_queues=_queues(snapshot, seen, names.CONSUME_QUEUE_EXT, staged, removed),
+        batch_queues=_queues(snapshot, seen, names.BATCH_CONSUME_QUEUE, staged, removed),
+        index=(seen if names.INDEX in staged else snapshot).index,
+    )
+    if snapshot.kept is not None and snapshot.kept.directory.name in staged:
+        view = replace(view, kept=seen.kept)
+    if names.CHECKPOINT in staged:
+        view = replace(view, checkpoint=seen.checkpoint, checkpoint_exists=True)
+    view.problems.extend(type_problems(view))
+    return view
+
+
+def _is_of_log(problem: Problem, settings: StoreSettings) -> bool:
+    """Whether it is a file of the log that is too short, or missing between others."""
+    in_log = Path(problem.path).parent in settings.commit_log_dirs
+    return in_log and problem.kind in ("wrong-length", "missing-segments")
+
+
+def _queues(
+    snapshot: Snapshot, seen: Snapshot, directory: str, staged: Iterable[str], removed: Iterable[str]
+) -> dict[Queue, Listing]:
+    """The queues of one kind."""
+    if directory in (*staged, *removed):
+        return seen.all_queues[directory]
+    both = {**snapshot.all_queues[directory], **seen.all_queues[directory]}
+    new, gone = set(staged), set(removed)
+    found: dict[Queue, Listing] = {}
+    for queue in both:
+        name = f"{directory}/{queue[0]}/{queue[1]}"
+        listing = (seen if name in new else snapshot).all_queues[directory].get(queue)
+        if name not in gone and listing is not None:
+            found[queue] = listing
+    return found

@@ -1,1 +1,0 @@
-"""Messages sent again to a running broker, by the Java client of its release."""

@@ -1,1 +1,0 @@
-"""Watching a tail and stopping it, from outside and without being in its way."""
