@@ -171,7 +171,7 @@ def test_a_server_elsewhere(say: Say, store: Path, tmp_path: Path) -> None:
     [
         ["rebuild", "--out", "out"],
         ["tail", "--out", "out"],
-        ["catalog", "--table", "out"],
+        ["catalog", "--table", "out", "--master", "local"],
         ["check", "--master", "local"],
     ],
 )

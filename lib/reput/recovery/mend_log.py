@@ -285,9 +285,9 @@ def _gaps(view: Snapshot) -> Iterator[tuple[int, int]]:
 
 
 def joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Ranges in order, those that touch as one."""
+    """Ranges in order, those that touch as one; empty ones stay: bytes too many in a segment are one."""
     result: list[tuple[int, int]] = []
-    for start, end in sorted(one for one in ranges if one[0] < one[1]):
+    for start, end in sorted(ranges):
         if result and start <= result[-1][1]:
             result[-1] = result[-1][0], max(end, result[-1][1])
         else:

@@ -178,7 +178,7 @@ class _Scanner:
         if outcome.status is not Status.BLANK and not last and end < self.size:
             damaged.append((end, self.size))
             end = self.size
-        damaged = joined(damaged)
+        damaged = _merged(damaged)
         # A BLANK that only its size shows is damage up to the segment's end.
         damaged = [(start, stop if stop < len(data) or last else self.size) for start, stop in damaged]
         return _Side(segment, data, _without((0, end), damaged), damaged, end)
@@ -542,7 +542,7 @@ def _take(scanner: _Scanner, side: _Side, theirs: _Side, *, is_last: bool) -> tu
         side = scanner.scan(side.segment, _read_only(pages), last=is_last)
     for _ in range(_MOST_ROUNDS):
         new = []
-        for start, end in joined([*side.damaged, *([(side.end, size)] if side.end < size else [])]):
+        for start, end in _merged([*side.damaged, *([(side.end, size)] if side.end < size else [])]):
             new += [
                 part
                 for part in _offered(scanner, side, theirs, start, end)
@@ -555,7 +555,7 @@ def _take(scanner: _Scanner, side: _Side, theirs: _Side, *, is_last: bool) -> tu
             pages[start:end] = theirs.data[start:end]
         found += new
         side = scanner.scan(side.segment, _read_only(pages), last=is_last)
-    return joined(found), side
+    return _merged(found), side
 
 
 def _offered(scanner: _Scanner, side: _Side, theirs: _Side, start: int, end: int) -> Iterator[Range]:
@@ -605,7 +605,7 @@ def _reach(scanner: _Scanner, side: _Side, other: _Side) -> None:
             continue
         if _same(side, other, first, body):
             side.sound[number] = start, first
-            side.damaged = joined([*side.damaged, (first, end)])
+            side.damaged = _merged([*side.damaged, (first, end)])
             if side.end == end:
                 side.end = first
                 side.damaged = [one for one in side.damaged if one != (first, end)]
@@ -743,6 +743,11 @@ def _read_only(pages: NDArray[np.uint8]) -> NDArray[np.uint8]:
     view = pages.view()
     view.flags.writeable = False
     return view
+
+
+def _merged(ranges: list[Range]) -> list[Range]:
+    """Ranges in order, those that touch as one, without empty ones."""
+    return joined(one for one in ranges if one[0] < one[1])
 
 
 def _without(whole: Range, ranges: list[Range]) -> list[Range]:

@@ -134,7 +134,7 @@ def said_by_a_worker(command: list[str], place: Path, *, killed: bool) -> str:
     [
         ("reput.spark.worker_daemon", "commitlog", True),
         ("pyspark.daemon", "commitlog", True),
-        ("pyspark.daemon", "derived", False),
+        ("pyspark.daemon", "tables", False),
     ],
 )
 def test_a_worker(daemon: str, source: str, killed: bool, place: Path) -> None:
