@@ -37,8 +37,8 @@ from reput.job.rebuilding import rebuild, stage
 from reput.job.summary import Summary, summarize
 from reput.log.segments import SECOND_FILE
 from reput.newer_python import Self
-from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log
 from reput.recovery.losses import named
+from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log
 from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
