@@ -1,8 +1,8 @@
 """``python -m bench.catalog``: ``reput catalog`` beside a rebuild of the same log, and Spark SQL reading it.
 
-Whole commands, by turns: a rebuild on Spark, and a catalog, which is done without, without bodies; a read of
-all columns by Spark SQL, which keeps nothing, and a catalog with bodies. Each catalog makes a new table, which
-has to have each message once.
+Whole commands, by turns: a rebuild on Spark, and a catalog, which is done without it, without bodies; a read
+of all columns by Spark SQL, which keeps nothing, and a catalog with bodies. Each catalog makes a new table,
+which has to have each message once.
 """
 
 from __future__ import annotations
