@@ -188,13 +188,9 @@ class Processes(Here):
             raise result.error
         return result
 
-    def cancel(self) -> None:
-        """End them, whatever they do."""
+    def _end(self) -> None:
         for worker in self._workers:
             worker.end()
-
-    def _end(self) -> None:
-        self.cancel()
         self._callers.shutdown(cancel_futures=True)
         for worker in self._workers:
             worker.close()
@@ -327,22 +323,26 @@ def in_waves(
     under way, when the generator is closed before its end or one has failed.
     """
     under_way: deque[Future[Sequence[Result]]] = deque()
-    is_done = False
+
+    def ended() -> Sequence[Result]:
+        found = under_way[0].result()
+        under_way.popleft()  # not before: it is under way until then
+        return found
+
+    at = 0
     with ThreadPoolExecutor(_AT_ONCE, "reput-wave") as pool:
         try:
-            at = 0
             while at < len(items):
                 # Read each time: a cluster's executors come one by one.
                 stop = at + max(runner.slots, 1)
                 under_way.append(pool.submit(do, list(items[at:stop])))
                 at = stop
                 if len(under_way) == _AT_ONCE:
-                    yield from under_way.popleft().result()
+                    yield from ended()
             while under_way:
-                yield from under_way.popleft().result()
-            is_done = True
+                yield from ended()
         finally:
             for future in under_way:
                 future.cancel()
-            if not is_done:
+            if at < len(items) or under_way:
                 give_up()

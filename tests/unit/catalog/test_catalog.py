@@ -40,6 +40,7 @@ from reput.format.commitlog import Record
 from reput.job.options import RebuildOptions
 from reput.log.segments import CommitLog, cut, discover
 from reput.query.log import LogReader
+from reput.replay.runner import Processes
 from reput.source import messages
 from reput.store import files
 from reput.store.lock import OutputLock
@@ -721,6 +722,22 @@ def test_a_run_merges_small_files(held: _Held, monkeypatch: pytest.MonkeyPatch) 
         False
         for _ in range(len(changes) - 2)  # the cursor, and what the commit says of itself
     ]
+
+
+def test_processes_of_this_host_go_on_after_a_failure(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the next store, and with merging what was added."""
+    monkeypatch.setattr(update, "MANY", 2)
+    options = _options(held, max_bytes_per_trigger=20_000)
+
+    def fail(*_: int) -> None:
+        raise OutputError("no room")
+
+    with Processes(2) as processes:
+        with pytest.raises(OutputError, match="no room"):
+            update.catalog(options, lambda: processes, fail)
+        done = update.catalog(options, lambda: processes)
+    assert done.clustered
+    assert done.messages == len(held.places)
 
 
 def test_a_table_that_somebody_changed_is_not_merged(held: _Held, monkeypatch: pytest.MonkeyPatch) -> None:
