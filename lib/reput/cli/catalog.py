@@ -106,6 +106,7 @@ def _runner(master: str | None) -> Iterator[Callable[[], Runner]]:
         import reput.catalog.rows  # noqa: F401 - once, for all of them
         from reput.replay.runner import Processes
 
+        # Before a store or a table is opened: their clients have threads, which a fork doesn't copy.
         with Processes() as processes:
             yield lambda: processes
     else:

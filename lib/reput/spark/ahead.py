@@ -242,11 +242,6 @@ def choose_python(*, is_local: bool, starts_jvm: bool) -> None:
         os.environ["PYSPARK_PYTHON"] = sys.executable
 
 
-def runs_our_python() -> bool:
-    """Whether :func:`choose_python` chose the one that can be forked."""
-    return os.environ.get("PYSPARK_PYTHON") == str(_WORKER_PYTHON)
-
-
 def _finish_session() -> None:
     """Have a session finish what an operator has it write, and say nothing of its JVM's end."""
     logging.disable()
