@@ -191,13 +191,15 @@ CHAINS = ("index-chain", "index-cycle", "index-hash", "index-slot")
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(odd_specs, min_size=1, max_size=16), st.sampled_from([150, 700, 100_000]))
+@example([Spec(jump=jump, stray=jump == 40) for jump in (0, 0, 0, 0, -1000, 40, 0, 0, 1, -1, 1)], 700)
 def test_odd_queues_that_a_broker_wrote_are_sound(log: list[Spec], part_bytes: int) -> None:
     """Holes, repeats, jumps and queues created anew are in the log; the queues are as they have to be."""
     laid = lay_out(log, segment_size=500)
     slow = slow_rebuild.rebuild(laid.segments, slow_rebuild.Settings(multi_dispatch=True, lmq=True))
     with scratch() as place:
         write(place / "store", laid, slow, 0)
-        report = verified(place / "store", "5.5.0", part_bytes)
+        # What a later batch shows of a message changes nothing that is committed.
+        report = verified(place / "store", "5.5.0", part_bytes, 1 << 30 if slow.altered else 1)
     assert [one for one in report.findings if one.area != "log"] == []
     odd = {"repeated-queue-offset", "missing-queue-offsets"} | (
         {"altered-message"} if slow.altered else set()
