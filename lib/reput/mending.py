@@ -29,7 +29,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE
 from reput.format.names import Queue
-from reput.job.in_place import discard_if_swapped, staging_of
+from reput.job.in_place import discard_if_swapped, finish_swap, staging_of
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
 from reput.job.plan import intended, prepare
@@ -47,7 +47,7 @@ from reput.store.listing import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
-from reput.store.swap import Swap, SwapOvertakenError, abandon, check_movable, is_pending, new_stamp
+from reput.store.swap import Swap, check_movable, is_pending, new_stamp
 from reput.store.system import check_free, human
 from reput.verify.explain import TAGS_LOST
 from reput.verify.plan import VerifyOptions
@@ -335,13 +335,7 @@ def _refuse_in_use(snapshot: Snapshot) -> None:
 
 def _finish_swap(settings: StoreSettings) -> str | None:
     with _locked(settings):
-        try:
-            kept = Swap.resume(settings.root)
-        except SwapOvertakenError:
-            abandon(settings.root)
-            files.remove_tree(staging_of(settings.root))
-            _clear(settings)
-            return None
+        kept = finish_swap(settings.root)
         discard_if_swapped(staging_of(settings.root))
         _clear(settings)
     return None if kept is None else str(kept)

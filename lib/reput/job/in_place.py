@@ -55,10 +55,10 @@ def undo(store: Path, kept: Path | None = None) -> Undone:
         finished = swap.Swap.resume(root)
         discard_if_swapped(staging_of(root))
         files.remove_tree(root / names.VIEW)
-        if finished is None or not swap.Record.read(finished).of_undo:
+        if finished is None or not swap.record_in(finished).of_undo:
             finished = swap.undo(root, chosen(root, kept), swap.new_stamp(root), owner=owner)
-    done = swap.Record.read(finished)
-    return Undone(str(root), list(done.names), list(done.removed), str(finished))
+    done = swap.record_in(finished)
+    return Undone(str(root), list(done.names), list(done.remove), str(finished))
 
 
 def chosen(root: Path, kept: Path | None) -> Path:
@@ -71,10 +71,10 @@ def chosen(root: Path, kept: Path | None) -> Path:
                 path=kept,
                 expected=f"one of those named {swap.KEPT}… in {root}",
             )
-        swap.Record.read(directory)
+        swap.record_in(directory)
         return directory
     for directory in swap.kept_directories(root):
-        if not swap.Record.read(directory).of_undo:
+        if not swap.record_in(directory).of_undo:
             return directory
     raise OutputError(
         "there is nothing to undo",
@@ -105,6 +105,19 @@ def preview_undo(store: Path, kept: Path | None = None) -> UndoPreview:
 def staging_of(store: Path) -> Path:
     """The directory in a store to which a rebuild in place writes."""
     return store / names.REPUT / "staging"
+
+
+def finish_swap(store: Path) -> Path | None:
+    """Finish a swap that was interrupted; returns what it replaced, None when there is nothing to finish.
+
+    One that can't be finished, since the store has changed, is given up with what it would have put in place.
+    """
+    try:
+        return swap.Swap.resume(store)
+    except swap.SwapOvertakenError:
+        swap.abandon(store)
+        files.remove_tree(staging_of(store))
+        return None
 
 
 def discard_if_swapped(staging: Path) -> None:

@@ -16,7 +16,7 @@ from reput.config.kept import Kind, TopicsNow, batch_queue_topics, known_topics,
 from reput.config.settings import RocksDBSettings, StoreSettings
 from reput.errors import JournalError, OutputError, Result, SettingsError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex
-from reput.job.in_place import discard_if_swapped, staging_of
+from reput.job.in_place import discard_if_swapped, finish_swap, staging_of
 from reput.job.options import RebuildOptions
 from reput.log.segments import CommitLog, discover, likely_end, without_unwritten_end
 from reput.newer_python import Self
@@ -30,7 +30,7 @@ from reput.store.lock import OutputLock, StoreLock, check_output_free, check_sto
 from reput.store.ownership import Owner
 from reput.store.places import check_outside, refuse_links
 from reput.store.reading import check_store
-from reput.store.swap import Record, Swap, SwapOvertakenError, abandon, check_movable, is_pending
+from reput.store.swap import check_movable, is_pending, record_in
 from reput.store.system import check_free, existing_parent, free_bytes
 from reput.verify.plan import may_be_running
 
@@ -419,14 +419,9 @@ def _enter_store(
     owner.check_can_apply(settings.root)
     stack.enter_context(StoreLock(settings.root, owner))
     stack.enter_context(OutputLock(settings.root, owner))
-    try:
-        kept = Swap.resume(settings.root)
-    except SwapOvertakenError:
-        abandon(settings.root)
-        files.remove_tree(staging)
-        return None
+    kept = finish_swap(settings.root)
     journal = staging / names.REPUT / names.JOURNAL
-    rebuilt = kept is not None and not Record.read(kept).of_undo
+    rebuilt = kept is not None and not record_in(kept).of_undo
     if rebuilt and _opening_fingerprint(journal) == fingerprint:
         return str(kept)
     if rebuilt or not journal.exists():

@@ -108,9 +108,13 @@ class Records:
         return found if isinstance(found, Frame) else None
 
 
-def written_end(descriptor: int, data: NDArray[np.uint8], start: int) -> int:
-    """Position after the last byte from ``start`` on that isn't zero, ``start`` if all are."""
-    for first, stop in reversed(list(extents(descriptor, start, len(data)))):
+def written_end(descriptor: int | None, data: NDArray[np.uint8], start: int) -> int:
+    """Position after the last byte from ``start`` on that isn't zero, ``start`` if all are.
+
+    ``descriptor`` is that of the file, whose holes are passed over; None for what is in memory.
+    """
+    whole = [(start, len(data))]
+    for first, stop in reversed(whole if descriptor is None else list(extents(descriptor, *whole[0]))):
         at = stop
         while at > first:
             piece = data[max(at - _LOOK_AT, first) : at]

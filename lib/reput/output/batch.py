@@ -19,7 +19,7 @@ from functools import partial
 from itertools import compress
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,14 +60,23 @@ _FEW_QUEUES = 2048
 _MOST_COLLECTED = 1 << 22
 
 
-class Floors(Protocol):
-    """Each queue's committed next queueOffset."""
+class StateFloors:
+    """The floors of a state, without copying all queues."""
+
+    def __init__(self, queues: Mapping[Queue, QueueState]) -> None:
+        self._queues = queues
 
     def get(self, queue: Queue, default: int, /) -> int:
-        """A queue's, or the default."""
-        ...
+        """A queue's committed next queueOffset, or the default."""
+        state = self._queues.get(queue)
+        return default if state is None else state.next
 
-    def __len__(self) -> int: ...
+    def __len__(self) -> int:
+        return len(self._queues)
+
+
+#: Each queue's committed next queueOffset.
+Floors = StateFloors | dict[Queue, int]
 
 
 def scan_and_place(target: Target, part: Part, floors: Floors) -> PartResult:
@@ -359,21 +368,6 @@ class _Pieces:
 _SHARES_A_SLOT = 2
 
 
-class StateFloors:
-    """The floors of a state, without copying all queues."""
-
-    def __init__(self, queues: Mapping[Queue, QueueState]) -> None:
-        self._queues = queues
-
-    def get(self, queue: Queue, default: int, /) -> int:
-        """A queue's committed next queueOffset, or the default."""
-        state = self._queues.get(queue)
-        return default if state is None else state.next
-
-    def __len__(self) -> int:
-        return len(self._queues)
-
-
 @dataclass(frozen=True, slots=True)
 class BatchTasks:
     """Runs a batch's work."""
@@ -385,7 +379,7 @@ class BatchTasks:
     @classmethod
     def for_databases(cls, runner: Runner, target: Target) -> BatchTasks:
         """What makes databases of the runs: without scratch, which would say that a batch is under way."""
-        return cls(runner, replace(target, scratch=target.runs), StateFloors({}))
+        return cls(runner, replace(target, scratch=target.runs), {})
 
     @property
     def is_here(self) -> bool:

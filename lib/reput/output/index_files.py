@@ -106,16 +106,7 @@ def slot_bytes(slots: NDArray[np.int32]) -> memoryview:
 
 
 def _read(fd: int, length: int, offset: int) -> bytes:
-    data = os.pread(fd, length, offset)
-    if len(data) < length:
-        raise OutputError(
-            "the index file ends too early",
-            path=files.path_of(fd),
-            offset=offset,
-            expected=f"{length} bytes",
-            found=f"{len(data)} bytes",
-        )
-    return data
+    return files.pread_all(fd, length, offset, "the index file ends too early")
 
 
 class BatchIndex(ABC):

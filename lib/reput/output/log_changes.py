@@ -225,17 +225,7 @@ def _position(units: bytes, place: int) -> int:
 
 
 def _read(fd: int, at: int, length: int) -> bytes:
-    data = os.pread(fd, length, at)
-    if len(data) < length:
-        raise OutputError(
-            "the queue's file is shorter than it was written",
-            path=files.path_of(fd),
-            offset=at,
-            expected=f"{length} bytes",
-            found=f"{len(data)}",
-            next_step="Put the file back, or remove the output and run again",
-        )
-    return data
+    return files.pread_all(fd, length, at, "the queue's file is shorter than it was written")
 
 
 def _expired_index(state: State, log_start: int) -> dict[str, int]:

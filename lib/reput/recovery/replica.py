@@ -22,6 +22,7 @@ from reput.config.dialect import dialect
 from reput.config.settings import StoreSettings
 from reput.errors import LogFact, StoreError, StoreInUseError, UnsupportedError
 from reput.format import commitlog, dledger, names
+from reput.log.end import written_end
 from reput.log.segments import CommitLog, Segment, discover, map_segment, without_unwritten_end
 from reput.recovery.mend_log import joined
 from reput.scan import kernel
@@ -464,7 +465,7 @@ def _segment(
     path = result.settings.commit_log_dirs[0] / names.offset_name(base) if mine is None else mine.path
     theirs = None
     if other is not None:
-        theirs = scanner.scan(other, _mapped(other), last=base == max(there))
+        theirs = scanner.scan(other, map_segment(other.path, other.length), last=base == max(there))
     if mine is None:
         if theirs is None or other is None:
             result.left.append(Left("not-in-replica", str(path), base, base + size))
@@ -480,7 +481,7 @@ def _segment(
         result.new.add(base)
         return
     is_last = base == max(here)
-    side = scanner.scan(mine, _mapped(mine), last=is_last)
+    side = scanner.scan(mine, map_segment(mine.path, mine.length), last=is_last)
     if theirs is None or other is None:
         result.left += [Left("not-in-replica", str(path), base + s, base + e) for s, e in side.damaged]
         return
@@ -497,22 +498,10 @@ def _segment(
         messages = scanner.messages(side.data, base, start, end)
         result.taken.append(Taken(kind, str(path), base + start, base + end, messages))
     left_over = kernel.find_record(side.data, base, side.end, len(side.data), True) >= 0
-    torn = side.end if left_over else _written(side.data, side.end)
+    torn = side.end if left_over else written_end(None, side.data, side.end)
     for start, end in [*side.damaged, *([(side.end, torn)] if torn > side.end else [])]:
         kind = "damaged-in-both" if start < theirs.end else "not-in-replica"
         result.left.append(Left(kind, str(path), base + start, base + end))
-
-
-def _written(data: NDArray[np.uint8], start: int) -> int:
-    """Position behind the last byte that isn't zero, ``start`` without one."""
-    end = len(data)
-    while end > start:
-        begin = max(end - _BLOCK, start)
-        found = np.flatnonzero(data[begin:end])
-        if len(found):
-            return begin + int(found[-1]) + 1
-        end = begin
-    return start
 
 
 def _sorts(taken: list[Range], length: int, ended: int) -> Iterator[tuple[str, int, int]]:
@@ -719,10 +708,6 @@ def _no_common(
         found=f"{other.start} to {other.end}, and not {found}",
         next_step="Give a copy that overlaps with what is sound here",
     )
-
-
-def _mapped(segment: Segment) -> NDArray[np.uint8]:
-    return map_segment(segment.path, segment.length)
 
 
 def _pages(side: _Side, size: int) -> NDArray[np.uint8]:

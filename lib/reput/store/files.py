@@ -122,6 +122,21 @@ def pwrite_all(fd: int, data: Buffer, offset: int) -> None:
         raise output_error(f"can't write {len(view)} bytes", path_of(fd), error, offset + done) from error
 
 
+def pread_all(fd: int, length: int, offset: int, problem: str) -> bytes:
+    """Read ``length`` bytes of a file that were written; ``problem`` is what is wrong where it has fewer."""
+    data = os.pread(fd, length, offset)
+    if len(data) < length:
+        raise OutputError(
+            problem,
+            path=path_of(fd),
+            offset=offset,
+            expected=f"{length} bytes",
+            found=f"{len(data)} bytes",
+            next_step="Put the file back, or remove the output and run again",
+        )
+    return data
+
+
 def zero(fd: int, offset: int, length: int) -> None:
     """Make a range read as zeros; its space is given back where the file system can do that."""
     if length <= 0:

@@ -17,6 +17,7 @@ from reput.errors import SegmentGoneError, StoreError
 from reput.format import names
 from reput.remote.client import check_here
 from reput.remote.store import have
+from reput.store.listing import names_seen
 
 #: What ``strerror`` says of these, which differ in what a broker makes of them.
 FIFO, DEVICE, SOCKET = "a FIFO", "a device", "a socket"
@@ -157,7 +158,8 @@ def check_store(
             found="a file" if is_file else "nothing",
             next_step=next_step,
         )
-    if not (root / names.COMMIT_LOG).exists() and _has_segments(root):
+    by_offset = (names.parse_offset_name(name) is not None for name in names_seen(root))
+    if not (root / names.COMMIT_LOG).exists() and any(by_offset):
         raise StoreError(
             "this is a commit log, not a store",
             path=root,
@@ -165,12 +167,3 @@ def check_store(
             found="segments",
             next_step=f"Give the store that holds it: {root.parent}",
         )
-
-
-def _has_segments(directory: Path) -> bool:
-    """Whether a file in it is named as a segment, by a physical offset."""
-    try:
-        with os.scandir(directory) as entries:
-            return any(names.parse_offset_name(entry.name) is not None for entry in entries)
-    except OSError:
-        return False  # said by whoever reads it

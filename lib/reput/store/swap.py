@@ -63,8 +63,8 @@ class SwapOvertakenError(OutputError):
 
 
 @dataclass(frozen=True, slots=True)
-class _Intent:
-    """What a swap is going to do; all paths relative to the store."""
+class Intent:
+    """What a swap is going to do, or has done; all paths relative to the store."""
 
     staging: str  # the directory of the new ones
     stamp: str  # names the directory of the kept ones
@@ -80,13 +80,20 @@ class _Intent:
 
     @property
     def kept(self) -> str:
+        """The directory of what is replaced."""
         return KEPT + self.stamp
 
+    @property
+    def of_undo(self) -> bool:
+        """Whether the swap is an :func:`undo`."""
+        return Path(self.staging).name.startswith(KEPT)
+
     def encode(self) -> bytes:
+        """As a file has it."""
         return json.dumps({"version": _VERSION, **asdict(self)}, indent=1).encode()
 
     @classmethod
-    def read(cls, path: Path) -> _Intent | None:
+    def read(cls, path: Path) -> Intent | None:
         """The intent in a file; None where there is no file."""
         try:
             text = read_file(path)
@@ -115,19 +122,14 @@ class _Intent:
         return intent
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
-    """What a finished swap did, as the directory of what it replaced has it."""
-
-    names: tuple[str, ...]  # what was put in place, in this order, relative to the store
-    removed: tuple[str, ...]  # what was only taken away
-    of_undo: bool  # the swap was an :func:`undo`
-
-    @classmethod
-    def read(cls, kept: Path) -> Record:
-        """The record in what :meth:`Swap.run` returned."""
-        done = _record_in(kept)
-        return cls(done.names, done.remove, Path(done.staging).name.startswith(KEPT))
+def record_in(kept: Path) -> Intent:
+    """What a finished swap did, by the directory of what it replaced, which :meth:`Swap.run` returned."""
+    done = Intent.read(kept / INTENT)
+    if done is None:
+        raise OutputError(
+            "this directory doesn't hold what a swap replaced", path=kept, expected=f"a file {INTENT}"
+        )
+    return done
 
 
 def kept_directories(root: Path) -> list[Path]:
@@ -197,7 +199,7 @@ class Swap:
         :meth:`resume` finishes it.
         """
         self.check()
-        intent = _Intent(
+        intent = Intent(
             staging=self.staging.relative_to(self.root).as_posix(),
             stamp=self.stamp,
             names=self.names,
@@ -258,7 +260,7 @@ class Swap:
         SwapOvertakenError: it can't be finished any more; :func:`abandon` it and rebuild. After any other
         error it stays pending.
         """
-        intent = _Intent.read(_intent_path(root))
+        intent = Intent.read(_intent_path(root))
         if intent is None:
             return None
         _check_places(root, intent)
@@ -280,7 +282,7 @@ def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> P
 
 def undone_names(root: Path, kept: Path) -> tuple[list[str], list[str]]:
     """What an undo puts back, and what it takes away; relative to the store."""
-    done = _record_in(kept)
+    done = record_in(kept)
     if (found := _broker_since(root, done)) is not None:
         raise _too_late(
             root, kept, root / names.LOCK, "no broker to have run since these files were replaced", found
@@ -302,7 +304,7 @@ def abandon(root: Path) -> Path | None:
     Names that are in place stay, new or old; a name with nothing in place gets its old one back. What was
     kept stays kept, with the record. After an error the swap stays pending.
     """
-    intent = _Intent.read(_intent_path(root))
+    intent = Intent.read(_intent_path(root))
     if intent is None:
         return None
     _check_places(root, intent)
@@ -315,16 +317,7 @@ def abandon(root: Path) -> Path | None:
     return _finish(root, intent)
 
 
-def _record_in(kept: Path) -> _Intent:
-    done = _Intent.read(kept / INTENT)
-    if done is None:
-        raise OutputError(
-            "this directory doesn't hold what a swap replaced", path=kept, expected=f"a file {INTENT}"
-        )
-    return done
-
-
-def _check_places(root: Path, intent: _Intent) -> None:
+def _check_places(root: Path, intent: Intent) -> None:
     """See that nothing has become a link since the swap began: what that leads to would be moved."""
     wanted = (*intent.names, *intent.remove)
     check_movable(
@@ -332,7 +325,7 @@ def _check_places(root: Path, intent: _Intent) -> None:
     )
 
 
-def _carry_out(root: Path, intent: _Intent) -> Path:
+def _carry_out(root: Path, intent: Intent) -> Path:
     for name in intent.names:
         _put(root, intent, name)
     for name in intent.remove:
@@ -342,7 +335,7 @@ def _carry_out(root: Path, intent: _Intent) -> Path:
     return _finish(root, intent)
 
 
-def _put(root: Path, intent: _Intent, name: str) -> None:
+def _put(root: Path, intent: Intent, name: str) -> None:
     """Take one name from whatever it is at to its end, by the table above."""
     place, staged, old = root / name, root / intent.staging / name, root / intent.kept / name
     match os.path.lexists(place), os.path.lexists(staged), os.path.lexists(old):
@@ -367,17 +360,17 @@ def _put(root: Path, intent: _Intent, name: str) -> None:
             raise _overtaken(root, place, "the new one here or in staging", ", ".join(where) or "neither")
 
 
-def _finish(root: Path, intent: _Intent) -> Path:
+def _finish(root: Path, intent: Intent) -> Path:
     kept = root / intent.kept
     _move(_intent_path(root), kept / INTENT, intent.owner)
     staging = root / intent.staging
-    if staging.name.startswith(KEPT):  # of an undo: what it recorded is past
+    if intent.of_undo:  # what was recorded there is past
         files.remove_tree(staging / INTENT)
     _remove_empty(staging)
     return kept
 
 
-def _begun(root: Path, intent: _Intent) -> bool:
+def _begun(root: Path, intent: Intent) -> bool:
     return any(
         not _is_new(root / intent.staging / name, intent, name) or os.path.lexists(root / intent.kept / name)
         for name in intent.names
@@ -406,7 +399,7 @@ def _outermost(root: Path, name: str) -> str:
     return next((one.as_posix() for one in around if not os.path.lexists(root / one)), name)
 
 
-def _is_created(intent: _Intent, name: str) -> bool:
+def _is_created(intent: Intent, name: str) -> bool:
     return any(Path(name).is_relative_to(one) for one in intent.created)
 
 
@@ -434,7 +427,7 @@ def _inode(path: Path) -> int:
         return path.lstat().st_ino
 
 
-def _is_new(path: Path, intent: _Intent, name: str) -> bool:
+def _is_new(path: Path, intent: Intent, name: str) -> bool:
     return os.path.lexists(path) and _inode(path) == intent.inodes[name]
 
 
@@ -453,7 +446,7 @@ def _broker_mark(root: Path) -> int | None:
     return facts.st_mtime_ns if facts.st_size else None
 
 
-def _broker_since(root: Path, intent: _Intent) -> str | None:
+def _broker_since(root: Path, intent: Intent) -> str | None:
     """What shows that a broker has started since the swap began; None where nothing does."""
     now = _broker_mark(root)
     if now == intent.broker_mark:
