@@ -21,7 +21,7 @@ from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import indexfile, javastring, rocksdbindex
 from reput.log.segments import discover
 from reput.rocksdb import Database
-from reput.store.reading import unreadable
+from reput.store.reading import stat_of
 
 _CHUNK = 1 << 16  # entries
 _SLOTS_CHUNK = 1 << 20
@@ -92,12 +92,7 @@ Event = FileHead | Chain | Entry | Damage
 def places(paths: list[Path], settings: StoreSettings) -> list[IndexFile]:
     """The index files at some paths."""
     slots, entries = settings.max_hash_slot_num, settings.max_index_num
-    found = []
-    for path in paths:
-        try:
-            found.append(IndexFile(str(path), slots, entries, path.stat().st_size))
-        except OSError as error:
-            raise unreadable(_WHAT, path, error) from error
+    found = [IndexFile(str(path), slots, entries, stat_of(_WHAT, path).st_size) for path in paths]
     longest = max(found, key=lambda place: place.length)
     if longest.length != longest.full_length:
         raise StoreError(

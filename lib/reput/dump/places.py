@@ -19,7 +19,7 @@ from reput.format.names import QueueBytes
 from reput.log.segments import MAX_BASE, CommitLog, Segment, discover, map_segment, without_unwritten_end
 from reput.log.walk import Frame, frame
 from reput.rocksdb import is_database
-from reput.store.reading import unreadable
+from reput.store.reading import stat_of, unreadable
 from reput.words import next_command
 
 #: How far up a file of a store is: a file of a queue lies deepest.
@@ -184,10 +184,7 @@ def _alone(settings: StoreSettings, directory: Path) -> StoreSettings:
 
 
 def _one_segment(path: Path, settings: StoreSettings) -> CommitLog:
-    try:
-        length = path.stat().st_size
-    except OSError as error:
-        raise unreadable("the segment", path, error) from error
+    length = stat_of("the segment", path).st_size
     if not length:
         raise StoreError(
             "the segment is empty",

@@ -28,14 +28,12 @@ import pyarrow.parquet as pq
 
 from reput.errors import OutputError
 from reput.store import files
+from reput.store.delta_log import LAST_CHECKPOINT, LOG, version_of
 from reput.store.reading import read_file
-
-LOG = "_delta_log"
 
 #: Seconds for which replaced files stay, for readers that know only these.
 RETENTION_SECONDS = 300
 
-_LAST_CHECKPOINT = "_last_checkpoint"
 _ROWS_IN_GROUP = 1 << 14
 _TYPES = {pa.string(): "string", pa.int64(): "long", pa.int32(): "integer"}
 _MAP = pa.map_(pa.string(), pa.string())
@@ -145,8 +143,9 @@ class Table:
             return None
         table = cls(path, application)
         names = {entry.name for entry in log.iterdir()}
-        versions = sorted(int(name[:20]) for name in names if _is_commit(name))
-        checkpoints = sorted(int(name[:20]) for name in names if _is_checkpoint(name))
+        kept = sorted((version, name) for name in names if (version := version_of(name)) is not None)
+        versions = [version for version, name in kept if name.endswith(".json")]
+        checkpoints = [version for version, name in kept if name == _checkpoint_name(version)]
         if not versions and not checkpoints:
             return None
         if checkpoints:
@@ -157,11 +156,9 @@ class Table:
         if not table._metadata:
             raise TableError(f"{log} names no schema")
         if clean:
-            for version in sorted({*versions, *checkpoints}):
-                for name in _log_names(version):
-                    if name in names:
-                        written = int((log / name).stat().st_mtime * 1000)
-                        table._log.append(_LogFile(version, log / name, written))
+            for version, name in kept:
+                written = int((log / name).stat().st_mtime * 1000)
+                table._log.append(_LogFile(version, log / name, written))
             table._remove_left_over(names)
         return table
 
@@ -284,9 +281,7 @@ class Table:
         log = self.path / LOG
         files.write_atomically(log / _checkpoint_name(version), buffer.getvalue())
         size = sum(len(part) for part in parts.values())
-        files.write_atomically(
-            log / _LAST_CHECKPOINT, json.dumps({"version": version, "size": size}).encode()
-        )
+        files.write_atomically(log / LAST_CHECKPOINT, json.dumps({"version": version, "size": size}).encode())
         self._log.append(_LogFile(version, log / _checkpoint_name(version), _now()))
         self.checkpointed = version
 
@@ -377,20 +372,8 @@ def _now() -> int:
     return int(time.time() * 1000)
 
 
-def _is_commit(name: str) -> bool:
-    return len(name) == 25 and name.endswith(".json") and name[:20].isdecimal()
-
-
-def _is_checkpoint(name: str) -> bool:
-    return name[:20].isdecimal() and name == _checkpoint_name(int(name[:20]))
-
-
 def _checkpoint_name(version: int) -> str:
     return f"{version:020d}.checkpoint.parquet"
-
-
-def _log_names(version: int) -> tuple[str, str]:
-    return f"{version:020d}.json", _checkpoint_name(version)
 
 
 def _commit_info(now: int, operation: str) -> dict[str, Any]:

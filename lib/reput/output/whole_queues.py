@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
+from reput.newer_python import Self
 from reput.replay.spills import QueueSpillReader
 from reput.store import file_system, files
 from reput.store.file_system import FileCache, FileSystem
@@ -87,7 +88,7 @@ class SeriesFiles:
         """Return when everything that was put is on disk."""
         self._cache.flush_all()
 
-    def __enter__(self) -> SeriesFiles:
+    def __enter__(self) -> Self:
         return self
 
 
@@ -101,9 +102,6 @@ def _path(
 
 class QueueFiles(SeriesFiles):
     """The consume queue files under one root; ``file_size`` is a multiple of 20."""
-
-    def __enter__(self) -> QueueFiles:
-        return self
 
     def put(self, topic: str, queue_id: int, queue_offset: int, data: memoryview | bytes) -> None:
         """Write consecutive units from ``queue_offset`` on."""

@@ -33,21 +33,10 @@ from reput.recovery.refusals import first_cut, first_whole, is_stray, rebuild_ou
 from reput.scan.part import STAND_IN_TOPIC
 from reput.store import files
 from reput.store.ownership import Owner
-from reput.store.reading import unreadable
+from reput.store.reading import stat_of
 from reput.store.system import check_free
 
 _CHUNK = 8 << 20
-
-
-def length_of(path: Path) -> int:
-    """Bytes of a segment's file.
-
-    StoreError where it can't be looked at.
-    """
-    try:
-        return path.stat().st_size
-    except OSError as error:
-        raise unreadable("the segment", path, error) from error
 
 
 class LogCopies:
@@ -102,7 +91,7 @@ class LogCopies:
         """
         if segment.path in self._originals or segment.path in self._times:
             return segment
-        length = min(length_of(segment.path), self._size)
+        length = min(stat_of("the segment", segment.path).st_size, self._size)
         data = map_segment(segment.path, length)
         copy = self._made(segment.path)
         with self._open(copy, self._owner) as fd:
@@ -344,7 +333,7 @@ class _Seen:
             self._note("new-segment", copy, 0, self.view.segment_size)
         else:
             copy = self._copies.of(StoreFile(str(path), base))
-            length, size = length_of(path), self.view.segment_size
+            length, size = stat_of("the segment", path).st_size, self.view.segment_size
             self._note("made-longer" if length < size else "made-shorter", copy, min(length, size), size)
         self.view = _with(self.view, sorted([*files, copy], key=lambda one: one.base))
         return copy

@@ -33,7 +33,7 @@ from reput.scan.same import Compared, compare
 from reput.scan.table import QueueTable
 from reput.store.lock import store_holder
 from reput.store.places import lies_in
-from reput.store.reading import reading, unreadable
+from reput.store.reading import reading, stat_of
 from reput.store.system import human
 from reput.words import counted
 
@@ -393,21 +393,14 @@ def _refuse_entries(other: CommitLog) -> None:
 
 
 def _identity(path: Path) -> tuple[int, int]:
-    facts = _stat(path)
+    facts = stat_of("the segment", path)
     return facts.st_dev, facts.st_ino
 
 
 def _facts(path: Path) -> tuple[int, int]:
     """Length in bytes, and time of modification, ns."""
-    facts = _stat(path)
+    facts = stat_of("the segment", path)
     return facts.st_size, facts.st_mtime_ns
-
-
-def _stat(path: Path) -> os.stat_result:
-    try:
-        return path.stat()
-    except OSError as error:
-        raise unreadable("the segment", path, error) from error
 
 
 def _seen(log: CommitLog) -> dict[Path, tuple[int, int]]:

@@ -48,6 +48,14 @@ def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreErr
     )
 
 
+def stat_of(what: str, path: str | PathLike[str]) -> os.stat_result:
+    """What the system knows of a file; an error calls the file ``what``."""
+    try:
+        return os.stat(path)  # noqa: PTH116 - a text or a path
+    except OSError as error:
+        raise unreadable(what, path, error) from error
+
+
 def check_file(path: str | PathLike[str]) -> None:
     """See that something is a regular file before it is opened: a FIFO would wait, a device may act on it.
 

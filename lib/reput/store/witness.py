@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from reput.errors import ReputError, StoreError
 from reput.format import names
-from reput.store.reading import extents, reading, unreadable
+from reput.store.reading import extents, reading, stat_of, unreadable
 
 #: A record's header of fixed fields has 88 bytes: these tell records apart.
 _LENGTH = 128
@@ -115,7 +115,8 @@ class FileSeen(NamedTuple):
 
     def check_mapped(self, data: NDArray[np.uint8], base: int) -> None:
         """See that a segment that is mapped, from the physical offset ``base`` on, is the same."""
-        self._compare(_length(self.path), lambda one: data[one.at : one.at + len(one.data)].tobytes(), base)
+        length = stat_of(_SEGMENT, self.path).st_size
+        self._compare(length, lambda one: data[one.at : one.at + len(one.data)].tobytes(), base)
 
     def _compare(self, length: int, read: Callable[[Stretch], bytes], base: int = 0) -> None:
         if length != self.length:
@@ -234,13 +235,6 @@ def _listing(directory: str | Path) -> tuple[str, ...] | None:
         return None
     except OSError as error:
         raise unreadable("the directory", directory, error) from error
-
-
-def _length(path: str | Path) -> int:
-    try:
-        return os.stat(path).st_size  # noqa: PTH116 - a text or a path
-    except OSError as error:
-        raise unreadable("the segment", path, error) from error
 
 
 def _written_end(descriptor: int, start: int, written: Sequence[tuple[int, int]]) -> int:
