@@ -588,7 +588,7 @@ def test_a_swap_is_read_or_refused(place: Path, data: bytes) -> None:
     kept = place / "kept"
     kept.mkdir(exist_ok=True)
     (kept / swap.INTENT).write_bytes(data)
-    answered(lambda: swap.Record.read(kept))
+    answered(lambda: swap.record_in(kept).of_undo)
 
 
 LINE = (
