@@ -219,7 +219,7 @@ class BatchModel(MappedFiles[BatchFile]):
         full = next((file for file in reversed(self.files) if len(file.counting)), None)
         return None if full is None else int(full.counting[-1]["timestamp"])
 
-    def held(self, position: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def held(self, position: NDArray[np.int64], _offset: object) -> NDArray[np.bool_]:
         """bool[n]: whether a unit leads to each physical offset."""
         found = np.zeros(len(position), bool)
         least = int(position.min()) if len(position) else 0
@@ -229,6 +229,10 @@ class BatchModel(MappedFiles[BatchFile]):
             if len(units) and units[0] < least:
                 break
         return found
+
+    def displaced(self, _position: object) -> int:
+        """0: where a unit stands says nothing."""
+        return 0
 
 
 def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> int:

@@ -336,6 +336,23 @@ class QueueModel(MappedFiles[QueueFile]):
             count = len(units) - 1 - int(other[-1]) if len(other) else count + len(units)
         return count
 
+    def held(self, position: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[n]: whether the unit at each queueOffset leads to the physical offset."""
+        found = np.full(len(offset), -1, np.int64)
+        for first, units in self.units(int(offset.min()) * UNIT_LENGTH) if len(offset) else ():
+            inside = (offset >= first) & (offset < first + len(units))
+            found[inside] = units["position"][offset[inside] - first]
+        return found == position
+
+    def displaced(self, position: NDArray[np.int64]) -> int:
+        """How many of these physical offsets a unit somewhere in the last three files leads to."""
+        if not self.files or not len(position):
+            return 0
+        found = np.zeros(len(position), bool)
+        for _, units in self.units(self.files[-LAST_FILES:][0].base):
+            found |= np.isin(position, units["position"].astype(np.int64))
+        return int(found.sum())
+
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
 
