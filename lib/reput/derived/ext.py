@@ -21,6 +21,7 @@ from reput.build.ext import lay_out
 from reput.config.settings import StoreSettings
 from reput.derived.files import (
     MOST_OPEN,
+    WHAT,
     MappedFiles,
     ModelFile,
     SeriesReader,
@@ -205,7 +206,7 @@ class ExtFiles:
 
     def _read(self, path: Path, position: int) -> ExtRecord | None:
         try:
-            data = read_bytes("the queue", path, position, MAX_UNIT_LENGTH)
+            data = read_bytes(WHAT, path, position, MAX_UNIT_LENGTH)
         except SegmentGoneError:
             return None  # expired just now
         if len(data) < HEAD_LENGTH:
