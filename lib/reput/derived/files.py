@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.dialect import Recovery
+from reput.config.settings import StoreSettings
 from reput.errors import Problem, StoreError
 from reput.format import names
 from reput.log.segments import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
@@ -468,14 +469,18 @@ def read_bytes(what: str, path: Path, offset: int, count: int) -> bytes:
     return records_of(path, np.dtype("u1"), count, offset, what).tobytes()
 
 
-def check_listing(listing: Listing, what: str = WHAT) -> None:
-    """Refuse a queue's files that no broker could load, or not all of them.
+def loaded(settings: StoreSettings, kind: str, topic: str, queue_id: int, what: str = WHAT) -> Listing:
+    """The files of a queue in ``kind``, one of the store's directories of queues; there may be none.
 
-    StoreError: the first problem.
+    StoreError where no broker could load them, or not all of them: the first problem.
     """
+    setting, file_size = settings.queue_file_sizes[kind]
+    place = f"{settings.root}/{kind}/{topic}/{queue_id}"
+    listing = listed([place], file_size, settings.dialect.recovery, setting)
     for problem in listing.problems:
         if problem.unloads:
             raise problem.error(StoreError, f"{what} can't be read")
+    return listing
 
 
 def numbered_files(directory: Path) -> list[tuple[Path, int, int]]:

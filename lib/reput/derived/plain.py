@@ -28,8 +28,7 @@ from reput.derived.files import (
     ModelFile,
     SeriesReader,
     StoreFile,
-    check_listing,
-    listed,
+    loaded,
     mapped,
     records_of,
 )
@@ -342,7 +341,8 @@ class QueueModel(MappedFiles[QueueFile]):
         for first, units in self.units(int(offset.min()) * UNIT_LENGTH) if len(offset) else ():
             inside = (offset >= first) & (offset < first + len(units))
             found[inside] = units["position"][offset[inside] - first]
-        return found == position
+        held: NDArray[np.bool_] = found == position
+        return held
 
     def displaced(self, position: NDArray[np.int64]) -> int:
         """How many of these physical offsets a unit somewhere in the last three files leads to."""
@@ -529,10 +529,8 @@ class QueueView:
         self.max_offset = model.max_offset
 
     def _recovered(self, log_start: int) -> QueueModel:
-        settings, rules = self._of[0], self._of[0].dialect.recovery
-        place = names.queue_place(os.fspath(settings.root), self._of[1], self._of[2])
-        listing = listed([place], self.file_size, rules, "mappedFileSizeConsumeQueue")
-        check_listing(listing)
+        settings, topic, queue_id = self._of
+        listing = loaded(settings, names.CONSUME_QUEUE, topic, queue_id)
         try:
             return recovered(settings, listing, log_start)
         except OSError as error:
