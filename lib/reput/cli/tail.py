@@ -238,7 +238,6 @@ def _table(status: Status) -> Iterator[str]:
     found = status.catalog
     if found is None:
         return
-    note = found.note
     if found.problem is not None:
         at = f"can't be read: {found.problem}"
     elif found.lag_bytes:
@@ -247,13 +246,13 @@ def _table(status: Status) -> Iterator[str]:
         at = "not behind"
     brought = (
         "not yet brought up to date by this tail"
-        if note.last_success_ms is None
-        else f"last brought up to date at {moment(note.last_success_ms)}"
+        if found.last_success_ms is None
+        else f"last brought up to date at {moment(found.last_success_ms)}"
     )
-    yield f"  catalog    {note.table}: {at}; {brought}"
-    if note.failures:
-        failures = counted(note.failures, "failure")
-        yield f"    {failures} since the tail began, the last one: {note.last_failure}"
+    yield f"  catalog    {found.table}: {at}; {brought}"
+    if found.failures:
+        failures = counted(found.failures, "failure")
+        yield f"    {failures} since the tail began, the last one: {found.last_failure}"
 
 
 def _findings(status: Status) -> Iterator[str]:
