@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from reput.cli.arguments import FOLLOW, AsJson, Derives, InZone, OnSpark, argument, command, option, size
 from reput.cli.jvm import prepare_spark, start_spark
-from reput.cli.output import Output, TailDisplay, noted, summary_lines, told, warn_of_unknown
+from reput.cli.output import Output, TailDisplay, age, noted, summary_lines, told, warn_of_unknown
 from reput.cli.times import moment
 from reput.errors import SettingsError
 from reput.job.status import DIED, Status, Stopped, has_begun, look, stop
@@ -228,7 +228,7 @@ def _lag(status: Status) -> Iterator[str]:
     elif lag is not None and lag.bytes:
         yield (
             f"  lag        {human(lag.bytes)} up to {lag.end}; "
-            f"the oldest message has been waiting for {_duration(lag.ms)}"
+            f"the oldest message has been waiting for {age(lag.ms)}"
         )
     else:
         yield "  lag        none: every whole message of the log is committed"
@@ -267,12 +267,3 @@ def _findings(status: Status) -> Iterator[str]:
         yield f"    the last {len(last)}; --json prints all:"
     for finding in last:
         yield f"    {finding}"
-
-
-def _duration(ms: int) -> str:
-    if ms < 1000:
-        return f"{ms} ms"
-    if ms < 120_000:
-        return f"{ms / 1000:.1f} s"
-    minutes = ms // 60_000
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60:,} h {minutes % 60} min"
