@@ -257,7 +257,6 @@ class Queue:
     next: int = 0
     end: int = -1
     last_end: int = -1
-    last_offset: int = -2
     lone_zero: bytes | None = None
     odd: bool = False
     from_zero: bool = False
@@ -294,14 +293,13 @@ class Queue:
         elif queue_offset == 0 and self.next > 0:  # appended, as by a broker, unless 1 comes next
             queue_offset = self.next
             self.lone_zero = unit
-        before, self.last_offset = self.last_offset, stored
         if queue_offset < self.next:  # the first of a repeat wins
+            self.own = max(self.own, self.next)
             return
         if queue_offset > self.next:
-            goes_on = queue_offset == before + 1
-            lost = not goes_on and any(self.end <= place <= message.position for place in breaks)
+            lost = queue_offset != self.own and any(self.end <= place <= message.position for place in breaks)
             if not (lost and queue_offset - self.next <= (message.position - self.end) // 91):
-                if self.own < queue_offset and not goes_on:
+                if self.own < queue_offset:
                     self.gaps.append((self.own, queue_offset, self.end, message.position))
                 queue_offset = self.next  # appended, as by a broker
             for hole in range(self.next, queue_offset):

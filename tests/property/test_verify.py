@@ -191,13 +191,15 @@ CHAINS = ("index-chain", "index-cycle", "index-hash", "index-slot")
 
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(odd_specs, min_size=1, max_size=16), st.sampled_from([150, 700, 100_000]))
+@example([Spec(jump=jump, stray=jump == 40) for jump in (0, 0, 0, 0, -1000, 40, 0, 0, 1, -1, 1)], 700)
 def test_odd_queues_that_a_broker_wrote_are_sound(log: list[Spec], part_bytes: int) -> None:
     """Holes, repeats, jumps and queues created anew are in the log; the queues are as they have to be."""
     laid = lay_out(log, segment_size=500)
     slow = slow_rebuild.rebuild(laid.segments, slow_rebuild.Settings(multi_dispatch=True, lmq=True))
     with scratch() as place:
         write(place / "store", laid, slow, 0)
-        report = verified(place / "store", "5.5.0", part_bytes)
+        # What a later batch shows of a message changes nothing that is committed.
+        report = verified(place / "store", "5.5.0", part_bytes, 1 << 30 if slow.altered else 1)
     assert [one for one in report.findings if one.area != "log"] == []
     odd = {"repeated-queue-offset", "missing-queue-offsets"} | (
         {"altered-message"} if slow.altered else set()
@@ -206,11 +208,13 @@ def test_odd_queues_that_a_broker_wrote_are_sound(log: list[Spec], part_bytes: i
 
 
 def test_a_unit_may_differ_beside_an_altered_message() -> None:
-    jumps = [0, 0, 0, 0, -1000, None, 40, 0, 0, 1, -1, 1]
-    log = [Spec(topic=1) if one is None else Spec(jump=one, stray=one == 40) for one in jumps]
-    laid = lay_out(log, segment_size=500)
+    laid = lay_out([Spec(jump=1, stray=True), Spec(), Spec(jump=1)], segment_size=500)
     slow = slow_rebuild.rebuild(laid.segments, slow_rebuild.Settings(multi_dispatch=True, lmq=True))
+    (altered,) = slow.altered
     with scratch() as place:
         write(place / "store", laid, slow, 0)
+        Blow(QUEUE_FILES, 0.0, "zero", 0.5).strike(place / "store")
         report = verified(place / "store", "5.5.0", 150)
-    assert "altered-message" in {one.cause for one in report.findings}
+    assert [one.first for one in report.findings if one.kind == "altered-message"] == [altered]
+    (unit,) = [one for one in report.findings if one.kind == "missing-unit"]
+    assert (unit.first, unit.cause) == (2, "altered-message")

@@ -10,6 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -142,8 +143,8 @@ class Placement:
     first: int | None = None  # the queue's first queueOffset after this, None if it has no units
     next: int = 0  # the queue's next queueOffset after this
     restarted: bool = False  # the queue was created again: whatever it held before these rows is dropped
-    #: how far the last row's queueOffset is above its place, 0 if it got none; see
-    #: :func:`last_is_lone_zero`
+    #: how far the queueOffset of the last row with a place is above that place; not below 0 once a row
+    #: that repeats another came after it. See :func:`last_is_lone_zero`
     shift: int = 0
     oddities: list[Oddity] = field(default_factory=list)  # what was odd
     gaps: list[Gap] = field(default_factory=list)  # queueOffsets that are missing, and no damage tells why
@@ -227,7 +228,7 @@ def place(
         breaks: physical offsets where messages may be missing from the log, ascending.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
     """
-    result = Placement(first=committed_first, next=committed_next)
+    result = Placement(first=committed_first, next=committed_next, shift=committed_shift)
     if not len(offset):
         return result
     if committed_first == committed_next and not last_is_lone_zero(committed_next, committed_shift):
@@ -238,13 +239,12 @@ def place(
             return result
     ends = position + size
     consecutive = (np.diff(offset) == 1) & (ends[1:] > ends[:-1])
-    starts = [0, *(np.flatnonzero(~consecutive) + 1).tolist()]
-    bounds = [*starts, len(offset)]
+    bounds = [0, *(np.flatnonzero(~consecutive) + 1).tolist(), len(offset)]
     carried = last_is_lone_zero(committed_next, committed_shift)
     placed_end, own = committed_end, committed_next + committed_shift
     known_end = int(position[0]) if carried else committed_end
-    for number, start in enumerate(starts):
-        row, stop = start, bounds[number + 1]
+    for start, stop in pairwise(bounds):
+        row = start
         queue_offset, due = int(offset[row]), result.next
         if ends[row] <= known_end:
             result.oddities.append(Oddity("repeated-message", row, queue_offset, due, 1))
@@ -278,12 +278,16 @@ def place(
             result.oddities.append(Oddity("repeated-queue-offset", row, queue_offset, due, repeated))
             row, queue_offset = row + repeated, queue_offset + repeated
             if row == stop:
+                own = max(own, due)
                 continue
         elif queue_offset > due:
             here = int(position[row])
-            goes_on = number == 0 and 0 < committed_shift == queue_offset - due
             broken = is_broken(breaks, placed_end, here)
-            if broken and not goes_on and queue_offset - due <= (here - placed_end) // MIN_RECORD_LENGTH:
+            if (
+                broken
+                and queue_offset != own
+                and queue_offset - due <= (here - placed_end) // MIN_RECORD_LENGTH
+            ):
                 missing = queue_offset - due
                 result.oddities.append(
                     Oddity("missing-queue-offsets", row, due, due, missing, max(placed_end, 0))
@@ -291,14 +295,13 @@ def place(
                 result.fills.append((due, queue_offset, row))
             else:
                 result.oddities.append(Oddity("queue-offset-jump", row, queue_offset, due, stop - row))
-                if own < queue_offset and not goes_on:
+                if own < queue_offset:
                     result.gaps.append(Gap(own, queue_offset, max(placed_end, 0), here))
                 queue_offset = due
         result.runs.append((queue_offset, row, stop))
         result.next = queue_offset + stop - row
         placed_end, own = known_end, int(offset[stop - 1]) + 1
-        if stop == len(offset):
-            result.shift = int(offset[-1]) + 1 - result.next
+    result.shift = own - result.next
     return result
 
 
