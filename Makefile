@@ -108,9 +108,10 @@ fixed-point: $(VENV)/dev ## damage stores two and three ways at once, mend them,
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.fixed_point $(ARGS)
 
 .PHONY: matrix
-matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/data/recovery-matrix.md
+matrix: $(VENV)/dev ## damage stores in every way, let brokers and reput start on them, and write docs/data/recovery-matrix.md and tests/golden/starts
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.matrix --write docs/data/recovery-matrix.md $(ARGS)
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.rocksdb_matrix --write docs/data/recovery-matrix.md
+	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.compat.recorded
 
 .PHONY: releases
 releases: $(VENV)/dev ## let each release's own store write, rebuild what it wrote, and write the table in docs/data/releases.md (ARGS=4.8.0: print it)

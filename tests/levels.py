@@ -1,7 +1,8 @@
 """How much of the tests is run: ``quick``, ``gate`` or ``proof``, from REPUT_TESTS.
 
 - ``make quick``: no JVM, nothing that is slow, few examples, and few cases of what has many.
-- ``make test``, the gate: all that a change can break. One live start a mechanism, on old and new releases.
+- ``make test``, the gate: all that a change can break. Starts, loads, mending, replicas, retention and lost
+  files of ``config/`` go by an old release and the newest; what all releases do alike by the newest alone.
 - ``make proof``: everything, with every release and every example.
 """
 

@@ -114,7 +114,10 @@ PROOFS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a proof: how its output ended, and ``skipped`` tests with their reasons."""
+    """What came of a proof: how its output ended, and ``skipped`` tests with their reasons.
+
+    ``lacks``: what of its needs wasn't here, so that it was shown in part.
+    """
 
     exit_code: int
     said: str
@@ -122,6 +125,14 @@ class Outcome:
     when: str
     commit: str
     skipped: list[str]
+    lacks: list[str]
+
+    @property
+    def how(self) -> str:
+        """Whether it was shown, and all of it."""
+        if self.exit_code:
+            return "failed"
+        return f"in part, for want of {', '.join(self.lacks)}" if self.lacks else "passed"
 
 
 def missing(proof: Proof) -> list[str]:
@@ -161,13 +172,16 @@ def show(proof: Proof, at: str) -> Outcome:
         f"{datetime.now(UTC):%Y-%m-%d}",
         at,
         [line for line in lines if re.match(r"SKIPPED|NOT TESTED|NOT RUN", line)],
+        missing(proof),
     )
     log.with_suffix(".json").write_text(json.dumps(asdict(outcome)), encoding="utf-8")
     return outcome
 
 
 def known(proof: Proof, at: str) -> Outcome | None:
-    """What came of it at this commit, if it was run."""
+    """What came of it at this commit, if it was run; of a tree with changes that isn't known."""
+    if at.endswith("+"):
+        return None
     path = _PLACE / at / f"{proof.name}.json"
     return Outcome(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
 
@@ -183,13 +197,13 @@ def rows(outcomes: dict[str, Outcome]) -> Iterator[str]:
         command = "make " + " ".join(f"ARGS='{w[5:]}'" if w.startswith("ARGS=") else w for w in proof.words)
         cells = ["not run", "", "", ""]
         if found is not None:
-            said = found.said if found.exit_code == 0 else f"**failed**: {found.said}"
+            said = found.said if found.how == "passed" else f"**{found.how}**: {found.said}"
             cells = [said.replace("|", "\\|"), f"{found.minutes:g}", found.when, found.commit]
         yield "| " + " | ".join([proof.name, proof.shows, f"`{command}`", *cells]) + " |"
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Exit code 1 if something failed or could not be run."""
+    """Exit code 1 if something failed, or could be run in part only."""
     parser = argparse.ArgumentParser(prog="make proof", description=__doc__)
     names = [proof.name for proof in PROOFS]
     parser.add_argument("only", nargs="*", metavar="PROOF", help=f"these alone: {', '.join(names)}")
@@ -206,22 +220,22 @@ def main(words: Sequence[str] | None = None) -> int:
     outcomes: dict[str, Outcome] = {}
     for proof in wanted:
         found = known(proof, at)
-        if found is None or found.exit_code or asked.again:
+        if found is None or found.exit_code or asked.again or found.lacks != missing(proof):
             print(f"{proof.name}: make {' '.join(proof.words)}", flush=True)
             found = show(proof, at)
         outcomes[proof.name] = found
-        how = "passed" if found.exit_code == 0 else f"FAILED ({_PLACE / at / proof.name}.log)"
-        print(f"{proof.name}: {how} in {found.minutes:g} minutes: {found.said}", flush=True)
+        log = f" ({_PLACE / at / proof.name}.log)" if found.exit_code else ""
+        print(f"{proof.name}: {found.how}{log} in {found.minutes:g} minutes: {found.said}", flush=True)
         for line in found.skipped:
             print(f"    {line}", flush=True)
     if asked.write:
         put_between(PAGE, BEGIN, END, "\n".join([_HEAD, *rows(outcomes)]))
-    failed = [name for name, found in outcomes.items() if found.exit_code]
+    left = {name: found.how for name, found in outcomes.items() if found.how != "passed"}
     print(
-        f"{len(outcomes) - len(failed)} of {len(outcomes)} passed at {at}"
-        + "".join(f", {n} failed" for n in failed)
+        f"{len(outcomes) - len(left)} of {len(outcomes)} passed at {at}"
+        + "".join(f"; {name} {how}" for name, how in left.items())
     )
-    return int(bool(failed))
+    return int(bool(left))
 
 
 if __name__ == "__main__":

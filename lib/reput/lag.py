@@ -113,7 +113,6 @@ def _broken(path: Path, expected: str, found: str) -> SettingsError:
     )
 
 
-_RETRY_PREFIX = "%RETRY%"
 _BROADCAST_SUFFIX = "@broadcast"
 _MOST_NAMES = 5
 

@@ -387,7 +387,11 @@ class TailQuery:
             return
         error = self._query.exception()
         raise self._failure or (
-            OutputError("the stream has ended by itself", path=self._root)
+            OutputError(
+                "the stream has ended by itself",
+                path=self._root,
+                next_step="Start it again: it goes on there",
+            )
             if error is None
             else _error(error, self._checkpoint)
         )

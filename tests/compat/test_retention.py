@@ -106,7 +106,7 @@ def min_offsets(store: JavaStore, queues: list[Queue]) -> dict[Queue, int]:
     return {queue: int(store.store.getMinOffsetInQueue(*queue)) for queue in queues}
 
 
-@pytest.mark.parametrize("version", tried("5.5.0", more=["4.9.7", "5.3.3"]))
+@pytest.mark.parametrize("version", tried("4.9.7", "5.5.0", more=["5.3.3"]))
 def test_what_the_store_deletes_goes_from_the_output(version: str, tmp_path: Path) -> None:
     root, out = tmp_path / "store", tmp_path / "out"
     with JavaStore(version, root, CONFIG) as java:

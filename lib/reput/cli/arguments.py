@@ -78,11 +78,7 @@ def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
         return []
     found: set[int] = set()
     for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE):
-        found |= {
-            int(name)
-            for name in names_seen(_store(ctx) / kind / topic)
-            if name.isascii() and name.isdecimal()
-        }
+        found |= {int(name) for name in names_seen(_store(ctx) / kind / topic) if names.is_queue_id(name)}
     if not found:
         with suppress(ReputError):
             found = {number for one, number in _in_rocksdb(ctx) if one == topic and number >= 0}

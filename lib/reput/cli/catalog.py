@@ -74,7 +74,7 @@ def catalog_command(given: _Words) -> None:
     from reput.job.many import listed
 
     interrupted = "the same command goes on from the last commit"
-    with Output(given.as_json, interrupted=interrupted) as output, _runner(given.master) as start:
+    with Output(given.as_json, interrupted=interrupted) as output:
         entries = listed(given.stores)
         if given.broker is not None and len(entries) > 1:
             raise SettingsError(
@@ -85,8 +85,8 @@ def catalog_command(given: _Words) -> None:
             )
         common = given.to(CatalogOptions, store=Path())
         is_one = [word.endswith(".toml") for word in given.stores] == [False]
-        options = [_options(common, entry, is_one=is_one) for entry in entries]
-        with ProgressDisplay("cataloging") as display:
+        with _runner(given.master) as start, ProgressDisplay("cataloging") as display:
+            options = [_options(common, entry, is_one=is_one) for entry in entries]
             if is_one:
                 done = catalog(options[0], start, display.update)
             else:

@@ -308,24 +308,20 @@ def _topics(root: Path) -> Iterator[QueuePlace]:
 
 
 def _queues(topic: Path) -> Iterator[QueuePlace]:
-    numbered = [one for one in in_order(topic) if one.is_dir and _number(one.path.name) is not None]
-    for one in sorted(numbered, key=lambda each: _number(each.path.name) or 0):
+    numbered = [one for one in in_order(topic) if one.is_dir and names.is_queue_id(one.path.name)]
+    for one in sorted(numbered, key=lambda each: int(each.path.name)):
         if files := numbered_files(one.path):
             yield _queue(one.path, files)
 
 
 def _queue(directory: Path, files: list[tuple[Path, int, int]]) -> QueuePlace:
-    queue_id = _number(directory.name)
-    if queue_id is None:
+    if not names.is_queue_id(directory.name):
         return QueuePlace(None, None, tuple(files), None, None)
+    queue_id = int(directory.name)
     topic, kind = directory.parent.name, directory.parent.parent
     form = {one.directory: one for one in IN_FILES}.get(kind.name)
     ext = names.queue_ext_directory(kind.parent, topic, queue_id) if form == PLAIN else None
     return QueuePlace(topic, queue_id, tuple(files), form, ext)
-
-
-def _number(name: str) -> int | None:
-    return int(name) if name.isascii() and name.isdecimal() and len(name) <= 10 else None
 
 
 def index_files(path: Path) -> list[Path]:

@@ -39,9 +39,9 @@ def line_of(message: Message, deliver_timestamp: int | None = None) -> dict[str,
         "flag": record.flag,
         "sys_flag": record.sys_flag,
         "born_timestamp": record.born_timestamp,
-        "born_host": _text_of(record.born_host),
+        "born_host": commitlog.host_text(record.born_host),
         "store_timestamp": record.store_timestamp,
-        "store_host": _text_of(record.store_host),
+        "store_host": commitlog.host_text(record.store_host),
         "deliver_timestamp": deliver_timestamp,
         "reconsume_times": record.reconsume_times,
         "prepared_transaction_offset": record.prepared_transaction_offset,
@@ -168,11 +168,6 @@ def _crc(facts: Mapping[str, object], body: bytes) -> int:
     if type(value) is not int or not 0 <= value < 1 << 32:
         raise ValueError(f"expected body_crc to be a CRC, found {value!r}")
     return value
-
-
-def _text_of(host: tuple[str, int]) -> str:
-    address, port = host
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
 
 
 def _host(facts: Mapping[str, object], name: str) -> tuple[str, int]:

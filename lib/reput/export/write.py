@@ -69,7 +69,11 @@ class Stranded:
         if not by_range:
             self._all = Queues(settings)
         elif settings.dledger is not None:
-            raise UnsupportedError("what a start cuts off a DLedger log isn't known", path=settings.root)
+            raise UnsupportedError(
+                "what a start cuts off a DLedger log isn't known",
+                path=settings.root,
+                next_step="Give the physical offsets to save: --start and --end",
+            )
         with nullcontext() if by_range else suppress(UnsupportedError):
             snapshot = take(settings)
             if by_range or snapshot.holder is None:

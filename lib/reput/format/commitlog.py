@@ -104,6 +104,12 @@ class Record:
     body_crc: int | None = None
 
 
+def host_text(host: tuple[str, int]) -> str:
+    """``ADDRESS:PORT`` of a host, ``[ADDRESS]:PORT`` of IPv6."""
+    address, port = host
+    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"
+
+
 def host_length(sys_flag: int, v6_flag: int) -> int:
     """Bytes of a host field under this sysFlag."""
     return HOST_V6_LENGTH if sys_flag & v6_flag else HOST_V4_LENGTH

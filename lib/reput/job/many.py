@@ -465,7 +465,12 @@ def run_many(
         listener(outcome)
     for number, job in enumerate(jobs):
         if number not in outcomes:
-            lost = ReputError("its thread ended without a result", path=job.place.path, host=job.place.host)
+            lost = ReputError(
+                "its thread ended without a result",
+                path=job.place.path,
+                host=job.place.host,
+                next_step="Run the same command again with this store alone: it says why",
+            )
             outcomes[number] = Outcome(job, lost, 0.0)
             listener(outcomes[number])
     return [outcomes[number] for number in sorted(outcomes)]

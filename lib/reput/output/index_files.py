@@ -587,7 +587,12 @@ class LiveFile:
         with files.reporting("the index file that is being written is gone", self._path):
             named = self._path.stat()
         if (named.st_dev, named.st_ino) != (ours.st_dev, ours.st_ino):
-            raise OutputError("the index file that is being written was replaced", path=self._path)
+            raise OutputError(
+                "the index file that is being written was replaced",
+                path=self._path,
+                expected="nobody but this command changes its output",
+                next_step="Run the same command again, when nothing else does",
+            )
 
     def _show(self) -> None:
         if not self._hashes:

@@ -412,7 +412,12 @@ class Journal:
         with files.reporting("the journal is gone", self.path):
             is_in_place = os.path.samestat(self.path.stat(), os.fstat(self._fd))
         if not is_in_place:
-            raise OutputError("another journal has replaced this one", path=self.path)
+            raise OutputError(
+                "another journal has replaced this one",
+                path=self.path,
+                expected="nobody but this command changes its output",
+                next_step="Run the same command again, when nothing else does",
+            )
 
     def _place(self, number: int) -> int:
         if not self.first_number <= number <= self.state.batches:

@@ -111,7 +111,9 @@ class LogReader:
         offset = message.record.physical_offset
         segment = self._segment(offset)
         if segment is None:
-            raise StoreError("the message has expired meanwhile", offset=offset)
+            raise StoreError(
+                "the message has expired meanwhile", offset=offset, next_step="Run the same command again"
+            )
         at = offset - segment.base
         return self._open(segment).read(at, at + message.size).tobytes()
 

@@ -304,8 +304,8 @@ class Message:
             "size": self.size,
             "storeTimestamp": record.store_timestamp,
             "bornTimestamp": record.born_timestamp,
-            "bornHost": _host(record.born_host),
-            "storeHost": _host(record.store_host),
+            "bornHost": commitlog.host_text(record.born_host),
+            "storeHost": commitlog.host_text(record.store_host),
             "sysFlag": record.sys_flag,
             "flag": record.flag,
             "reconsumeTimes": record.reconsume_times,
@@ -368,8 +368,3 @@ def _properties(data: bytes) -> dict[str, str]:
 
 def _keys(values: dict[str, str]) -> tuple[str, ...]:
     return tuple(word for word in values.get("KEYS", "").split(" ") if word)
-
-
-def _host(host: tuple[str, int]) -> str:
-    address, port = host
-    return f"[{address}]:{port}" if ":" in address else f"{address}:{port}"

@@ -140,7 +140,12 @@ def await_copy(path: str | Path) -> None:
     while not copy.exists():
         # The last copy gets its name before the mark goes.
         if not mark.exists() and not copy.exists():
-            raise RemoteStoreError("the segment was not copied", path=copy, found="copying has ended")
+            raise RemoteStoreError(
+                "the segment was not copied",
+                path=copy,
+                found="copying has ended",
+                next_step="Run the same command again",
+            )
         time.sleep(_POLL_SECONDS)
 
 

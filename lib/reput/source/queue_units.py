@@ -37,7 +37,6 @@ from reput.store.reading import check_store, extents
 
 PRE_BLANK, HOLE, DAMAGED = "pre-blank", "hole", "damaged"
 _BLOCK = 512
-_INT_MAX = 2**31 - 1
 #: Of the file that names a RocksDB's MANIFEST: a name of 15 bytes and a line feed.
 CURRENT_LENGTH = 16
 
@@ -175,9 +174,7 @@ def _of_queue(
 
 def _queue_id(entry: Entry) -> int | None:
     text = entry.path.name
-    if not entry.is_dir or not (text.isascii() and text.isdigit()) or int(text) > _INT_MAX:
-        return None
-    return int(text)
+    return int(text) if entry.is_dir and names.is_queue_id(text) else None
 
 
 def _on_disk(path: Path) -> int:

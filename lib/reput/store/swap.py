@@ -235,10 +235,19 @@ class Swap:
                 next_step="Finish it first: run the same command again.",
             )
         if os.path.lexists(self.root / (KEPT + self.stamp)):
-            raise OutputError("something is kept here already", path=self.root / (KEPT + self.stamp))
+            raise OutputError(
+                "something is kept here already",
+                path=self.root / (KEPT + self.stamp),
+                next_step="Run the same command again: it takes another name a second later",
+            )
         for name in self.names:
             if not os.path.lexists(self.staging / name):
-                raise OutputError("there is nothing to put in place", path=self.staging / name)
+                raise OutputError(
+                    "there is nothing to put in place",
+                    path=self.staging / name,
+                    expected="what this command has made",
+                    next_step="Run the same command again, when nothing else changes .reput in the store",
+                )
         in_staging = [(self.staging / name).relative_to(self.root).as_posix() for name in self.names]
         check_movable(self.root, (*self.names, *in_staging, *self.remove))
 

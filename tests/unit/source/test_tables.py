@@ -25,6 +25,7 @@ from pyspark.sql.datasource import (
 )
 
 from reput.config.settings import StoreSettings
+from reput.dump.places import queue_places
 from reput.errors import ReputError, SettingsError, StoreError
 from reput.format import batchconsumequeue, consumequeue, consumequeueext, indexfile
 from reput.format.indexfile import IndexHeader
@@ -361,6 +362,18 @@ def test_what_is_no_queue_is_passed_over(tmp_path: Path) -> None:
     (root / "orders" / "0" / "notes").write_bytes(b"x" * 20)
     assert rows_of(reader_of(ConsumeQueueDataSource, tmp_path)) == []
     assert rows_of(reader_of(IndexDataSource, tmp_path)) == []
+
+
+def test_a_queue_id_is_as_a_broker_writes_it(tmp_path: Path) -> None:
+    """A broker takes 007 for 7, and opens 7: what lies in 007 is nobody's."""
+    for name in ("-1", "7", "007", "+1"):
+        queue = tmp_path / "consumequeue" / "orders" / name
+        queue.mkdir(parents=True)
+        (queue / "0".zfill(20)).write_bytes(consumequeue.unit(0, 100, 0))
+    found = [row["queueId"] for row in rows_of(reader_of(ConsumeQueueDataSource, tmp_path))]
+    assert sorted(found) == [-1, 7]
+    dumped = [place.queue_id for place in queue_places(tmp_path) if place.queue_id is not None]
+    assert sorted(dumped) == [-1, 7]
 
 
 # Several directories of one log, and several stores.
