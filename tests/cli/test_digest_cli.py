@@ -89,7 +89,7 @@ def test_nothing_to_compare_is_not_the_same(reput: Command, other: Path, file: P
     said = reput("dump", "digest", other, "--against", file)
     assert (said.code, said.stdout.startswith(f"Nothing of {other} could be compared with ")) == (1, True)
     told = json.loads(reput("dump", "digest", other, "--against", file, "--json").stdout)
-    assert (told["verdict"], told["summary"]) == ("not-read", said.stdout.splitlines()[0])
+    assert (told["verdict"], told["summary"]) == ("unknown", said.stdout.splitlines()[0])
 
 
 def test_a_queue_that_only_one_has(reput: Command, store: GoldenStore, other: Path, file: Path) -> None:

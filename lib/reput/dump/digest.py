@@ -116,10 +116,8 @@ class Compared(Result):
 
     @property
     def verdict(self) -> str:
-        """For programs: differs, not-read if nothing was compared, nothing-found if not all, or sound."""
-        if self.findings:
-            return "differs"
-        return "not-read" if not self.same_ranges else "nothing-found" if self.not_read else "sound"
+        """For programs, in the words of ``check --against``: whether all that was compared is the same."""
+        return "unknown" if self.exit_code else "same"
 
     @property
     def text(self) -> str:
