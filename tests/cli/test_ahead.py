@@ -52,7 +52,7 @@ class Command:
                 until(
                     lambda: next(
                         (
-                            one[b"_PYSPARK_DRIVER_CONN_INFO_PATH"].rpartition(b"/")[0]
+                            one[b"REPUT_FORK_SERVER"].rpartition(b"/")[0]
                             for name, one in self.running().items()
                             if name.startswith("java ")
                         ),

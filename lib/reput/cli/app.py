@@ -26,7 +26,7 @@ from reput.cli.arguments import (
     option,
     refuse_of_one,
 )
-from reput.cli.jvm import part_stderr, start_spark
+from reput.cli.jvm import part_stderr, prepare_spark, start_spark
 from reput.cli.output import (
     Output,
     ProgressDisplay,
@@ -44,10 +44,9 @@ from reput.cli.times import use_zone
 from reput.config.stand_in import here
 from reput.errors import SettingsError
 from reput.spark import ahead
-from reput.spark.java import check_spark
 from reput.unforeseen import TRACEBACK
 
-__all__ = ["REFUSED", "app", "main", "start_spark"]
+__all__ = ["REFUSED", "app", "main", "prepare_spark", "start_spark"]
 
 
 _EXAMPLES = """Examples:
@@ -156,7 +155,7 @@ def rebuild_command(given: RebuildWords) -> None:
 
             would = preview(options)
         else:
-            check_spark()
+            prepare_spark()
             warn_of_unknown(store, given.queue)
             with ProgressDisplay() as display:
                 summary = rebuild(

@@ -23,6 +23,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, TextIO
 
 from reput.cli.output import ProgressDisplay
+from reput.spark import ahead
 from reput.spark.java import check_spark, is_submitted, refuse_connect
 from reput.spark.sessions import session
 
@@ -46,6 +47,22 @@ def as_before() -> Iterator[None]:
         context.signal = signal  # type: ignore[attr-defined]
 
 
+def prepare_spark() -> None:
+    """Check that a session can start here; and let its Python processes be forked from this one, as it is.
+
+    To be called while this process has one thread and holds no lock.
+
+    Raises:
+        ReputError: Spark can't run here.
+    """
+    check_spark()
+    begun = ahead.begun()
+    if begun is not None:
+        import reput.output.writer  # noqa: F401 - loaded once, before the fork; a tail has loaded its stream
+
+        begun.serve_forks()
+
+
 def spark_wanted(
     application: str, master: str | None, display: ProgressDisplay | None = None
 ) -> Callable[[], SparkSession] | None:
@@ -56,7 +73,7 @@ def spark_wanted(
     """
     if master is None and not is_submitted():
         return None
-    check_spark()
+    prepare_spark()
     return lambda: start_spark(application, master, display)
 
 

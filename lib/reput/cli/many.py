@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from reput.cli import app as commands
 from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
+from reput.cli.jvm import prepare_spark
 from reput.cli.output import Output, at_most, inline, noted, table
 from reput.cli.times import zone, zone_name
 from reput.diagnosis.nightly import Again, Checked, check_again, row_of, that_count
@@ -20,7 +21,7 @@ from reput.errors import OutputError, ReputError, Result, SettingsError
 from reput.job.many import REFUSED, Job, Once, Outcome, listed, plan_checks, plan_rebuilds, run_many, worst
 from reput.job.options import RebuildOptions
 from reput.spark.command import Command, Ended
-from reput.spark.java import check_spark, is_submitted
+from reput.spark.java import is_submitted
 from reput.store.places import check_outside, lies_in
 from reput.store.system import human
 from reput.unforeseen import TRACEBACK
@@ -286,7 +287,7 @@ def _done(
     on_hosts = any(job.place.host is not None for job in jobs)
     needs_spark = on_hosts or master is not None or is_submitted() or not all(job.is_check for job in jobs)
     if needs_spark:
-        check_spark()
+        prepare_spark()
     if on_hosts:
         _check_cluster(master)
     left = len(jobs)

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Literal
 
 from reput import caches
 from reput.cli import app as commands
-from reput.cli.app import start_spark
+from reput.cli.app import prepare_spark, start_spark
 from reput.cli.arguments import START, AsJson, Broker, OnSpark, argument, command, flag, option
 from reput.cli.output import Output, ProgressDisplay, noted, summary_lines
 from reput.errors import SettingsError
 from reput.spark import class_archive
-from reput.spark.java import check_spark, is_installed
+from reput.spark.java import is_installed
 from reput.store.system import human
 from reput.words import counted
 
@@ -164,7 +164,7 @@ def demo_command(given: _DemoWords) -> None:
 
     directory = given.directory
     with Output(given.as_json) as output:
-        check_spark()
+        prepare_spark()
         if directory is None:
             directory = Path(tempfile.mkdtemp(prefix="reput-demo-"))
         else:

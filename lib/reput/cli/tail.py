@@ -11,12 +11,12 @@ from types import FrameType
 from typing import TYPE_CHECKING, NoReturn
 
 from reput.cli.arguments import FOLLOW, AsJson, Derives, InZone, OnSpark, argument, command, option, size
-from reput.cli.jvm import start_spark
+from reput.cli.jvm import prepare_spark, start_spark
 from reput.cli.output import Output, TailDisplay, age, noted, summary_lines, told, warn_of_unknown
 from reput.cli.times import moment
 from reput.errors import SettingsError
 from reput.job.status import DIED, Status, Stopped, has_begun, look, stop
-from reput.spark.java import check_spark, is_submitted
+from reput.spark.java import is_submitted
 from reput.store.system import human
 from reput.words import counted
 
@@ -86,7 +86,7 @@ def tail_command(given: _Words) -> None:
                 found="neither" if given.store is None and given.out is None else "one of them alone",
             )
         options = given.to(TailOptions)
-        check_spark()
+        prepare_spark()
         warn_of_unknown(given.store, given.queue)
         stopping = threading.Event()
         display = TailDisplay()

@@ -174,6 +174,11 @@ _known: dict[str, RemoteStore] = {}
 _clients: dict[tuple[int, str], client.Client] = {}
 
 
+def has_clients() -> bool:
+    """Whether something elsewhere was read: with the client's threads, which a fork doesn't copy."""
+    return bool(_clients)
+
+
 def client_of(url: str) -> client.Client:
     """This process's client of a store.
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import select
 import shutil
 import signal
 import subprocess
@@ -23,7 +22,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
@@ -38,6 +37,8 @@ from reput.spark.java import check_spark, is_submitted, spark_home
 if TYPE_CHECKING:
     from py4j.clientserver import ClientServer
 
+    from reput.spark.fork_server import ForkServer
+
 #: The Java option of every driver.
 LOG4J = f"-Dlog4j2.configurationFile={Path(__file__).with_name('log4j2.properties').as_uri()}"
 _WORKER_PYTHON = Path(__file__).with_name("worker_python.sh")
@@ -51,8 +52,6 @@ _WITHOUT = frozenset({"--help", "-h", "--version", "-V", "--dry-run", "--status"
 #: With these, spark-submit's own way decides how a JVM starts.
 _SETTLED = ("PYSPARK_SUBMIT_ARGS", "SPARK_TESTING")
 _POLL_SECONDS = 0.005
-#: At most, for a worker to end that was killed.
-_END_SECONDS = 5.0
 #: Settings by which an operator has a session write what is whole only once it was stopped.
 _FINISHED = ("spark.eventLog.enabled", "spark.extraListeners")
 
@@ -78,6 +77,7 @@ class Jvm:
             "spark.driver.extraJavaOptions": self.options,
         }
         given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
+        self._server: ForkServer | None = None
         try:
             self._start([str(spark_home() / "bin" / "spark-submit"), *given, "pyspark-shell"])
         except BaseException:
@@ -100,10 +100,17 @@ class Jvm:
                     **os.environ,
                     "SPARK_CONNECT_MODE": "0",
                     "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._address),
+                    "REPUT_FORK_SERVER": str(self.directory / "fork"),
                 },
             )
         finally:
             os.close(writing)
+
+    def serve_forks(self) -> None:
+        """Let Python processes be forked from this one, as it is now."""
+        from reput.spark import fork_server
+
+        self._server = fork_server.begin(self.directory / "fork")
 
     def gateway(self, listen: Callable[[IO[bytes]], None]) -> ClientServer:
         """PySpark's connection, when the JVM is there.
@@ -143,16 +150,12 @@ class Jvm:
     def end(self) -> None:
         """Kill it and what it has started, and remove what it leaves."""
         if self._process.poll() is None:  # else its number may be another's by now
-            # Its workers lead groups of their own, and would end a moment later.
-            workers = list(_started_by(self._process.pid))
             with suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGKILL)
             self._process.wait()
-            for worker in workers:
-                with suppress(ProcessLookupError):
-                    signal.pidfd_send_signal(worker, signal.SIGKILL)
-                select.select([worker], [], [], _END_SECONDS)
-                os.close(worker)
+        server, self._server = self._server, None
+        if server is not None:
+            server.end()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def _end_with(self, owner: int) -> None:
@@ -161,15 +164,6 @@ class Jvm:
                 _finish_session()
             finally:
                 self.end()
-
-
-def _started_by(process: int) -> Iterator[int]:
-    """Descriptors of the processes that a process has started, and of those that these have."""
-    for place in Path(f"/proc/{process}/task").glob("*/children"):
-        with suppress(OSError):  # one that has just ended
-            for child in map(int, place.read_text().split()):
-                yield os.pidfd_open(child)
-                yield from _started_by(child)
 
 
 _begun: Jvm | None = None

@@ -19,4 +19,7 @@ done
 # Spark starts daemons for planning as PySpark's own, whatever spark.python.daemon.module says.
 [ "$1 $2" = "-m pyspark.daemon" ] && shift 2 && set -- -m reput.spark.worker_daemon "$@"
 export PYTHONPATH="${rest#:}"
+if [ -S "$REPUT_FORK_SERVER" ] && [ "$1" = -m ]; then
+    exec "$REPUT_PYTHON" -I -S "${0%/*}/fork_client.py" "$@"
+fi
 exec "${REPUT_PYTHON:-python3}" "$@"

@@ -18,6 +18,7 @@ import pytest
 
 from reput.errors import ReputError, StoreError
 from reput.replay.runner import InlineRunner, Processes, on_this_host
+from tests.unit.spark.test_fork_server import is_running
 
 LIB = Path(__file__).parents[3] / "lib"
 PARENT = """
@@ -71,14 +72,6 @@ def ended_by(number: object) -> object:
 def left(code: object) -> object:
     assert isinstance(code, int)
     os._exit(code)
-
-
-def is_running(process: int) -> bool:
-    """Whether a process runs; one that nobody has waited for yet doesn't."""
-    try:
-        return Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def gone(processes: list[int]) -> bool:
