@@ -122,9 +122,9 @@ def _check(home: Path, log: Log, version: str, out: Path, summary: dict[str, Any
 
 
 def _stages(summary: dict[str, Any]) -> dict[str, float]:
-    """The summary's stages, and what lies between them."""
+    """The summary's stages; what lies between them is Spark's streaming query: planning, its own commits."""
     stages: dict[str, float] = dict(summary["stages"])
-    return {**stages, "rest": summary["seconds"] - sum(stages.values())}
+    return {**stages, "query": summary["seconds"] - sum(stages.values())}
 
 
 def _rest(seconds: float, summary: dict[str, Any]) -> dict[str, float]:
