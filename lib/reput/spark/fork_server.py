@@ -1,10 +1,10 @@
 """A process that has loaded what Spark's Python processes need, and is forked in their place.
 
-A rebuild's session starts a daemon of workers, and a tail's five more: another daemon, and one each to look
-data sources up, to make one, to plan a read and to run a stream's source. Each would load the same modules
-anew, most of a second of a core together with the kernels. A command forks this process from itself before it
-has any thread, lock or session (:func:`begin`). worker_python.sh starts :mod:`reput.spark.fork_client`, which
-asks it for a fork. Without it each process starts by itself.
+A local session starts six of them: two daemons of workers, and one each to look data sources up, to make one,
+to plan a read and to run a stream's source. Each would load the same modules anew, most of a second of a core
+together with the kernels. A command forks this process from itself before it has any thread, lock or session
+(:func:`begin`). worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it
+each process starts by itself.
 
 It ends with the command, however that ends: it reads from a pipe whose other end is the command's alone. What
 it forked ends then, too, and ends with the client that asked for it: Linux sends it a signal (``F_SETSIG``).
