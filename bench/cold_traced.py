@@ -74,8 +74,9 @@ _WATCHED: dict[str, list[tuple[str, str | None, str | None]]] = {
     "pyspark.java_gateway": [("launch_gateway", "JVM started", "JVM answers")],
     "pyspark.core.context": [("SparkContext.__init__", None, "Spark context")],
     "reput.spark.runner": [("SparkRunner._run", None, "first task done")],
+    "pyspark.sql.streaming.readwriter": [("DataStreamWriter.start", "stream planned", "query started")],
     "reput.output.writer": [("BatchWriter.write", "first batch", "batch committed")],
-    "reput.job.rebuilding": [("run", None, "all committed")],
+    "reput.stream": [("until_it_ends", None, "query ended")],
     "reput.cli.output": [("printed", "result", None)],
 }
 

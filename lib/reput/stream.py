@@ -1,4 +1,4 @@
-"""The streaming query of a tail, until it is stopped."""
+"""The streaming queries: a tail's, until it is stopped, and a rebuild's, until all there is is committed."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,9 +22,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.listener import StreamingQueryProgress
 
 from reput.errors import LogWentBackError, OutputError, ReputError, SparkError
+from reput.log.segments import CommitLog
 from reput.output.writer import BatchWriter, part_of
 from reput.source import CommitLogDataSource, register
 from reput.spark.sessions import scratch_places, spark_error
+from reput.spark.stack import LIMITS_READS
 from reput.store import files
 from reput.store.system import unwritten
 
@@ -67,20 +69,37 @@ def in_few_words(is_stopped: Callable[[], bool]) -> Iterator[None]:
         raise
 
 
-def ended(query: StreamingQuery) -> threading.Event:
-    """An event that a thread sets when the query has ended.
+def until_it_ends(spark: SparkSession, query: StreamingQuery, stopped: threading.Event) -> None:
+    """Wait for a query's end; Ctrl-C ends the waiting, but no call into the JVM halfway, and stops the query.
+
+    ``stopped`` is set before that, for :func:`in_few_words`. Raises what the query failed with.
+    """
+    try:
+        _await(query)
+    except BaseException:
+        stopped.set()
+        stop(spark.sparkContext, query)
+        raise
+
+
+def ended(query: StreamingQuery) -> tuple[threading.Event, list[BaseException]]:
+    """An event that a thread sets when the query has ended, and then what it failed with, if it did.
 
     Asking again and again would cost a call into the JVM each time.
     """
     over = threading.Event()
+    failures: list[BaseException] = []
 
     def wait() -> None:
-        with suppress(BaseException):  # who waits asks the query what it has ended with
+        try:
             query.awaitTermination()
-        over.set()
+        except BaseException as error:  # noqa: BLE001 - for the thread that waits
+            failures.append(error)
+        finally:
+            over.set()
 
     threading.Thread(target=wait, name="reput-await", daemon=True).start()
-    return over
+    return over, failures
 
 
 def stop(context: SparkContext, query: StreamingQuery) -> None:
@@ -100,6 +119,13 @@ def _without_logging(context: SparkContext) -> Iterator[None]:
         yield
     finally:
         context.setLogLevel(level)
+
+
+def _await(query: StreamingQuery) -> None:
+    over, failures = ended(query)
+    over.wait()
+    if failures:
+        raise failures[0]
 
 
 # Spark doesn't flush it, so a power loss may leave it empty, torn or behind, and an empty file in it stops a
@@ -308,7 +334,7 @@ class TailQuery:
         """
         try:
             looked = time.monotonic()
-            is_over = ended(self._query)
+            is_over, _ = ended(self._query)
             while not (stopping.wait(_POLL_SECONDS) or self._stop_file.exists()):
                 if is_over.is_set():
                     self._check()
@@ -452,3 +478,60 @@ def _error(error: BaseException, checkpoint: Path) -> ReputError:
     offset = LogWentBackError.in_text(str(error))
     failed = spark_error(error, checkpoint, checkpoint.parent)
     return failed if offset is None else LogWentBackError(str(failed.found), offset=offset)
+
+
+#: Each query needs a source that was registered for it: one that starts changes the environment in its source
+#: (StreamingPythonRunner in Spark 4.2.0), of which a task of another could then get half.
+_own_source = threading.Lock()
+
+
+def run_available(
+    spark: SparkSession, writer: BatchWriter, checkpoint: Path, log: CommitLog, options: dict[str, str]
+) -> int:
+    """Run a query over the parts of the log until everything available is committed.
+
+    ``checkpoint`` is absolute, on a file system that the driver has mounted; ``log``, as the run sees it, may
+    leave out segments that the source still lists. Returns the physical offset up to which Spark delivered
+    parts, -1 if it delivered none. Raises the writer's error, when it failed, or SparkError.
+    """
+    failures: list[ReputError] = []
+    asked = -1
+    last = log.segments[-1].base
+    stopped = threading.Event()
+
+    @in_few_words(stopped.is_set)
+    def write(rows: DataFrame, batch_id: int) -> None:
+        nonlocal asked
+        try:
+            parts = [part_of(row) for row in rows.collect()]
+            asked = max([asked, *(part.end for part in parts)])
+            writer.write([replace(part, last=part.base == last) for part in parts], batch_id)
+        except ReputError as error:
+            failures.append(error)
+            raise
+        except ConnectionError:  # an OSError that says nothing of files: the session is gone
+            raise
+        except OSError as error:
+            failures.append(unwritten(error, checkpoint.parent, *scratch_places()))
+            raise
+
+    try:
+        while True:
+            before = asked
+            with _own_source:
+                register(spark)
+                stream = spark.readStream.format(CommitLogDataSource.name()).options(**options).load()
+            query = (
+                stream.writeStream.foreachBatch(write)
+                # With its scheme: otherwise the path would be on Hadoop's default file system.
+                .option("checkpointLocation", f"file://{checkpoint}")
+                .trigger(availableNow=True)
+                .start()
+            )
+            until_it_ends(spark, query, stopped)
+            # Before 4.2, Spark takes one batch of a limited stream for all that is available.
+            if LIMITS_READS or asked == before:
+                break
+    except (PySparkException, Py4JError, ConnectionError) as error:
+        raise failures[0] if failures else spark_error(error, checkpoint, checkpoint.parent) from None
+    return asked

@@ -20,6 +20,7 @@ from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.job import RebuildOptions, rebuild
 from reput.job.in_place import staging_of
+from reput.output.batch import BatchScan
 from reput.output.journal import read
 from reput.store import files, swap
 from reput.store.compare import compare
@@ -402,6 +403,23 @@ def test_damage_in_the_middle(reput: Command, store: GoldenStore, out: Path) -> 
     again = reput(*words(store, "--out", out))
     assert again.code == 1, "still not sound"
     assert said in again.stdout
+
+
+def test_what_spark_asks_for_was_begun_before(
+    store: GoldenStore, out: Path, spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[BatchScan] = []
+    make = BatchScan.__init__
+
+    def remember(batch_scan: BatchScan, *arguments: Any) -> None:
+        made.append(batch_scan)
+        make(batch_scan, *arguments)
+
+    monkeypatch.setattr(BatchScan, "__init__", remember)
+    options = RebuildOptions(store.root, out, broker_conf(store), store.version, part_bytes=20_000)
+    rebuild(options, lambda: spark)
+    assert_same(store.root, out)
+    assert len(made) == 1, "Spark asked for the very parts that were expected"
 
 
 def test_workers_load_pyspark_where_it_is_installed(spark: SparkSession) -> None:

@@ -5,12 +5,13 @@ A run is refused while it is planned, before Spark is started and before anythin
 
 from __future__ import annotations
 
+import shutil
 import threading
 import time
 from collections.abc import Callable, Set
 from contextlib import ExitStack
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, TypeVar
 from reput.config.stand_in import with_queues
 from reput.derived.last_file import NO_UNIT
 from reput.derived.rocksdb import stored_ends
-from reput.errors import Finding, OtherHostError, OutputError, StoreError
+from reput.errors import Finding, OtherHostError, OutputError, SparkError, StoreError
 from reput.format import names
 from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import QueueEnd
@@ -38,7 +39,6 @@ from reput.rocksdb import Database, is_database, opened
 from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.swap import Swap, new_stamp
-from reput.store.system import unwritten
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -190,18 +190,15 @@ def run(
     listener: Callable[[Progress, int], None],
     announce: Callable[[str], None] = _silently,
 ) -> BatchWriter:
-    """Run the pipeline from the journal's cursor to the log's end, with Spark's tasks."""
+    """Run the pipeline from the journal's cursor to the log's end."""
     from reput.spark.runner import SparkRunner
-    from reput.spark.sessions import converting_spark_errors
 
     runner = SparkRunner(spark.sparkContext)
     plan = plan.for_slots(runner.slots)
-    with (
-        converting_spark_errors(plan.root),
-        runner.shared(plan.root, plan.owner, plan.settings.config_files),
-    ):
+    deliver = partial(_by_query, plan, spark, runner)
+    with runner.shared(plan.root, plan.owner, plan.settings.config_files):
         return as_hosts_allow(
-            plan, runner, announce, lambda target: _run(plan, runner, target, listener, announce)
+            plan, runner, announce, lambda target: _run(plan, runner, target, deliver, listener, announce)
         )
 
 
@@ -218,7 +215,8 @@ def _run_here(
         threading.Thread(target=load_ledger, name="reput-ledger", daemon=True).start()
         session = time.perf_counter() - began
         plan = plan.for_slots(runner.slots)
-        writer = _run(plan, runner, plan.target(flush_in_tasks=False), listener, announce)
+        target = plan.target(flush_in_tasks=False)
+        writer = _run(plan, runner, target, partial(_in_turn, plan), listener, announce)
         return {"session": session, **writer.stages.seconds}
 
 
@@ -226,10 +224,15 @@ def _run(
     plan: Plan,
     runner: Runner,
     target: Target,
+    deliver: Callable[[BatchWriter, int, int], None],
     listener: Callable[[Progress, int], None],
     announce: Callable[[str], None],
 ) -> BatchWriter:
-    """Run the pipeline, batch by batch."""
+    """Run the pipeline.
+
+    ``deliver`` has a writer write the log's parts from the cursor up to a physical offset, so many bytes at
+    once.
+    """
     from reput.output.journal import ledger_is_kept
     from reput.output.log_changes import roll_back
     from reput.output.writer import BatchWriter
@@ -253,15 +256,7 @@ def _run(
     writer.begin()
     end = max(plan.end, plan.journal.state.cursor)
     written = total - max(end - likely_end(plan.log), 0)
-    most = bytes_per_batch(total, written, plan.options.max_bytes_per_trigger)
-    try:
-        _write_batches(plan, writer, end, most)
-    except BaseException as error:
-        runner.cancel()
-        # A ConnectionError is an OSError that says nothing of files: Spark's session is gone.
-        if isinstance(error, OSError) and not isinstance(error, ConnectionError):
-            raise unwritten(error, plan.root) from error
-        raise
+    deliver(writer, end, bytes_per_batch(total, written, plan.options.max_bytes_per_trigger))
     writer.finish()
     if ledger_is_kept():
         from reput.output.ledger import LedgerUpkeep
@@ -271,8 +266,42 @@ def _run(
     return writer
 
 
-def _write_batches(plan: Plan, writer: BatchWriter, end: int, most: int) -> None:
-    """Write the log's parts from the cursor up to a physical offset, so many bytes at once."""
+def _by_query(
+    plan: Plan, spark: SparkSession, runner: SparkRunner, writer: BatchWriter, end: int, most: int
+) -> None:
+    """Have a streaming query deliver the parts."""
+    from reput.log.segments import batch_end, cut
+    from reput.stream import run_available
+
+    cursor = plan.journal.state.cursor
+    first = batch_end(plan.log, cursor, end, most)
+    # A run continues from the journal's cursor, not from Spark's own checkpoint.
+    checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
+    shutil.rmtree(checkpoint, ignore_errors=True)
+    try:
+        writer.begin_ahead(list(cut(plan.log, cursor, first, plan.options.part_bytes, cursor)))
+        asked = run_available(
+            spark, writer, checkpoint, plan.log, plan.source(endOffset=end, maxBytesPerTrigger=most)
+        )
+        writer.undo_ahead()
+        if cursor < end and asked < end:
+            raise SparkError(
+                "the stream has ended before the log's end",
+                path=plan.root,
+                offset=plan.journal.state.cursor,
+                expected=f"parts up to {end}",
+                found=f"parts up to {max(asked, cursor)}",
+                next_step="Run the same command again; it continues from the last committed batch",
+            )
+    except BaseException:
+        runner.cancel()
+        raise
+    finally:
+        writer.stop_ahead()
+
+
+def _in_turn(plan: Plan, writer: BatchWriter, end: int, most: int) -> None:
+    """Deliver the parts batch by batch, those that the query would."""
     from reput.log.segments import batch_end, cut
 
     cursor = at = plan.journal.state.cursor

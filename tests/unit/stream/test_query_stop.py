@@ -1,4 +1,4 @@
-"""What is stopped while Spark works for a batch. Spark is played here: it takes an unlucky moment."""
+"""A query that is stopped while Spark works for a batch. Spark is played here: it takes an unlucky moment."""
 
 from __future__ import annotations
 
@@ -20,14 +20,11 @@ from reput.catalog import CatalogOptions
 from reput.catalog.appending import Appending, Standing
 from reput.catalog.table import Table
 from reput.errors import SparkError
-from reput.format import names
 from reput.format.commitlog import Record
-from reput.job import RebuildOptions, rebuild
-from reput.output.journal import read_state
 from reput.output.writer import PART_COLUMNS
 from reput.spark.runner import SparkRunner
 from reput.store.lock import OutputLock
-from reput.stream import TailQuery, in_few_words
+from reput.stream import TailQuery, in_few_words, run_available
 from tests.local import open_store
 from tests.stores import LogWriter
 
@@ -82,9 +79,29 @@ class Query:
 @pytest.fixture
 def query(monkeypatch: pytest.MonkeyPatch) -> Query:
     query = Query()
-    monkeypatch.setattr(stream, "register", lambda _: None)
+    for module in (stream, stream):
+        monkeypatch.setattr(module, "register", lambda _: None)
     monkeypatch.setattr(stream, "observed", lambda stream: stream)
     return query
+
+
+@pytest.fixture
+def _interrupted(query: Query, monkeypatch: pytest.MonkeyPatch) -> None:
+    def interrupt(_: object) -> None:
+        query.begun.wait()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(stream, "_await", interrupt)
+
+
+@pytest.mark.usefixtures("_interrupted")
+def test_a_rebuild_that_is_interrupted(query: Query, tmp_path: Path) -> None:
+    writer = LogWriter(tmp_path / "store")
+    writer.preallocate(0)
+    log = open_store(writer.root).log
+    with pytest.raises(KeyboardInterrupt):
+        run_available(query, SimpleNamespace(), tmp_path / "checkpoint", log, {})  # type: ignore[arg-type]
+    assert WORDS not in query.told()
 
 
 class Context:
@@ -111,13 +128,16 @@ class Context:
         raise Py4JError(WORDS)
 
 
-def interrupting(context: Context) -> None:
-    """Have this process interrupted once the job has begun.
-
-    Again, for what Python is just in may swallow one, such as a callback of the garbage collector.
-    """
+def test_a_table_that_is_interrupted(tmp_path: Path) -> None:
+    """Tasks are cancelled, and nothing is committed."""
+    writer = LogWriter(tmp_path / "store")
+    writer.append(Record(b"T", b"x"))
+    options = CatalogOptions(writer.root, tmp_path / "table")
+    adding = Appending(options, open_store(writer.root).settings, Table(options.table))
+    context = Context()
 
     def interrupt() -> None:
+        """Again, for what Python is just in may swallow one, such as a callback of the garbage collector."""
         context.begun.wait()
         for _ in range(20):
             os.kill(os.getpid(), signal.SIGINT)
@@ -126,39 +146,12 @@ def interrupting(context: Context) -> None:
         context.cancelled.set()  # then the job fails, and with it the test
 
     threading.Thread(target=interrupt).start()
-
-
-def test_a_table_that_is_interrupted(tmp_path: Path) -> None:
-    """Tasks are cancelled, and nothing is committed."""
-    writer = LogWriter(tmp_path / "store")
-    writer.append(Record(b"T", b"x"))
-    options = CatalogOptions(writer.root, tmp_path / "table")
-    adding = Appending(options, open_store(writer.root).settings, Table(options.table))
-    context = Context()
-    interrupting(context)
     runner = SparkRunner(context)  # type: ignore[arg-type]
     with OutputLock(options.table), pytest.raises(KeyboardInterrupt):
         adding.append(lambda: runner, Standing(-1, 0), None)
     assert context.cancelled.is_set()
     assert (adding.commits, Table(options.table).version) == (0, -1)
     assert not (options.table / ".reput" / "catalog-files").exists()
-
-
-def rebuilt(tmp_path: Path, context: Context) -> None:
-    """Rebuild a store of one message on a session with this context."""
-    writer = LogWriter(tmp_path / "store")
-    writer.append(Record(b"T", b"x"))
-    session: Any = SimpleNamespace(sparkContext=context)
-    rebuild(RebuildOptions(writer.root, tmp_path / "out"), lambda: session)
-
-
-def test_a_rebuild_that_is_interrupted(tmp_path: Path) -> None:
-    context = Context()
-    interrupting(context)
-    with pytest.raises(KeyboardInterrupt):
-        rebuilt(tmp_path, context)
-    assert context.cancelled.is_set()
-    assert read_state(tmp_path / "out" / names.REPUT / names.JOURNAL)[1].batches == 0
 
 
 def test_a_tail_that_fails_in_a_batch(query: Query, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -189,24 +182,28 @@ class GoneQuery(Query):
             self.failure = error
 
 
-class GoneContext(Context):
-    """A context whose JVM is killed while it works for the job."""
-
-    def collect(self) -> list[Any]:
-        refused()
-        return []
+@pytest.fixture
+def query_gone(query: Query, monkeypatch: pytest.MonkeyPatch) -> GoneQuery:
+    monkeypatch.setattr(stream, "_await", refused)
+    return GoneQuery()
 
 
-def test_a_rebuild_whose_jvm_is_killed_does_not_blame_the_output(tmp_path: Path) -> None:
-    with pytest.raises(SparkError, match="its JVM is gone"):
-        rebuilt(tmp_path, GoneContext())
-
-
-@pytest.mark.usefixtures("query")
-def test_a_tail_whose_jvm_is_killed_does_not_blame_the_output(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_rebuild_whose_jvm_is_killed_does_not_blame_the_output(
+    query_gone: GoneQuery, tmp_path: Path
 ) -> None:
-    query_gone, killed = GoneQuery(), SimpleNamespace(write=refused)
+    writer = LogWriter(tmp_path / "store")
+    writer.preallocate(0)
+    log = open_store(writer.root).log
+    killed = SimpleNamespace(write=refused)
+    with pytest.raises(SparkError, match="its JVM is gone"):
+        run_available(query_gone, killed, tmp_path / "checkpoint", log, {})  # type: ignore[arg-type]
+    assert isinstance(query_gone.failure, ConnectionRefusedError)
+
+
+def test_a_tail_whose_jvm_is_killed_does_not_blame_the_output(
+    query_gone: GoneQuery, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = SimpleNamespace(write=refused)
     tail = TailQuery(query_gone, killed, tmp_path / "spark", {"stopFile": str(tmp_path / "stop")})  # type: ignore[arg-type]
     query_gone.thread.join()
     monkeypatch.setattr(tail, "_check", refused)
