@@ -95,6 +95,7 @@ def _be_server(listening: socket.socket, ended: int) -> NoReturn:
 
         # They may have to be compiled.
         signal.signal(signal.SIGIO, signal.SIG_DFL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored, there is no end to wait for
         _end_with(ended, signal.SIGIO)
         load_kernels()
         fcntl.fcntl(ended, fcntl.F_SETFL, fcntl.fcntl(ended, fcntl.F_GETFL) & ~os.O_ASYNC)
