@@ -125,7 +125,7 @@ def own_directory() -> Path | None:
         path = Path(tempfile.mkdtemp(prefix=f"reput-{os.geteuid()}-"))
     except OSError:
         return None
-    atexit.register(_remove, path, os.getpid())
+    remove_at_exit(path)
     return path
 
 
@@ -177,9 +177,14 @@ def _use(place: Path) -> None:
         config.CACHE_DIR = str(place)
 
 
-def _remove(path: Path, maker: int) -> None:
-    if os.getpid() == maker:  # and not a worker that was forked from it
-        shutil.rmtree(path, ignore_errors=True)
+def remove_at_exit(directory: Path) -> None:
+    """Have a directory go with this process, and not with a worker that was forked from it."""
+    atexit.register(_remove, directory, os.getpid())
+
+
+def _remove(directory: Path, maker: int) -> None:
+    if os.getpid() == maker:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _warn(message: str) -> None:

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from reput.caches import CACHED
 from reput.config.basis import Basis
 from reput.config.settings import StoreSettings
-from reput.errors import Finding, Result, SettingsError, json_of
+from reput.errors import Finding, Result, json_of
 from reput.format import javastring
 from reput.format.commitlog import TRANSACTION_MASK
 from reput.log.segments import CommitLog, Segment, discover, open_segment, part_of
@@ -525,7 +525,6 @@ def count(
     """
     began = time.monotonic()
     span = span or Span()
-    _refuse_empty(span)
     check_store(settings.root)
     log = discover(settings)
     start = log.start if span.start is None else span.start
@@ -558,19 +557,6 @@ def count(
         seconds=time.monotonic() - began,
         basis=settings.basis,
     )
-
-
-def _refuse_empty(span: Span) -> None:
-    for low, high, names in (
-        (span.start, span.end, "--start and --end"),
-        (span.since, span.until, "--since and --until"),
-    ):
-        if low is not None and high is not None and low >= high:
-            raise SettingsError(
-                f"{names} leave nothing to count",
-                expected="the first before the second",
-                found=f"{low}, {high}",
-            )
 
 
 def _count_all(

@@ -122,3 +122,12 @@ def test_its_document_says_what_it_is(reput: Command, tmp_path: Path) -> None:
     store = golden("5.3.3-tiny", tmp_path)
     said = json.loads(reput("stats", "--topics", *words(store), "--json").stdout)
     assert said["command"] == "stats --topics"
+
+
+@pytest.mark.parametrize(
+    "words", [("--start", "5", "--end", "5"), ("--since", "2026-11-22", "--until", "2026-11-21")]
+)
+def test_a_range_that_leaves_nothing_to_count(reput: Command, words: tuple[str, ...]) -> None:
+    refused = reput("stats", "/nowhere", *words)
+    assert (refused.code, refused.stdout) == (2, "")
+    assert f"found {words[0]} {words[1]}, which isn't before {words[2]} {words[3]}" in refused.stderr

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +14,9 @@ from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
 from reput.derived.batch import BatchModel, Inner, inner
 from reput.derived.ext import ExtModel
-from reput.derived.files import LAST_FILES, Listing, StoreFile
+from reput.derived.files import Listing, StoreFile
 from reput.derived.plain import QueueModel
 from reput.format.commitlog import SCHEDULE_TOPIC
-from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue
 from reput.scan import output
@@ -42,7 +41,6 @@ class WalkedUnits:
 
     def __init__(self) -> None:
         self._parts: dict[Queue, list[NDArray[np.int64]]] = {}
-        self._batches: dict[Queue, list[NDArray[np.int64]]] = {}
         self._keyed: list[NDArray[np.int64]] = []
 
     def add_keys(self, out: OutputArrays) -> None:
@@ -51,54 +49,43 @@ class WalkedUnits:
 
     def add(self, queue: Queue, offset: NDArray[np.int64], position: NDArray[np.int64]) -> None:
         """Take messages of a queue, int64[messages], in log order; 16 bytes each are kept."""
-        self._parts.setdefault(queue, []).append(np.stack((offset, position)))
+        self._parts.setdefault(queue, []).append(np.stack((position, offset)))
 
     def add_batches(self, queue: Queue, position: NDArray[np.int64], read: Inner) -> None:
         """Take messages of a batch queue: those that it has to have units of."""
-        placed = read.placed
-        parts = position[placed], read.first[placed], read.messages[placed]
-        self._batches.setdefault(queue, []).append(np.stack(parts))
+        first, last = read.first, read.first + read.messages - 1
+        parts = (each[read.placed] for each in (position, first, last))
+        self._parts.setdefault(queue, []).append(np.stack([*parts]))
 
-    def unreached_batches(self, queues: dict[Queue, BatchModel], end: int) -> list[Unreached]:
-        """Which of them the batch queues lack; a message of many counts once."""
-        found: list[Unreached] = []
-        for queue, parts in sorted(self._batches.items()):
-            position, first, count = np.concatenate(parts, axis=1)
-            model = queues.get(queue)
-            lost = position < end
-            if model is not None:
-                lost &= ~model.held(position)
-            found += _unreached(queue, position[lost], first[lost], (first + count)[lost] - 1)
-        return found
-
-    def unreached(self, queues: dict[Queue, QueueModel], end: int) -> list[Unreached]:
-        """Which of them the queues lack.
+    def unreached(self, queues: Mapping[Queue, QueueModel | BatchModel], end: int) -> list[Unreached]:
+        """Which of them the queues lack; a message of many counts once.
 
         ``queues``: the queues after the start. ``end``: where the log ends then; messages past it are gone
         themselves.
         """
         found: list[Unreached] = []
-        for queue, parts in self._parts.items():
-            offset, position = np.concatenate(parts, axis=1)
-            kept = position < end
-            offset, position = offset[kept], position[kept]
-            held = _held(queues.get(queue), offset)
-            lost = held != position
-            displaced = _displaced(queues.get(queue), position[lost])
-            found += _unreached(queue, position[lost], offset[lost], offset[lost], displaced)
-        return sorted(found, key=lambda one: one.queue)
+        for queue, parts in sorted(self._parts.items()):
+            lost = np.concatenate(parts, axis=1)
+            lost = lost[:, lost[0] < end]
+            model, displaced = queues.get(queue), 0
+            if model is not None:
+                lost = lost[:, ~model.held(lost[0], lost[1])]
+                displaced = model.displaced(lost[0])
+            if lost.size:
+                position, first, last = (int(each) for each in (lost[0].min(), lost[1].min(), lost[-1].max()))
+                found.append(Unreached(queue, lost.shape[1], first, last, displaced, position))
+        return found
 
     def behind(self, place: int) -> int:
         """How many messages with units begin at a physical offset or behind it."""
-        parts = [part[1] for parts in self._parts.values() for part in parts]
-        parts += [part[0] for parts in self._batches.values() for part in parts]
+        parts = [part[0] for parts in self._parts.values() for part in parts]
         return len(np.unique(np.concatenate([part[part >= place] for part in parts]))) if parts else 0
 
     def holds(self, queue: Queue, position: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[rows], whether a message of a plain or light queue begins at each physical offset."""
         held = np.zeros(len(position), bool)
         for part in self._parts.get(queue, ()):
-            begins = part[1]  # in the log's order
+            begins = part[0]  # in the log's order
             held |= begins.take(np.searchsorted(begins, position), mode="clip") == position
         return held
 
@@ -129,87 +116,57 @@ def by_queue(
             yield (topic.decode("utf-8", "replace"), int(table.queues.queue_id[number])), part
 
 
-def _unreached(
-    queue: Queue,
-    position: NDArray[np.int64],
-    first: NDArray[np.int64],
-    last: NDArray[np.int64],
-    displaced: int = 0,
-) -> list[Unreached]:
-    """What is said of such messages: int64[messages], physical offsets and queueOffsets; nothing of none."""
-    if not len(position):
-        return []
-    least, greatest = int(first.min()), int(last.max())
-    return [Unreached(queue, len(position), least, greatest, displaced, int(position.min()))]
-
-
-def _held(model: QueueModel | None, offset: NDArray[np.int64]) -> NDArray[np.int64]:
-    """int64[rows], the physical offset of the unit at each queueOffset, -1 if missing."""
-    held = np.full(len(offset), -1, np.int64)
-    if model is None or not len(offset):
-        return held
-    for first, units in model.units(int(offset.min()) * UNIT_LENGTH):
-        inside = (offset >= first) & (offset < first + len(units))
-        held[inside] = units["position"][offset[inside] - first]
-    return held
-
-
-def _displaced(model: QueueModel | None, position: NDArray[np.int64]) -> int:
-    """How many of these messages have a unit somewhere in the last files of their queue."""
-    if model is None or not model.files or not len(position):
-        return 0
-    found = np.zeros(len(position), bool)
-    for _, units in model.units(model.files[-LAST_FILES:][0].base):
-        found |= np.isin(position, units["position"].astype(np.int64))
-    return int(found.sum())
-
-
 _SCHEDULE_TOPIC = SCHEDULE_TOPIC.decode()
 #: The queue of records that have none. Its file lies one level too high: ``consumequeue/0/`` and its name.
 _NO_TOPIC = "", 0
 
 
-class StartedQueues(Protocol):
-    """The queues of one form of storage during a start."""
+class StartedQueues(ABC):
+    """The queues of one form of storage during a start. What a form has no need of does nothing."""
 
-    added: int  # units that the start placed
+    added = 0  # units that the start placed
 
     @property
+    @abstractmethod
     def end(self) -> int:
         """The greatest physical offset that they know of; below 1 where they know of none."""
 
     def settings_of_walk(self, settings: StoreSettings) -> StoreSettings:
         """What a walk scans by, where these queues are given other messages than the settings say."""
+        return settings
 
-    def recover(self) -> None:
+    def recover(self) -> None:  # noqa: B027 - some check no unit
         """Find their ends; StartFailsError where the broker fails on one."""
 
+    @abstractmethod
     def meet(self, out: OutputArrays, table: QueueTable, walked: WalkedUnits) -> None:
         """The recovery's walk goes through messages: ``walked`` gets what is to be known of them later."""
 
+    @abstractmethod
     def give(self, out: OutputArrays, table: QueueTable, after: int, *, hashes: bool) -> int:
         """Dispatch messages whose stored place is past ``after``; the last one's that was given, -1 for none.
 
         ``hashes``: units of the schedule topic hold the hash of the tags.
         """
 
-    def give_bad(self, size: int) -> None:
+    def give_bad(self, size: int) -> None:  # noqa: B027 - no release with RocksDB does this
         """Dispatch a record whose lengths don't add up: ``DispatchRequest(size, false)`` has no topic."""
 
+    @abstractmethod
     def truncate(self, log_start: int, end: int, known: int) -> None:
         """The walk has ended at a physical offset; ``known`` is :attr:`end` before it."""
 
-    def destroy(self) -> None:
+    def destroy(self) -> None:  # noqa: B027 - those in RocksDB stay
         """The log is empty, and the broker deletes them."""
 
-    def correct_min(self, log_start: int) -> None:
+    def correct_min(self, log_start: int) -> None:  # noqa: B027 - in RocksDB it is looked for when it is asked
         """Find where they begin; StartFailsError where the broker fails on one."""
 
-    def finish(self, log_start: int, log_end: int, most: int | None) -> None:
+    def finish(self, log_start: int, log_end: int, most: int | None) -> None:  # noqa: B027 - files have models
         """The start has ended; so many bytes of units are read at most to say what they lead to."""
 
 
-class FileQueues:
+class FileQueues(StartedQueues):
     """Those in files.
 
     ``hashed``: by queue, units of delayed messages that were placed with a hash and no deliver time.
@@ -220,7 +177,6 @@ class FileQueues:
         self._settings = snapshot.settings
         self._rules = snapshot.settings.dialect.recovery
         self._batch_topics = snapshot.settings.batch_topics()
-        self.added = 0
         self.hashed: dict[Queue, int] = {}
         self.plain = {
             queue: self._new_plain(listing.files, snapshot.ext_queues.get(queue, Listing()).files)
@@ -244,10 +200,6 @@ class FileQueues:
     def end(self) -> int:
         """See :class:`StartedQueues`."""
         return max((queue.max_physical for queue in self._all()), default=-1)
-
-    def settings_of_walk(self, settings: StoreSettings) -> StoreSettings:
-        """See :class:`StartedQueues`."""
-        return settings
 
     def recover(self) -> None:
         """See :class:`StartedQueues`."""
@@ -315,6 +267,3 @@ class FileQueues:
         searches, fails = self._rules.searches_min_offset, self._rules.fails_on_empty_queue_file
         for queue in self.plain.values():
             queue.correct_min(log_start, searches=searches, fails_on_empty=fails)
-
-    def finish(self, log_start: int, log_end: int, most: int | None) -> None:
-        """See :class:`StartedQueues`: what they lead to is in their models."""

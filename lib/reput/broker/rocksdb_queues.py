@@ -16,10 +16,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.queues import WalkedUnits, by_queue
+from reput.broker.queues import StartedQueues, WalkedUnits, by_queue
 from reput.config.kept import known_topics
 from reput.config.settings import StoreSettings
-from reput.derived.rocksdb import KeptOpen, KeptQueues, open_queues
+from reput.derived.rocksdb import KeptOpen, KeptQueues, open_queues, searched
 from reput.errors import SettingsError, StoreError
 from reput.format import rocksdbqueue as keys
 from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
@@ -133,7 +133,7 @@ class _State:
     had: bool = False
 
 
-class RocksDBModel:
+class RocksDBModel(StartedQueues):
     """The queues of a store's RocksDB during a start.
 
     Attributes:
@@ -154,7 +154,7 @@ class RocksDBModel:
         self.queues: dict[Queue, QueueLeft] = {}
         self.unread = False
         self.unreadable: StoreError | None = None
-        self.added = self._given = 0
+        self._given = 0
         self._states = {queue: _State(ends.last, ends.first) for queue, ends in kept.ends.items()}
 
     @property
@@ -166,9 +166,6 @@ class RocksDBModel:
         """``RocksDBConsumeQueueStore.dispatchLMQ`` asks for enableLmq alone, and takes names with a slash."""
         lmq, dialect = settings.rocksdb.lmq, replace(settings.dialect, lmq_rejects_slash=False)
         return replace(settings, enable_multi_dispatch=lmq, enable_lmq=lmq, dialect=dialect)
-
-    def recover(self) -> None:
-        """See :class:`reput.broker.queues.StartedQueues`: no unit is checked."""
 
     def meet(self, out: OutputArrays, table: QueueTable, walked: WalkedUnits) -> None:
         """Do messages that the walk goes through and doesn't dispatch have their units?"""
@@ -197,15 +194,6 @@ class RocksDBModel:
             state.last = QueueEnd(int(positions[-1]), int(places[-1]))
             self._given += len(part)
         return int(out.unit_position[rows[-1]]) if len(rows) else -1
-
-    def give_bad(self, size: int) -> None:
-        """See :class:`reput.broker.queues.StartedQueues`: no release with RocksDB does this."""
-
-    def destroy(self) -> None:
-        """See :class:`reput.broker.queues.StartedQueues`: they stay."""
-
-    def correct_min(self, log_start: int) -> None:
-        """See :class:`reput.broker.queues.StartedQueues`: where one begins is looked for when it is asked."""
 
     def _meet(self, db: Database | None, queue: Queue, places: _I64, positions: _I64) -> None:
         state = self._state(queue)
@@ -324,27 +312,8 @@ class RocksDBModel:
         *,
         least: bool,
     ) -> QueueEnd | None:
-        """``binarySearchInCQ``: as the broker searches, which is wrong where a unit is missing.
-
-        It also is where it comes by just the unit that it isn't to take: it ends with the one that it had
-        come by before, which may lie further off.
-        """
-        result: QueueEnd | None = None
         prefix = keys.prefix(queue[0].encode(), queue[1])
-        while high >= low:
-            middle = low + ((high - low) >> 1)
-            position = self._position(db, prefix, state, middle)
-            if position is None:
-                low = middle + 1
-            elif position == target:
-                return QueueEnd(position, middle) if least else result
-            elif position > target:
-                high = middle - 1
-                result = QueueEnd(position, middle) if least else result
-            else:
-                low = middle + 1
-                result = result if least else QueueEnd(position, middle)
-        return result
+        return searched(lambda at: self._position(db, prefix, state, at), low, high, target, least=least)
 
     def _position(self, db: Database | None, prefix: bytes, state: _State, place: int) -> int | None:
         for run in state.given.runs:

@@ -40,6 +40,7 @@ from reput.format.names import Queue
 from reput.log.segments import ODD_NAME, choose_file, map_segment
 from reput.log.walk import Frame, frame
 from reput.rocksdb import CURRENT, is_database, traces
+from reput.store.listing import queues_in
 from reput.store.lock import Holder, store_holder
 from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading
 
@@ -121,6 +122,12 @@ class Snapshot:
             for queues in (self.queues, self.batch_queues, self.ext_queues)
         )
         return replace(self, log=self.log.loaded, queues=plain, batch_queues=batch, ext_queues=ext)
+
+    @property
+    def has_derived(self) -> bool:
+        """Whether there are queues, an index or a checkpoint."""
+        kept = self.kept is not None and self.kept.exists
+        return bool(self.queues or self.batch_queues or self.index or self.checkpoint_exists or kept)
 
     @property
     def starts(self) -> bool:
@@ -221,10 +228,8 @@ def _one_for_one_cause(problems: list[Problem], settings: StoreSettings) -> list
 
 def _has_anything(snapshot: Snapshot) -> bool:
     root = snapshot.settings.root
-    kept = snapshot.kept is not None and snapshot.kept.exists
-    derived = snapshot.queues or snapshot.batch_queues or snapshot.index or snapshot.checkpoint_exists or kept
     places = (*snapshot.settings.commit_log_dirs, root / names.CONFIG)
-    return bool(derived) or not snapshot.clean or any(place.is_dir() for place in places)
+    return snapshot.has_derived or not snapshot.clean or any(place.is_dir() for place in places)
 
 
 def _log_gaps(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
@@ -374,7 +379,7 @@ def _other_forms(settings: StoreSettings) -> Iterator[Problem]:
             "useSeparateStorePathForRocksdbCQ have to say where the queues are; or move away what is old.",
             stops=used is not None and asks_both,
         )
-    if not settings.rocksdb.files and next(_topic_directories(root / names.CONSUME_QUEUE), None) is not None:
+    if not settings.rocksdb.files and any(queues_in(root / names.CONSUME_QUEUE)):
         yield Problem(
             kind="unused-queue-files",
             path=str(root / names.CONSUME_QUEUE),
@@ -383,12 +388,6 @@ def _other_forms(settings: StoreSettings) -> Iterator[Problem]:
             outcome="the broker doesn't read them",
             next_step="If they aren't old, mend storeType in broker.conf; else take them away.",
         )
-
-
-def _topic_directories(directory: Path) -> Iterator[Path]:
-    for topic in in_order(directory):
-        if topic.is_dir and any(queue.is_dir for queue in in_order(topic.path)):
-            yield topic.path
 
 
 def _is_no_directory(path: Path) -> bool:
@@ -583,9 +582,7 @@ def _lost_settings(snapshot: Snapshot) -> Iterator[Problem]:
     Nothing of a log that somebody has copied alone, of a store that no broker has written, or while a broker
     uses the store, which may have started this moment.
     """
-    derived = snapshot.queues or snapshot.batch_queues or snapshot.index or snapshot.checkpoint_exists
-    kept = snapshot.kept is not None and snapshot.kept.exists
-    if not (derived or kept) or not snapshot.log.files or snapshot.holder is not None:
+    if not snapshot.has_derived or not snapshot.log.files or snapshot.holder is not None:
         return
     missing = [one for one in missing_config(snapshot.settings) if one.is_sure]
     if missing and (any(one.is_empty for one in missing) or _is_of_a_broker(snapshot)):

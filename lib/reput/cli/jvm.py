@@ -58,10 +58,7 @@ def prepare_spark() -> None:
     check_spark()
     begun = ahead.begun()
     if begun is not None:
-        # What the source, the tasks and this command need later is loaded once, before the fork.
-        import reput.output.writer
-        import reput.source.commitlog
-        import reput.stream  # noqa: F401
+        import reput.output.writer  # noqa: F401 - loaded once, before the fork; a tail has loaded its stream
 
         begun.serve_forks()
 

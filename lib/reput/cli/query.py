@@ -18,6 +18,7 @@ from reput.cli.arguments import (
     flag,
     option,
     queues,
+    times_of,
     topics,
 )
 from reput.cli.output import Output, inline, settings_told
@@ -111,7 +112,8 @@ def query_command(given: _Words) -> None:
             raise _unclear("--bodies without them", "--at or --time beside --queue: else no message is shown")
         place = None if queue is None else parse_queue_with_id(queue)
         moment_asked = time_of("--time", when)
-        since, last = _times(given.since, given.until)
+        since, until = times_of(given.since, given.until)
+        last = None if until is None else until - 1  # a broker takes both as included
         settings = given.settings(store)
         asked = QueryStore(settings)
         boundary = None if bound is None else Boundary(bound)
@@ -280,15 +282,6 @@ def _body_lines(body: dict[str, object]) -> Iterator[str]:
 
 def _list(value: object) -> list[object]:
     return value if isinstance(value, list) else [value]
-
-
-def _times(since: str | None, until: str | None) -> tuple[int | None, int | None]:
-    """The first and the last time (ms) that are asked for, both included, as a broker takes them."""
-    first, end = time_of("--since", since), time_of("--until", until)
-    last = None if end is None else end - 1
-    if first is not None and last is not None and first > last:
-        raise _unclear(f"--since {since}, which isn't before --until {until}", "--since before --until")
-    return first, last
 
 
 def _one_of(**options: object) -> None:

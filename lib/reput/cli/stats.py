@@ -6,9 +6,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal, NoReturn
 
-from reput.cli.arguments import LOOK, Broker, InTime, OfTopic, OnStore, Shown, command, flag, option
+from reput.cli.arguments import (
+    LOOK,
+    Broker,
+    InTime,
+    OfTopic,
+    OnStore,
+    Shown,
+    command,
+    flag,
+    in_order,
+    option,
+    times_of,
+)
 from reput.cli.output import Output, ProgressDisplay, age, at_most, listed, settings_lines, step_lines, table
-from reput.cli.times import asked_times, held_times, moment, second, time_of, zone_name
+from reput.cli.times import asked_times, held_times, moment, second, zone_name
 from reput.config.stand_in import here
 from reput.errors import SettingsError
 from reput.store.listing import nearest_queue
@@ -63,7 +75,8 @@ def stats_command(given: _Words) -> None:
     topic = given.topic
     with Output(given.as_json, interrupted="nothing was changed") as output:
         given.store = here(given.store, derived=False)
-        span = Span(given.start, given.end, time_of("--since", given.since), time_of("--until", given.until))
+        in_order("--start", given.start, "--end", given.end)
+        span = Span(given.start, given.end, *times_of(given.since, given.until))
         settings = given.settings(given.store)
         with ProgressDisplay("counting") as display:
             found = count(settings, By(given.by), topic=topic, span=span, listener=display.update)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from reput.cli.arguments import FOLLOW, AsJson, Derives, InZone, OnSpark, argument, command, option, size
 from reput.cli.jvm import prepare_spark, start_spark
-from reput.cli.output import Output, TailDisplay, noted, summary_lines, told, warn_of_unknown
+from reput.cli.output import Output, TailDisplay, age, noted, summary_lines, told, warn_of_unknown
 from reput.cli.times import moment
 from reput.errors import SettingsError
 from reput.job.status import DIED, Status, Stopped, has_begun, look, stop
@@ -228,7 +228,7 @@ def _lag(status: Status) -> Iterator[str]:
     elif lag is not None and lag.bytes:
         yield (
             f"  lag        {human(lag.bytes)} up to {lag.end}; "
-            f"the oldest message has been waiting for {_duration(lag.ms)}"
+            f"the oldest message has been waiting for {age(lag.ms)}"
         )
     else:
         yield "  lag        none: every whole message of the log is committed"
@@ -238,7 +238,6 @@ def _table(status: Status) -> Iterator[str]:
     found = status.catalog
     if found is None:
         return
-    note = found.note
     if found.problem is not None:
         at = f"can't be read: {found.problem}"
     elif found.lag_bytes:
@@ -247,13 +246,13 @@ def _table(status: Status) -> Iterator[str]:
         at = "not behind"
     brought = (
         "not yet brought up to date by this tail"
-        if note.last_success_ms is None
-        else f"last brought up to date at {moment(note.last_success_ms)}"
+        if found.last_success_ms is None
+        else f"last brought up to date at {moment(found.last_success_ms)}"
     )
-    yield f"  catalog    {note.table}: {at}; {brought}"
-    if note.failures:
-        failures = counted(note.failures, "failure")
-        yield f"    {failures} since the tail began, the last one: {note.last_failure}"
+    yield f"  catalog    {found.table}: {at}; {brought}"
+    if found.failures:
+        failures = counted(found.failures, "failure")
+        yield f"    {failures} since the tail began, the last one: {found.last_failure}"
 
 
 def _findings(status: Status) -> Iterator[str]:
@@ -268,12 +267,3 @@ def _findings(status: Status) -> Iterator[str]:
         yield f"    the last {len(last)}; --json prints all:"
     for finding in last:
         yield f"    {finding}"
-
-
-def _duration(ms: int) -> str:
-    if ms < 1000:
-        return f"{ms} ms"
-    if ms < 120_000:
-        return f"{ms / 1000:.1f} s"
-    minutes = ms // 60_000
-    return f"{minutes} min" if minutes < 120 else f"{minutes // 60:,} h {minutes % 60} min"

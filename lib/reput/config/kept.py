@@ -26,7 +26,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from reput.config.broker_conf import BrokerConf
 from reput.errors import ReputError, SettingsError, StoreError, UnsupportedError
@@ -314,18 +314,26 @@ def _queues(db: Database, table: Table) -> dict[str, object]:
     return dict(found)
 
 
-def _with_file(place: ConfigPlace, kind: Kind, found: Kept | None) -> Kept | None:
-    """What a start makes of a JSON file; it looks for the counter in the file itself, never in its .bak."""
-    path = place.file(kind)
+def document_of(path: Path) -> dict[str, Any] | None:
+    """The JSON object in a file of ``config/``; None without a file, or an empty one.
+
+    Raises SettingsError where it can't be read, or holds something else.
+    """
     try:
         data = read_file(path)
     except (FileNotFoundError, NotADirectoryError):
-        return found
+        return None
     except OSError as error:
         raise SettingsError("this file can't be read", path=path, found=error.strerror) from error
-    if not data.strip():
+    return dict(_object(_parsed(data, path, None), path, None)) if data.strip() else None
+
+
+def _with_file(place: ConfigPlace, kind: Kind, found: Kept | None) -> Kept | None:
+    """What a start makes of a JSON file; it looks for the counter in the file itself, never in its .bak."""
+    path = place.file(kind)
+    document = document_of(path)
+    if document is None:
         return found
-    document = _object(_parsed(data, path, None), path, None)
     version = _version(document.get("dataVersion") or {}, path)
     if kind not in place.imports:
         return found and _saying(found, f"{_name(path)} is stale: this release never reads it")
@@ -467,12 +475,11 @@ def _changed(config: Path, form: Form) -> int:
 def _file_changed(path: Path) -> int:
     """When a JSON file was changed last; by its version, else by its time."""
     try:
-        document = parse(read_file(path))
-        changed = path.stat().st_mtime_ns // 1_000_000
-        version = _version(_object(document, path, None).get("dataVersion") or {}, path)
-    except (OSError, ValueError, RecursionError, SettingsError):
+        document = document_of(path)
+        version = None if document is None else _version(document.get("dataVersion") or {}, path)
+        return 0 if version is None else version.timestamp or path.stat().st_mtime_ns // 1_000_000
+    except (OSError, SettingsError):
         return 0
-    return version.timestamp or changed
 
 
 def _told(read: Callable[[bytes], _T], data: bytes, path: Path, key: bytes) -> _T:

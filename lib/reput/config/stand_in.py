@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import fcntl
 import hashlib
 import json
@@ -15,6 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from reput.caches import remove_at_exit
 from reput.config.evidence import chosen, telling
 from reput.errors import OutputError, StoreError
 from reput.format import names
@@ -172,7 +172,7 @@ def _hold(home: Path) -> None:
     """Keep a directory until this process ends, and no longer."""
     descriptor = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(descriptor, fcntl.LOCK_SH)  # let go of when the process ends, however it does
-    atexit.register(_removed, home, os.getpid())
+    remove_at_exit(home)
 
 
 def with_queues(store: RemoteStore, queues: Collection[str]) -> Path:
@@ -253,8 +253,3 @@ def _copy(url: str, wanted: list[tuple[RemoteFile, Path]]) -> None:
 
     with ThreadPoolExecutor(_AT_ONCE) as pool:
         list(pool.map(one, wanted))
-
-
-def _removed(home: Path, pid: int) -> None:
-    if os.getpid() == pid:
-        shutil.rmtree(home, ignore_errors=True)

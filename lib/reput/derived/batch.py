@@ -22,8 +22,7 @@ from reput.derived.files import (
     MappedFiles,
     ModelFile,
     StoreFile,
-    check_listing,
-    listed,
+    loaded,
     mapped,
 )
 from reput.derived.plain import Unit
@@ -219,7 +218,7 @@ class BatchModel(MappedFiles[BatchFile]):
         full = next((file for file in reversed(self.files) if len(file.counting)), None)
         return None if full is None else int(full.counting[-1]["timestamp"])
 
-    def held(self, position: NDArray[np.int64]) -> NDArray[np.bool_]:
+    def held(self, position: NDArray[np.int64], _offset: object) -> NDArray[np.bool_]:
         """bool[n]: whether a unit leads to each physical offset."""
         found = np.zeros(len(position), bool)
         least = int(position.min()) if len(position) else 0
@@ -229,6 +228,10 @@ class BatchModel(MappedFiles[BatchFile]):
             if len(units) and units[0] < least:
                 break
         return found
+
+    def displaced(self, _position: object) -> int:
+        """0: where a unit stands says nothing."""
+        return 0
 
 
 def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> int:
@@ -240,7 +243,6 @@ def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> i
     return start + int(bad[0]) if len(bad) else len(units)
 
 
-_SETTING = "mapperFileSizeBatchConsumeQueue"
 _TIME, _BASE = "timestamp", "base_offset"
 
 
@@ -260,16 +262,15 @@ class BatchQueueView:
     holds_batches = True
 
     def __init__(self, settings: StoreSettings, topic: str, queue_id: int, log_start: int) -> None:
-        file_size = settings.recovery.batch_queue_file_size
+        setting, file_size = settings.queue_file_sizes[names.BATCH_CONSUME_QUEUE]
         if file_size % UNIT_LENGTH:
             raise SettingsError(
                 "files of batch queues can't have this size",
                 expected=f"a multiple of {UNIT_LENGTH}",
-                found=f"{_SETTING}={file_size}",
+                found=f"{setting}={file_size}",
             )
         self._directory = names.batch_queue_directory(settings.root, topic, queue_id)
-        listing = listed([self._directory], file_size, settings.dialect.recovery, _SETTING)
-        check_listing(listing)
+        listing = loaded(settings, names.BATCH_CONSUME_QUEUE, topic, queue_id)
         try:
             model = recovered(settings, listing, log_start)
         except OSError as error:

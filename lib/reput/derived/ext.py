@@ -21,12 +21,12 @@ from reput.build.ext import lay_out
 from reput.config.settings import StoreSettings
 from reput.derived.files import (
     MOST_OPEN,
+    WHAT,
     MappedFiles,
     ModelFile,
     SeriesReader,
     StoreFile,
-    check_listing,
-    listed,
+    loaded,
     mapped,
     numbered_files,
     read_bytes,
@@ -205,7 +205,7 @@ class ExtFiles:
 
     def _read(self, path: Path, position: int) -> ExtRecord | None:
         try:
-            data = read_bytes("the queue", path, position, MAX_UNIT_LENGTH)
+            data = read_bytes(WHAT, path, position, MAX_UNIT_LENGTH)
         except SegmentGoneError:
             return None  # expired just now
         if len(data) < HEAD_LENGTH:
@@ -229,7 +229,7 @@ class QueueExt:
     def __init__(self, settings: StoreSettings, topic: str, queue_id: int) -> None:
         self._settings = settings
         self._size = settings.recovery.queue_ext_file_size
-        self._directory = names.queue_ext_directory(settings.root, topic, queue_id)
+        self._of = settings, names.CONSUME_QUEUE_EXT, topic, queue_id
 
     def tags_code(self, stored: int) -> int | None:
         """The tagsCode of a unit that stores this; None where it is an address without a unit."""
@@ -262,10 +262,7 @@ class QueueExt:
 
     @cached_property
     def _files(self) -> tuple[StoreFile, ...]:
-        rules = self._settings.dialect.recovery
-        listing = listed([self._directory], self._size, rules, "mappedFileSizeConsumeQueueExt")
-        check_listing(listing, "the queue's tags")
-        return listing.files
+        return loaded(*self._of, "the queue's tags").files
 
 
 WHOLE, NO_FILE, NO_RECORD = range(3)

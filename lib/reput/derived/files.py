@@ -22,6 +22,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.config.dialect import Recovery
+from reput.config.settings import StoreSettings
 from reput.errors import Problem, StoreError
 from reput.format import names
 from reput.log.segments import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
@@ -69,7 +70,6 @@ class Listing:
 
     #: what it maps, in the order of their names; what a problem hides from it, too
     files: tuple[StoreFile, ...] = ()
-    dropped: tuple[Path, ...] = ()  # empty last files, which it deletes
     problems: tuple[Problem, ...] = ()  # what it stumbles over
     #: of :attr:`loaded`, what it doesn't map, with the files of another length that hide it
     unloaded: tuple[StoreFile, ...] = ()
@@ -168,7 +168,6 @@ def listed(
     if len(found) > 1:
         found.sort(key=attrgetter("name"))
     files: list[StoreFile] = []
-    dropped: list[Path] = []
     problems: list[Problem] = []
     by_name = {entry.name: entry for entry in reversed(found) if entry.length}
     for place, entry in enumerate(found):
@@ -188,7 +187,6 @@ def listed(
         elif entry.is_dir:
             problems.append(_stray(entry, "the broker doesn't start", stops=True))
         elif not entry.length and place == len(found) - 1 and rules.drops_empty_last_file:
-            dropped.append(entry.path)
             problems.append(_empty(entry))
         elif entry.what is not None:
             problems.append(_no_file(entry))
@@ -203,7 +201,7 @@ def listed(
     hiding = [number for number, one in enumerate(problems) if one.hides][:1]
     for number in range(hiding[0] + 1 if hiding else len(problems), len(problems)):
         problems[number] = replace(problems[number], stops=False)  # it doesn't come so far
-    return Listing(tuple(files), tuple(dropped), tuple(problems))
+    return Listing(tuple(files), tuple(problems))
 
 
 def gaps(
@@ -426,12 +424,14 @@ def segment_at(segments: Sequence[StoreFile], size: int, offset: int) -> StoreFi
     return next((one for one in segments if one.base <= offset < one.base + size), None)
 
 
-def records_of(path: str | Path, kind: np.dtype[Any], count: int, offset: int) -> NDArray[Any]:
+def records_of(
+    path: str | Path, kind: np.dtype[Any], count: int, offset: int, what: str | None = None
+) -> NDArray[Any]:
     """Whole records of a file, for reading: ``kind``[rows], rows <= count, from a byte offset on.
 
-    As ``numpy.fromfile``, which takes several times as long for a few of them.
+    As ``numpy.fromfile``, which takes several times as long for a few of them. ``what``: see :func:`reading`.
     """
-    with reading(path, by_ranges=True) as fd:
+    with reading(path, what, by_ranges=True) as fd:
         data = pread(path, fd, count * kind.itemsize, offset)
     return np.frombuffer(data, kind, len(data) // kind.itemsize)
 
@@ -445,13 +445,6 @@ def mapped(path: str | Path, size: int) -> NDArray[np.uint8]:
 
 _PIECE = 1 << 13  # items
 MOST_OPEN = 128  # files of queues, by one reader
-
-
-def read(what: str, path: Path, kind: np.dtype[Any], offset: int, count: int) -> NDArray[Any]:
-    """Up to ``count`` whole items of a kind from a byte on; fewer where the file, called ``what``, ends."""
-    with reading(path, what) as descriptor:
-        data = os.pread(descriptor, count * kind.itemsize, offset)
-    return np.frombuffer(data[: len(data) // kind.itemsize * kind.itemsize], kind)
 
 
 def pieces(
@@ -468,22 +461,26 @@ def pieces(
         cuts += [(one, min(one + _PIECE, stop)) for one in range(at, stop, _PIECE)]
         done = max(done, stop)
     for first, stop in reversed(cuts) if backwards else cuts:
-        yield first, read(what, path, kind, first * width, stop - first)
+        yield first, records_of(path, kind, stop - first, first * width, what)
 
 
 def read_bytes(what: str, path: Path, offset: int, count: int) -> bytes:
-    """Up to ``count`` bytes; see :func:`read`."""
-    return read(what, path, np.dtype("u1"), offset, count).tobytes()
+    """Up to ``count`` bytes from a byte on; fewer where the file, called ``what``, ends."""
+    return records_of(path, np.dtype("u1"), count, offset, what).tobytes()
 
 
-def check_listing(listing: Listing, what: str = WHAT) -> None:
-    """Refuse a queue's files that no broker could load, or not all of them.
+def loaded(settings: StoreSettings, kind: str, topic: str, queue_id: int, what: str = WHAT) -> Listing:
+    """The files of a queue in ``kind``, one of the store's directories of queues; there may be none.
 
-    StoreError: the first problem.
+    StoreError where no broker could load them, or not all of them: the first problem.
     """
+    setting, file_size = settings.queue_file_sizes[kind]
+    place = f"{settings.root}/{kind}/{topic}/{queue_id}"
+    listing = listed([place], file_size, settings.dialect.recovery, setting)
     for problem in listing.problems:
         if problem.unloads:
             raise problem.error(StoreError, f"{what} can't be read")
+    return listing
 
 
 def numbered_files(directory: Path) -> list[tuple[Path, int, int]]:

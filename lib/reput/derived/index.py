@@ -24,11 +24,9 @@ from reput.errors import SettingsError, StoreError
 from reput.format import indexfile, javastring, names, rocksdbindex
 from reput.format.dtypes import ENTRY_DTYPE
 from reput.format.indexfile import ENTRY_LENGTH, FIRST_ORDINAL, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
-from reput.store.reading import pread, reading, unreadable
+from reput.store.reading import pread, reading
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from reput.config.settings import StoreSettings
 
 #: ``maxMsgsNumBatch``: a broker gives no more offsets for a key.
@@ -39,7 +37,6 @@ TAG_TYPE = "T"
 _WHAT = "the index file"
 _ENTRY = struct.Struct(">iqii")
 _SLOT = struct.Struct(">i")
-_HOUR = struct.Struct(">q")
 #: Entries of RocksDB that are read at once.
 _BLOCK = 1024
 
@@ -90,14 +87,34 @@ class IndexFile:
             return pread(self.path, fd, length, at)
 
 
-@dataclass(frozen=True, slots=True)
-class _File:
-    path: Path
-    header: indexfile.IndexHeader
+def index_files(settings: StoreSettings) -> list[IndexFile]:
+    """The files that a broker takes for its index, in order; see :func:`check_lengths`."""
+    slots, entries = settings.max_hash_slot_num, settings.max_index_num
+    found = [
+        IndexFile(entry.place, slots, entries, entry.length)
+        for entry in in_order(settings.root / names.INDEX)
+        if not entry.is_dir and names.number(entry.name) is not None
+    ]
+    check_lengths(found)
+    return found
 
-    def is_time_matched(self, begin: int, end: int) -> bool:
-        first, last = self.header.begin_timestamp, self.header.end_timestamp
-        return (begin < first and end > last) or first <= begin <= last or first <= end <= last
+
+def check_lengths(files: Sequence[IndexFile]) -> None:
+    """See that files are as long as the settings say: where their entries begin follows from those.
+
+    A shorter one is torn, and a broker fills it up with zeros. StoreError where all of them are shorter, or
+    one is longer.
+    """
+    longest = max(files, key=lambda file: file.length, default=None)
+    if longest is not None and longest.length != longest.full_length:
+        settings = f"maxHashSlotNum={longest.slots}, maxIndexNum={longest.entries}"
+        raise StoreError(
+            "the index file has another length than it should",
+            path=longest.path,
+            expected=f"{longest.full_length} bytes ({settings})",
+            found=f"{longest.length} bytes",
+            next_step="Give the broker.conf of the broker that wrote this store: --broker-conf or brokerConf",
+        )
 
 
 class IndexReader:
@@ -105,24 +122,8 @@ class IndexReader:
 
     def __init__(self, settings: StoreSettings) -> None:
         self._settings = settings
-        self._slots = settings.max_hash_slot_num
         self._check = settings.command("check")
-        length = indexfile.file_length(self._slots, settings.max_index_num)
-        self._files: list[_File] = []
-        found_lengths: list[int] = []
-        for entry in in_order(settings.root / names.INDEX):
-            if entry.is_dir or names.number(entry.path.name) is None:
-                continue
-            found_lengths.append(entry.length)
-            if entry.length > length:
-                raise _wrong_length(entry.path, length, entry.length)
-            try:
-                self._files.append(_File(entry.path, read_header(entry.path)))
-            except OSError as error:
-                raise unreadable(_WHAT, entry.path, error) from error
-        # A shorter file is torn, and a broker fills it up with zeros. If all are shorter: other settings.
-        if found_lengths and max(found_lengths) < length:
-            raise _wrong_length(self._files[-1].path, length, max(found_lengths))
+        self._files = [(file, file.read_header()) for file in index_files(settings)]
 
     def offsets(
         self,
@@ -155,10 +156,11 @@ class IndexReader:
         key_hash = indexfile.key_hash(javastring.hash_code(text.encode("utf-8", "replace")))
         most = min(most, limit)
         found: list[int] = []
-        for file in reversed(self._files):
-            if file.is_time_matched(begin, end):
+        for file, header in reversed(self._files):
+            first, last = header.begin_timestamp, header.end_timestamp
+            if (begin < first and end > last) or first <= begin <= last or first <= end <= last:
                 self._select(file, key_hash, begin, end, most, found)
-            if file.header.begin_timestamp < begin or len(found) >= most:
+            if first < begin or len(found) >= most:
                 break
         return found
 
@@ -171,13 +173,15 @@ class IndexReader:
             )
         return index_type
 
-    def _select(self, file: _File, key_hash: int, begin: int, end: int, most: int, found: list[int]) -> None:
+    def _select(
+        self, file: IndexFile, key_hash: int, begin: int, end: int, most: int, found: list[int]
+    ) -> None:
         with reading(file.path, _WHAT) as fd:
-            slot = HEADER_LENGTH + key_hash % self._slots * SLOT_LENGTH
+            slot = file.slot_offset(key_hash % file.slots)
             (ordinal,) = _SLOT.unpack(_pread(fd, _SLOT.size, slot))
             # After the slot: a running broker counts an entry once its slot points to it, and a slot that
             # points past the count is invalid.
-            header = read_header(file.path)
+            header = file.read_header()
             if header.index_count <= 1:
                 return
             steps = header.index_count + 1
@@ -189,37 +193,14 @@ class IndexReader:
                         path=file.path,
                         next_step=f"Run `{self._check}`, which says how to repair it",
                     )
-                ordinal = self._entry(fd, header, ordinal, key_hash, begin, end, found)
-
-    def _entry(
-        self,
-        fd: int,
-        header: indexfile.IndexHeader,
-        ordinal: int,
-        key_hash: int,
-        begin: int,
-        end: int,
-        found: list[int],
-    ) -> int:
-        """Check one entry; returns the ordinal of the next one, 0 at the end."""
-        at = indexfile.file_length(self._slots, ordinal)
-        stored, offset, seconds, previous = _ENTRY.unpack(_pread(fd, _ENTRY.size, at))
-        if seconds < 0:
-            return 0
-        time = header.begin_timestamp + seconds * 1000
-        if stored == key_hash and begin <= time <= end:
-            found.append(offset)
-        return 0 if previous == ordinal or time < begin else previous
-
-
-def _wrong_length(path: Path, expected: int, found: int) -> StoreError:
-    return StoreError(
-        "the index file has another length than it should",
-        path=path,
-        expected=f"{expected} bytes (maxHashSlotNum, maxIndexNum)",
-        found=f"{found} bytes",
-        next_step="Give the broker.conf of the broker that wrote this store",
-    )
+                entry = _pread(fd, _ENTRY.size, file.entry_offset(ordinal))
+                stored, offset, seconds, previous = _ENTRY.unpack(entry)
+                time = header.begin_timestamp + seconds * 1000
+                if seconds >= 0 and stored == key_hash and begin <= time <= end:
+                    found.append(offset)
+                if seconds < 0 or previous == ordinal or time < begin:
+                    return
+                ordinal = previous
 
 
 def _pread(fd: int, length: int, at: int) -> bytes:
@@ -258,13 +239,11 @@ class RocksIndexReader:
         if index_type not in (None, TAG_TYPE):
             raise SettingsError("there is no such index", expected=f"{TAG_TYPE}: tags", found=index_type)
         kinds = (rocksdbindex.TAG,) if index_type else (rocksdbindex.KEY, rocksdbindex.UNIQUE)
-        words = (topic.encode("utf-8", "replace"), key.encode("utf-8", "replace"))
-        wanted = [rocksdbindex.middle(words[0], kind, words[1]) for kind in kinds]
         found: dict[int, None] = {}
         for hour in self._hours(begin, end):
             inside: dict[int, None] = {}
-            for middle in wanted:
-                inside |= dict.fromkeys(self._inside(_HOUR.pack(hour) + middle, begin, end))
+            for bounds in rocksdbindex.ranges(hour, topic, kinds, key):
+                inside |= dict.fromkeys(self._inside(bounds, begin, end))
             found |= dict.fromkeys(sorted(inside, reverse=True))
             if len(found) >= min(most, limit):
                 break
@@ -277,15 +256,14 @@ class RocksIndexReader:
         first = rocksdbindex.hour_of(begin)
         while True:
             # Marks are text, and come after any hour.
-            at = database.last(rocksdbindex.ENTRIES, _HOUR.pack(hour) + b"\xff" * 64)
+            at = database.last(rocksdbindex.ENTRIES, rocksdbindex.value(hour) + b"\xff" * 64)
             if at is None or (parsed := rocksdbindex.parse_key(at[0])) is None or parsed.hour < first:
                 return
             yield parsed.hour
             hour = parsed.hour - 1
 
-    def _inside(self, prefix: bytes, begin: int, end: int) -> Iterator[int]:
-        stop = prefix[:-1] + bytes([prefix[-1] + 1])  # it ends in an @
-        for keys, values in self._kept.database.blocks(rocksdbindex.ENTRIES, prefix, stop, most=_BLOCK):
+    def _inside(self, bounds: tuple[bytes, bytes], begin: int, end: int) -> Iterator[int]:
+        for keys, values in self._kept.database.blocks(rocksdbindex.ENTRIES, *bounds, most=_BLOCK):
             for key, value in zip(keys, values, strict=True):
                 entry, time = rocksdbindex.parse_key(key), rocksdbindex.parse_value(value)
                 if entry is None or time is None:

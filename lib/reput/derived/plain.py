@@ -28,8 +28,7 @@ from reput.derived.files import (
     ModelFile,
     SeriesReader,
     StoreFile,
-    check_listing,
-    listed,
+    loaded,
     mapped,
     records_of,
 )
@@ -336,6 +335,24 @@ class QueueModel(MappedFiles[QueueFile]):
             count = len(units) - 1 - int(other[-1]) if len(other) else count + len(units)
         return count
 
+    def held(self, position: NDArray[np.int64], offset: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[n]: whether the unit at each queueOffset leads to the physical offset."""
+        found = np.full(len(offset), -1, np.int64)
+        for first, units in self.units(int(offset.min()) * UNIT_LENGTH) if len(offset) else ():
+            inside = (offset >= first) & (offset < first + len(units))
+            found[inside] = units["position"][offset[inside] - first]
+        held: NDArray[np.bool_] = found == position
+        return held
+
+    def displaced(self, position: NDArray[np.int64]) -> int:
+        """How many of these physical offsets a unit somewhere in the last three files leads to."""
+        if not self.files or not len(position):
+            return 0
+        found = np.zeros(len(position), bool)
+        for _, units in self.units(self.files[-LAST_FILES:][0].base):
+            found |= np.isin(position, units["position"].astype(np.int64))
+        return int(found.sum())
+
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
 
@@ -512,10 +529,8 @@ class QueueView:
         self.max_offset = model.max_offset
 
     def _recovered(self, log_start: int) -> QueueModel:
-        settings, rules = self._of[0], self._of[0].dialect.recovery
-        place = names.queue_place(os.fspath(settings.root), self._of[1], self._of[2])
-        listing = listed([place], self.file_size, rules, "mappedFileSizeConsumeQueue")
-        check_listing(listing)
+        settings, topic, queue_id = self._of
+        listing = loaded(settings, names.CONSUME_QUEUE, topic, queue_id)
         try:
             return recovered(settings, listing, log_start)
         except OSError as error:

@@ -15,7 +15,7 @@ from reput.config.kept import TopicsNow
 from reput.config.settings import StoreSettings
 from reput.derived import batch, plain
 from reput.derived.batch import BatchModel, BatchQueueView
-from reput.derived.files import Listing, mapped, numbered_files
+from reput.derived.files import Listing, in_order, mapped, numbered_files
 from reput.derived.plain import QueueModel, QueueView
 from reput.derived.rocksdb import RocksQueues, RocksQueueView, queues_in_rocksdb
 from reput.errors import SettingsError
@@ -55,6 +55,18 @@ class Queues:
     def read_from_rocksdb(self) -> Iterator[Queue]:
         """The queues that are read from RocksDB, by key; they have a last message there."""
         return iter(()) if self.in_rocksdb is None else self.in_rocksdb.read()
+
+    def unbatched_queues(self) -> set[Queue]:
+        """All queues that are no batch queues."""
+        found: set[Queue] = set()
+        if self._settings.rocksdb.files:
+            found |= {
+                (topic.name, int(queue.name))
+                for topic in in_order(self._settings.root / names.CONSUME_QUEUE)
+                for queue in in_order(topic.place)
+                if names.is_queue_id(queue.name)
+            }
+        return found | {queue for queue in self.read_from_rocksdb() if queue[0] not in self._batch_topics}
 
     def is_in_rocksdb(self, topic: str) -> bool:
         """Whether a topic's queues are read from RocksDB."""

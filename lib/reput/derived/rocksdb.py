@@ -9,7 +9,7 @@ for it; here it is only computed.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -180,6 +180,31 @@ def as_units(
         return None
     offsets = np.frombuffer(b"".join(key[-8:] for key in keys), ">i8").astype(np.int64)
     return offsets, np.frombuffer(b"".join(values), ROCKSDB_UNIT_DTYPE)
+
+
+def searched(
+    position_of: Callable[[int], int | None], low: int, high: int, target: int, *, least: bool
+) -> rocksdbqueue.QueueEnd | None:
+    """``binarySearchInCQ``: as the broker searches, which is wrong where a unit is missing.
+
+    It also is where it comes by just the unit that it isn't to take: it ends with the one that it had come by
+    before, which may lie further off.
+    """
+    result: rocksdbqueue.QueueEnd | None = None
+    while high >= low:
+        middle = low + ((high - low) >> 1)
+        position = position_of(middle)
+        if position is None:
+            low = middle + 1
+        elif position == target:
+            return rocksdbqueue.QueueEnd(position, middle) if least else result
+        elif position > target:
+            high = middle - 1
+            result = rocksdbqueue.QueueEnd(position, middle) if least else result
+        else:
+            low = middle + 1
+            result = result if least else rocksdbqueue.QueueEnd(position, middle)
+    return result
 
 
 @lru_cache(maxsize=1)
@@ -382,18 +407,12 @@ class RocksQueueView:
         """``correctMinCqOffset``: the first unit whose message is in the log, by halving."""
         if last.position < self._log_start:
             return last.queue_offset + 1
-        low, high, found = least, last.queue_offset, -1
-        while high >= low:
-            middle = low + (high - low) // 2
-            unit = self.unit(middle)
-            if unit is None or unit.position < self._log_start:
-                low = middle + 1
-                continue
-            found = middle
-            if unit.position == self._log_start:
-                break
-            high = middle - 1
-        return least if found < 0 else found
+        found = searched(self._position, least, last.queue_offset, self._log_start, least=True)
+        return least if found is None else found.queue_offset
+
+    def _position(self, queue_offset: int) -> int | None:
+        unit = self.unit(queue_offset)
+        return None if unit is None else unit.position
 
     def _parsed(self, value: bytes, queue_offset: int) -> rocksdbqueue.Unit:
         unit = rocksdbqueue.parse_unit(value)

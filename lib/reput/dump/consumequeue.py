@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reput.derived import rocksdb
 from reput.derived.ext import ExtFiles, ExtRecord
-from reput.derived.files import pieces, read, read_bytes
+from reput.derived.files import WHAT, pieces, read_bytes, records_of
 from reput.dump.damage import Damage
 from reput.dump.places import QueuePlace
 from reput.format import batchconsumequeue, commitlog, consumequeue, names, rocksdbqueue
@@ -230,7 +230,7 @@ def _dump_keys(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
 
 
 def _unit_extents(path: Path, base: int, size: int, *, backwards: bool = False) -> Iterator[tuple[int, int]]:
-    for before, units in pieces("the queue", path, UNIT_DTYPE, size, backwards=backwards):
+    for before, units in pieces(WHAT, path, UNIT_DTYPE, size, backwards=backwards):
         before += base // consumequeue.UNIT_LENGTH
         found = np.flatnonzero(classify(units) == UnitKind.MESSAGE) + before
         if len(found):
@@ -252,7 +252,7 @@ def _dump_units(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
             continue
         at = max(start - first, 0)
         while at < size // length and first + at < end:
-            units = read("the queue", path, UNIT_DTYPE, at * length, _CHUNK + 1)
+            units = records_of(path, UNIT_DTYPE, _CHUNK + 1, at * length, WHAT)
             units = units[: end - first - at + 1]
             if not len(units):
                 break  # it was cut meanwhile
@@ -261,7 +261,7 @@ def _dump_units(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
             if (classify(units) == UnitKind.BROKEN).any():
                 # A broker may have been writing one just then.
                 time.sleep(_LOOK_AGAIN_SECONDS)
-                units = read("the queue", path, UNIT_DTYPE, at * length, len(units))
+                units = records_of(path, UNIT_DTYPE, len(units), at * length, WHAT)
             yield from _chunk(walk, path, first + at, at * length, units, upcoming)
             at += len(units)
         if size % length and following is None:
@@ -271,7 +271,7 @@ def _dump_units(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
 
 
 def _head(file: tuple[Path, int, int] | None) -> NDArray[Any]:
-    return np.empty(0, UNIT_DTYPE) if file is None else read("the queue", file[0], UNIT_DTYPE, 0, 1)
+    return np.empty(0, UNIT_DTYPE) if file is None else records_of(file[0], UNIT_DTYPE, 1, 0, WHAT)
 
 
 def _chunk(
@@ -385,7 +385,7 @@ def looks_like_batches(path: Path) -> bool:
     Its last fields are -1, where it wasn't compacted, and 0. In units of 20 bytes a physicalOffset would be
     negative there.
     """
-    return read_bytes("the queue", path, 0, batchconsumequeue.UNIT_LENGTH)[-8:] == b"\xff\xff\xff\xff\0\0\0\0"
+    return read_bytes(WHAT, path, 0, batchconsumequeue.UNIT_LENGTH)[-8:] == b"\xff\xff\xff\xff\0\0\0\0"
 
 
 def _dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
@@ -395,7 +395,7 @@ def _dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
     for path, base, size in place.files:
         at = 0
         while at < size // length:
-            units = read("the queue", path, BATCH_UNIT_DTYPE, at * length, _CHUNK)
+            units = records_of(path, BATCH_UNIT_DTYPE, _CHUNK, at * length, WHAT)
             if not len(units):
                 break
             empty = (units["position"] == 0) & (units["size"] == 0)
@@ -441,7 +441,7 @@ def _dump_batches(place: QueuePlace, start: int, end: int) -> Iterator[Event]:
 
 def batch_extents(path: Path, _base: int, size: int, *, backwards: bool = False) -> Iterator[tuple[int, int]]:
     """The queueOffsets of a file's units that lead somewhere, half open, piece by piece."""
-    for _, units in pieces("the queue", path, BATCH_UNIT_DTYPE, size, backwards=backwards):
+    for _, units in pieces(WHAT, path, BATCH_UNIT_DTYPE, size, backwards=backwards):
         found = units[BATCH.counts(units)]
         if len(found):
             last = found[-1]

@@ -14,7 +14,6 @@ from dataclasses import asdict, dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
-from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.derived.queues import Queues, Unbatched
 from reput.dump.commitlog import of_log
@@ -146,7 +145,6 @@ class _Bytes:
         self.start, self.end = extent.start, extent.end
         self._queues: dict[Queue, Unbatched] = {}
         self._all = Queues(self.settings)
-        self._batch = self.settings.batch_topics()
 
     def stretches(self) -> Iterator[tuple[int, int]]:
         """Ranges of the log without a gap, half open."""
@@ -174,9 +172,7 @@ class _Bytes:
 
     def queues(self) -> list[Queue]:
         """Plain queues, by topic and id."""
-        found = set(take(self.settings).queues)
-        found |= {queue for queue in self._all.read_from_rocksdb() if queue[0] not in self._batch}
-        return sorted(found)
+        return sorted(self._all.unbatched_queues())
 
     def queue(self, topic: str, queue_id: int) -> Unbatched:
         """A queue; the last one is kept."""

@@ -5,7 +5,6 @@ Source: ``IndexFile.selectPhyOffset``, ``IndexHeader`` (rocketmq-all-4.9.7, 5.3.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,10 +13,10 @@ from typing import Any
 import numpy as np
 
 from reput.config.settings import StoreSettings
-from reput.derived.index import IndexFile
+from reput.derived.index import IndexFile, check_lengths
 from reput.derived.rocksdb import open_index
 from reput.dump.damage import Damage, Record
-from reput.errors import ReputError, SettingsError, StoreError
+from reput.errors import ReputError, SettingsError
 from reput.format import indexfile, javastring, rocksdbindex
 from reput.log.segments import discover
 from reput.rocksdb import Database
@@ -93,15 +92,7 @@ def places(paths: list[Path], settings: StoreSettings) -> list[IndexFile]:
     """The index files at some paths."""
     slots, entries = settings.max_hash_slot_num, settings.max_index_num
     found = [IndexFile(str(path), slots, entries, stat_of(_WHAT, path).st_size) for path in paths]
-    longest = max(found, key=lambda place: place.length)
-    if longest.length != longest.full_length:
-        raise StoreError(
-            "the index file has another length than it should",
-            path=longest.path,
-            expected=f"{longest.full_length} bytes (maxHashSlotNum={slots}, maxIndexNum={entries})",
-            found=f"{longest.length} bytes",
-            next_step="Give the broker.conf of the broker that wrote this store with --broker-conf",
-        )
+    check_lengths(found)
     return found
 
 
@@ -265,7 +256,6 @@ def of_index(files: list[IndexFile]) -> tuple[int, int] | None:
     return min(one.begin_timestamp for one in used), max(one.end_timestamp for one in used)
 
 
-_HOUR = struct.Struct(">q")
 _LAST_HOUR = (1 << 63) - 1
 
 
@@ -370,31 +360,32 @@ def _bounds(
     db: Database, since: int | None, until: int | None, key: str | None
 ) -> Iterator[tuple[bytes, bytes | None]]:
     """The ranges of keys in which entries can be wanted, half open, in order."""
-    low = b"" if since is None else _HOUR.pack(max(rocksdbindex.hour_of(since), 0))
+    low = b"" if since is None else rocksdbindex.value(max(rocksdbindex.hour_of(since), 0))
     high = None
     if until is not None:
-        high = _HOUR.pack(max(min(rocksdbindex.hour_of(until - 1) + 1, _LAST_HOUR), 0))
+        high = rocksdbindex.value(max(min(rocksdbindex.hour_of(until - 1) + 1, _LAST_HOUR), 0))
     if key is None:
         yield low, high
         return
     topic, sign, text = key.partition("#")
     if not sign:
         raise SettingsError("a key can't be understood", expected="TOPIC#KEY, e.g. orders#4711", found=key)
-    words = (topic.encode("utf-8", "replace"), text.encode("utf-8", "replace"))
-    wanted = [
-        rocksdbindex.middle(words[0], kind, words[1]) for kind in (rocksdbindex.KEY, rocksdbindex.UNIQUE)
-    ]
+    kinds = rocksdbindex.KEY, rocksdbindex.UNIQUE
     at = db.first(rocksdbindex.ENTRIES, low, high)
-    while at is not None and at[0] not in rocksdbindex.MARKS and len(at[0]) >= _HOUR.size:
-        (hour,) = _HOUR.unpack_from(at[0])
-        for middle in wanted:
-            prefix = at[0][: _HOUR.size] + middle
-            yield prefix, prefix[:-1] + bytes([prefix[-1] + 1])  # it ends in an @
-        at = None if hour == _LAST_HOUR else db.first(rocksdbindex.ENTRIES, _HOUR.pack(hour + 1), high)
+    while at is not None and at[0] not in rocksdbindex.MARKS:
+        hour = rocksdbindex.parse_value(at[0][: rocksdbindex.VALUE_LENGTH])
+        if hour is None:
+            return
+        yield from rocksdbindex.ranges(hour, topic, kinds, text)
+        at = (
+            None if hour == _LAST_HOUR else db.first(rocksdbindex.ENTRIES, rocksdbindex.value(hour + 1), high)
+        )
 
 
 def _in_hour(db: Database, hour: int) -> Iterator[tuple[bytes, KeyEntry]]:
-    for keys, values in db.blocks(rocksdbindex.ENTRIES, _HOUR.pack(hour), _HOUR.pack(hour + 1)):
+    for keys, values in db.blocks(
+        rocksdbindex.ENTRIES, rocksdbindex.value(hour), rocksdbindex.value(hour + 1)
+    ):
         for key, value in zip(keys, values, strict=True):
             entry = parse_entry(key, value)
             if entry is not None:

@@ -133,11 +133,6 @@ def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
     return root / f"{CONSUME_QUEUE}/{topic}/{queue_id}"
 
 
-def queue_place(root: str, topic: str, queue_id: int) -> str:
-    """The same as a text, where there are many."""
-    return f"{root}/{CONSUME_QUEUE}/{topic}/{queue_id}"
-
-
 def batch_queue_directory(root: Path, topic: str, queue_id: int) -> Path:
     """The same for a batch queue: ``batchconsumequeue/TOPIC/QUEUEID``."""
     return root / f"{BATCH_CONSUME_QUEUE}/{topic}/{queue_id}"

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from reput.format import commitlog, javastring, properties
@@ -113,9 +113,12 @@ def words_of(middle: bytes) -> tuple[bytes, bytes, bytes | None, bytes] | None:
     return (topic, UNIQUE, None, alone) if kind is None else (topic, kind, text, unique)
 
 
-def middle(topic: bytes, kind: bytes, text: bytes) -> bytes:
-    """What the keys of a topic's key, tag or unique key have behind the hour: what a broker seeks."""
-    return SPLIT.join([b"", topic, kind, text, b""])
+def ranges(hour: int, topic: str, kinds: Sequence[bytes], text: str) -> Iterator[tuple[bytes, bytes]]:
+    """What a broker seeks: the keys, half open, of an hour's entries of a topic's key, tag or unique key."""
+    words = topic.encode("utf-8", "replace"), text.encode("utf-8", "replace")
+    for kind in kinds:
+        start = value(hour) + SPLIT.join([b"", words[0], kind, words[1]])
+        yield start + SPLIT, start + bytes([SPLIT[0] + 1])
 
 
 def keys_of(

@@ -29,13 +29,13 @@ from reput.config.kept import (
     Kind,
     batch_queue_topics,
     decide,
+    document_of,
     kept,
     parse,
 )
 from reput.errors import SettingsError, UnsupportedError
 from reput.format import names, rocksdbconfig
 from reput.rocksdb import is_database, opened
-from reput.store.reading import read_file
 
 _LIGHT_TABLE = "lmqOffsetTable"
 _NAMED = 20  # of offsets, in a line for people
@@ -84,7 +84,7 @@ def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind, *, light: bool) -
     if found is None:
         move.said.append(f"{path.name}: stays as it is, for no database has {kind}")
         return
-    old = _document(path) or {}
+    old = document_of(path) or {}
     version = found.version
     counter = max(0 if version is None else version.counter, _counter(old)) + 1
     document: dict[str, Any] = {
@@ -108,7 +108,7 @@ def _to_file(move: ConfigMove, place: ConfigPlace, kind: Kind, *, light: bool) -
 def _forbidden(place: ConfigPlace, path: Path) -> dict[str, Any]:
     """What groups may not consume: group to topic to a number."""
     if not is_database(path):
-        return dict((_document(place.file(Kind.GROUPS)) or {}).get(_FORBIDDEN_TABLE) or {})
+        return dict((document_of(place.file(Kind.GROUPS)) or {}).get(_FORBIDDEN_TABLE) or {})
     with opened(path) as database:
         if rocksdbconfig.FORBIDDEN_FAMILY not in database.families:
             return {}
@@ -122,10 +122,10 @@ def _forbidden(place: ConfigPlace, path: Path) -> dict[str, Any]:
 def _to_database(move: ConfigMove, place: ConfigPlace, kind: Kind, conf: BrokerConf, *, light: bool) -> None:
     """Leave it to the start to import the JSON file, with a counter that it takes."""
     path, target = _file(place, kind, light=light), place.file(kind)
-    document, source = _document(path), path
+    document, source = document_of(path), path
     if document is None:
         source = path.with_name(f"{path.name}.bak")
-        document = _document(source)
+        document = document_of(source)
     if document is None:
         move.said.append(f"{path.name}: there is none")
         if path != target and target.exists():
@@ -231,29 +231,6 @@ def _join(document: dict[str, Any], path: Path, conf: BrokerConf, move: ConfigMo
             f"{path.name}: one offset for all queues of a topic that isn't light is queue 0's alone in "
             f"RocksDB: {', '.join(wide[:_NAMED])}{', …' if len(wide) > _NAMED else ''}"
         )
-
-
-def _document(path: Path) -> dict[str, Any] | None:
-    """A file's JSON object; None without a file, or an empty one."""
-    try:
-        data = read_file(path)
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise SettingsError("this file can't be read", path=path, found=error.strerror) from error
-    if not data.strip():
-        return None
-    try:
-        found = parse(data)
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(
-            "this file of settings is broken", path=path, expected="JSON", found=str(error)
-        ) from error
-    if not isinstance(found, dict):
-        raise SettingsError(
-            "this file of settings is broken", path=path, expected="an object", found=type(found).__name__
-        )
-    return found
 
 
 def _encoded(document: dict[str, Any]) -> bytes:

@@ -141,28 +141,15 @@ class TableWatch:
 
 
 @dataclass(frozen=True, slots=True)
-class TableStatus:
-    """The status of the table of the last tail."""
+class TableStatus(TableNote):
+    """What the last tail noted of its table, and the table's status."""
 
-    note: TableNote  # the tail's note about it
     #: physical offset up to which it holds the log; None before its first commit, or if it can't be
     #: read
     offset: int | None = None
     #: of the log that are committed in the output and not in the table; None if it can't be read
     lag_bytes: int | None = None
     problem: str | None = None  # why it can't be read
-
-    def to_dict(self) -> dict[str, object]:
-        """JSON-ready."""
-        return {
-            "table": self.note.table,
-            "offset": self.offset,
-            "lag_bytes": self.lag_bytes,
-            "last_success_ms": self.note.last_success_ms,
-            "failures": self.note.failures,
-            "last_failure": self.note.last_failure,
-            "problem": self.problem,
-        }
 
 
 def table_status(root: Path, start: int, committed: int) -> TableStatus | None:
@@ -178,8 +165,9 @@ def table_status(root: Path, start: int, committed: int) -> TableStatus | None:
     try:
         offset = Table(Path(note.table)).cursor
     except OutputError as error:
-        return TableStatus(note, problem=str(error))
-    return TableStatus(note, offset, max(committed - (start if offset is None else offset), 0))
+        return TableStatus(**asdict(note), problem=str(error))
+    lag = max(committed - (start if offset is None else offset), 0)
+    return TableStatus(**asdict(note), offset=offset, lag_bytes=lag)
 
 
 class Watch:

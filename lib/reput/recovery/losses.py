@@ -338,11 +338,7 @@ def broken_queues(prediction: Prediction) -> Iterator[Loss]:
 
 
 def _unreached(prediction: Prediction) -> Iterator[Loss]:
-    walked, end = prediction.walked, prediction.log_end
-    for one in (
-        *walked.unreached(prediction.queues, end),
-        *walked.unreached_batches(prediction.batch_queues, end),
-    ):
+    for one in prediction.walked.unreached(prediction.all_queues, prediction.log_end):
         kind = "misplaced-unit" if one.displaced == one.count else "missing-unit"
         yield _loss(prediction, one.queue, kind, (one.first, one.last + 1), one.count, _unreached_text(one))
 

@@ -338,7 +338,6 @@ def _options(stop: bytes | None) -> ReadOptions:
 
 #: What rocksdict leaves beside RocksDB's own files.
 _OWN = "rocksdict-config.json"
-_DEFAULT = "default"
 _FORMAT = 5  # of tables: 6 isn't opened by RocksDB 8.4, which 5.3.3 and 5.5.0 have
 _BLOCK = 32 << 10
 _BLOOM_BITS = 16
@@ -375,14 +374,14 @@ def assemble(
     rocksdict = installed(directory)
     files.make_dirs(directory, owner)
     given = {name: _write_options(compressed=compressed) for name, (compressed, _) in families.items()}
-    main = given.pop(_DEFAULT)
+    main = given.pop(DEFAULT)
     moving = rocksdict.IngestExternalFileOptions()
     moving.set_move_files(True)
     with _reporting("the database can't be made", directory):
         database = rocksdict.Rdict(str(directory), main, given, rocksdict.AccessType.read_write())
         try:
             for name, (_, paths) in families.items():
-                family = database if name == _DEFAULT else database.get_column_family(name)
+                family = database if name == DEFAULT else database.get_column_family(name)
                 if paths:
                     family.ingest_external_file([str(path) for path in paths], moving)
                 if family is not database:

@@ -134,7 +134,17 @@ def caught(directory: Path) -> Iterator[Snapshot]:
     all the time. OutputError where there is no room for copies.
     """
     _named_by_current(directory)
-    place = _place(directory)
+    with temporary(_place(directory)) as home:
+        yield _caught(directory, home)
+
+
+@contextmanager
+def temporary(place: Path | None = None) -> Iterator[Path]:
+    """A directory that goes with the block; in ``place``, or where temporary files lie.
+
+    OutputError where none can be made.
+    """
+    place = place or Path(tempfile.gettempdir())
     sweep(place, PREFIX, _OLD_SECONDS)
     try:
         home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
@@ -143,7 +153,7 @@ def caught(directory: Path) -> Iterator[Snapshot]:
     held = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(held, fcntl.LOCK_SH)  # so that nobody sweeps it
-        yield _caught(directory, home)
+        yield home
     finally:
         shutil.rmtree(home, ignore_errors=True)
         os.close(held)

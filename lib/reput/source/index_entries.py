@@ -12,7 +12,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
-from reput.derived.files import Entry, in_order
+from reput.derived.index import IndexFile, index_files
 from reput.derived.rocksdb import open_index
 from reput.errors import StoreError
 from reput.format import indexfile, javastring, names, rocksdbindex
@@ -71,29 +71,22 @@ def ranges(
     check_store(settings.root, expected="a directory with index/", next_step="Check the path")
     if wanted.is_nothing or not wanted.wants_text("store", settings.place):
         return
-    found = [
-        entry
-        for entry in in_order(settings.root / names.INDEX)
-        if not entry.is_dir and names.number(entry.path.name) is not None
-    ]
-    _check_lengths(found, settings)
-    slots = settings.max_hash_slot_num
     most = max(part_bytes // ENTRY_LENGTH, 1)
-    for entry in found:
-        if not wanted.wants_text("file", entry.path.name):
+    for file in index_files(settings):
+        if not wanted.wants_text("file", Path(file.path).name):
             continue
-        with opened(entry.path, _WHAT, reads) as descriptor:
-            header = _header(descriptor, entry, settings)
+        with opened(file.path, _WHAT, reads) as descriptor:
+            header = _header(descriptor, file, settings)
             # A rolled file's first entry counts its seconds from the end of the file before.
-            lead = indexfile.file_length(slots, FIRST_ORDINAL)
+            lead = file.entry_offset(FIRST_ORDINAL)
             first = np.frombuffer(os.pread(descriptor, ENTRY_LENGTH, lead).ljust(ENTRY_LENGTH, b"\0"), _ENTRY)
             reads.passed += HEADER_LENGTH + ENTRY_LENGTH
         if _can_hold(header, int(first["seconds"][0]), wanted, slack_ms):
             for at in range(FIRST_ORDINAL, header.index_count, most):
                 yield EntryRange(
-                    path=str(entry.path),
+                    path=file.path,
                     store=settings.place,
-                    slots=slots,
+                    slots=file.slots,
                     begin_timestamp=header.begin_timestamp,
                     first=at,
                     last=min(at + most, header.index_count),
@@ -118,27 +111,12 @@ def _of_file(
                 yield pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
-def _check_lengths(found: list[Entry], settings: StoreSettings) -> None:
-    """See that the files are as long as broker.conf says: where their entries begin follows from it."""
-    expected = indexfile.file_length(settings.max_hash_slot_num, settings.max_index_num)
-    longest = max(found, key=lambda entry: entry.length, default=None)
-    # A shorter one is torn, and a broker fills it up with zeros. All of them shorter: other settings.
-    if longest is not None and longest.length != expected:
-        raise StoreError(
-            "the index file's length isn't that of the store's settings",
-            path=longest.path,
-            expected=f"{expected} bytes",
-            found=f"{longest.length} bytes",
-            next_step="Give the broker's own broker.conf, for its maxHashSlotNum and maxIndexNum",
-        )
-
-
-def _header(descriptor: int, entry: Entry, settings: StoreSettings) -> IndexHeader:
+def _header(descriptor: int, file: IndexFile, settings: StoreSettings) -> IndexHeader:
     header = IndexHeader.decode(os.pread(descriptor, HEADER_LENGTH, 0).ljust(HEADER_LENGTH, b"\0"))
     if not 0 <= header.index_count <= settings.max_index_num:
         raise StoreError(
             "the index file's header can't be right",
-            path=entry.path,
+            path=file.path,
             offset=HEADER_LENGTH - 4,
             expected=f"an indexCount of 0 to {settings.max_index_num}",
             found=header.index_count,

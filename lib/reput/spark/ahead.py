@@ -32,7 +32,7 @@ from typing import IO, TYPE_CHECKING
 from reput.caches import settle
 from reput.errors import ReputError
 from reput.spark import class_archive
-from reput.spark.java import check_spark, is_submitted
+from reput.spark.java import check_spark, is_submitted, spark_home
 
 if TYPE_CHECKING:
     from py4j.clientserver import ClientServer
@@ -79,7 +79,7 @@ class Jvm:
         given = [word for item in settings.items() for word in ("--conf", "=".join(item))]
         self._server: ForkServer | None = None
         try:
-            self._start([str(_spark_home() / "bin" / "spark-submit"), *given, "pyspark-shell"])
+            self._start([str(spark_home() / "bin" / "spark-submit"), *given, "pyspark-shell"])
         except BaseException:
             shutil.rmtree(self.directory, ignore_errors=True)
             raise
@@ -271,12 +271,6 @@ def _needs_one(words: Sequence[str]) -> bool:
     except ReputError:
         return False  # which the command will say
     return True
-
-
-def _spark_home() -> Path:
-    spec = find_spec("pyspark")
-    named = os.environ.get("SPARK_HOME")
-    return Path(named or ("" if spec is None or spec.origin is None else Path(spec.origin).parent))
 
 
 def _is_unpacked(package: str) -> bool:

@@ -16,12 +16,11 @@ import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 
 from reput.caches import CLASSES, is_mine_alone, own_directory, user_directory
 from reput.errors import SparkError
-from reput.spark.java import java
+from reput.spark.java import is_installed, java, spark_home
 from reput.store.system import free_bytes, human
 
 VARIABLE, OFF = "REPUT_CLASS_ARCHIVE", "off"
@@ -233,11 +232,9 @@ def _directory() -> Path | None:
 def _facts() -> dict[str, str] | None:
     """What an archive holds for: a change of any of it makes another one."""
     program, _ = java()
-    spec = find_spec("pyspark")
-    if program is None or spec is None or spec.origin is None:
+    if program is None or not is_installed():
         return None
-    home = Path(program).resolve().parents[1]
-    spark = Path(os.environ.get("SPARK_HOME") or Path(spec.origin).parent)
+    home, spark = Path(program).resolve().parents[1], spark_home()
     try:
         return {
             "java": program,

@@ -12,12 +12,11 @@ import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from pathlib import Path
 
 from reput.caches import JARS, can_write, own_directory, user_directory
 from reput.errors import SparkError
-from reput.spark.java import java
+from reput.spark.java import java, spark_home
 from reput.store.places import beside
 from reput.store.reading import unreadable
 
@@ -96,8 +95,7 @@ def pyspark_jar(prefix: str) -> Path:
     Raises:
         SparkError: there is none.
     """
-    spec = find_spec("pyspark")
-    jars = Path("/" if spec is None or spec.origin is None else spec.origin).parent / "jars"
+    jars = spark_home(own=True) / "jars"
     found = sorted(jars.glob(f"{prefix}[0-9]*.jar"))
     if not found:
         raise SparkError("a jar is missing", expected=f"{prefix}….jar of PySpark", found="none", path=jars)

@@ -60,6 +60,13 @@ def is_installed() -> bool:
         return False
 
 
+def spark_home(*, own: bool = False) -> Path:
+    """Where Spark is: what SPARK_HOME names, else the installed PySpark; with ``own`` that in any case."""
+    spec = find_spec("pyspark")
+    named = None if own else os.environ.get("SPARK_HOME")
+    return Path(named or ("" if spec is None or spec.origin is None else Path(spec.origin).parent))
+
+
 def check_spark(*, own: bool = False) -> None:
     """Check that Spark is there with its jars, and a Java that is new enough; under spark-submit it runs.
 
@@ -108,9 +115,7 @@ def check_jars(*, own: bool = False) -> None:
     Raises:
         SparkError: they aren't; PySpark would end the process, or fail in the middle of the JVM's start.
     """
-    spec = find_spec("pyspark")
-    named = None if own else os.environ.get("SPARK_HOME")
-    home = Path(named or ("" if spec is None or spec.origin is None else Path(spec.origin).parent))
+    home = spark_home(own=own)
     if not any((home / name).is_dir() for name in ("jars", "assembly")):
         raise SparkError(
             "there are no jars of Spark",

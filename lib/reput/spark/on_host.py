@@ -110,8 +110,8 @@ class _Only(Generic[_Result]):
         return _Elsewhere(socket.gethostname(), task is not None and task.attemptNumber() > 0)
 
 
-class Executors:
-    """The executors that there are, for all threads; asked for only now and then."""
+class HostRunner:
+    """Runs functions on hosts, one at a time on each; several threads may ask."""
 
     def __init__(self, context: SparkContext) -> None:
         self._context = context
@@ -120,7 +120,43 @@ class Executors:
         self._at = float("-inf")
         self._addresses = cache(addresses)
 
-    def now(self) -> list[Executor]:
+    def run(self, host: str, function: Callable[[int], Callable[[], _Result]]) -> _Result:
+        """The result of a function that runs on a host.
+
+        Args:
+            host: a name in lower case, or an address.
+            function: made for so many cores: those of the executors there.
+
+        Raises:
+            SparkError: there is no executor, or none keeps up; Spark fails.
+        """
+        elsewhere = lost = 0
+        while True:
+            executors = self._wait(host, lost)
+            mark = self._mark(host, executors)
+            cores = max(sum(one.cores for one in executors), 1)
+            found = self._run(host, executors[0].host, _Only(mark, function(cores)))
+            if not isinstance(found, _Elsewhere):
+                return found
+            elsewhere, lost = elsewhere + 1, lost + found.lost
+            if lost > _MOST_LOST:
+                raise SparkError(
+                    "its executor ended each time while it had the task",
+                    found=f"{lost} executors that ended",
+                    next_step="See their logs (too little memory?), and run the same command again",
+                    host=host,
+                )
+            if elsewhere > _MOST_ELSEWHERE:
+                raise SparkError(
+                    "Spark has an executor on this host, but runs the task on others",
+                    expected=_known_by(mark),
+                    found=f"{elsewhere} tasks elsewhere, the last on {found.host}",
+                    next_step="Name the host as Spark does; or raise spark.locality.wait, if it is busy",
+                    host=host,
+                )
+            time.sleep(1.0)
+
+    def _now(self) -> list[Executor]:
         """All of them, of at most two seconds ago."""
         with self._lock:
             if time.monotonic() - self._at >= _LOOK_SECONDS:
@@ -128,12 +164,12 @@ class Executors:
                 self._at = time.monotonic()
             return self._known
 
-    def on(self, host: str) -> list[Executor]:
+    def _on(self, host: str) -> list[Executor]:
         """Those on a host, by its name in lower case or an address."""
         wanted = self._addresses(host)
-        return [one for one in self.now() if one.host.lower() == host or self._addresses(one.host) & wanted]
+        return [one for one in self._now() if one.host.lower() == host or self._addresses(one.host) & wanted]
 
-    def mark(self, host: str, executors: list[Executor]) -> HostMark:
+    def _mark(self, host: str, executors: list[Executor]) -> HostMark:
         """What a host with these executors can be told by.
 
         Raises:
@@ -162,55 +198,11 @@ class Executors:
                 found.append(Executor(host.removeprefix("[").removesuffix("]"), int(one.totalCores())))
         return found
 
-
-class HostRunner:
-    """Runs functions on hosts, one at a time on each."""
-
-    def __init__(self, context: SparkContext) -> None:
-        self._context = context
-        self._executors = Executors(context)
-
-    def run(self, host: str, function: Callable[[int], Callable[[], _Result]]) -> _Result:
-        """The result of a function that runs on a host.
-
-        Args:
-            host: a name in lower case, or an address.
-            function: made for so many cores: those of the executors there.
-
-        Raises:
-            SparkError: there is no executor, or none keeps up; Spark fails.
-        """
-        elsewhere = lost = 0
-        while True:
-            executors = self._wait(host, lost)
-            mark = self._executors.mark(host, executors)
-            cores = max(sum(one.cores for one in executors), 1)
-            found = self._run(host, executors[0].host, _Only(mark, function(cores)))
-            if not isinstance(found, _Elsewhere):
-                return found
-            elsewhere, lost = elsewhere + 1, lost + found.lost
-            if lost > _MOST_LOST:
-                raise SparkError(
-                    "its executor ended each time while it had the task",
-                    found=f"{lost} executors that ended",
-                    next_step="See their logs (too little memory?), and run the same command again",
-                    host=host,
-                )
-            if elsewhere > _MOST_ELSEWHERE:
-                raise SparkError(
-                    "Spark has an executor on this host, but runs the task on others",
-                    expected=_known_by(mark),
-                    found=f"{elsewhere} tasks elsewhere, the last on {found.host}",
-                    next_step="Name the host as Spark does; or raise spark.locality.wait, if it is busy",
-                    host=host,
-                )
-            time.sleep(1.0)
-
     def _wait(self, host: str, lost: int) -> list[Executor]:
         """The executors on a host, as soon as there are some."""
         deadline = time.monotonic() + _EXECUTOR_SECONDS
         while True:
-            executors = self._executors.on(host)
+            executors = self._on(host)
             if executors:
                 return executors
             if time.monotonic() >= deadline:
@@ -218,7 +210,7 @@ class HostRunner:
             time.sleep(_LOOK_SECONDS / 4)
 
     def _none(self, host: str, was_there: bool) -> SparkError:
-        hosts = sorted({one.host for one in self._executors.now()})
+        hosts = sorted({one.host for one in self._now()})
         return SparkError(
             "the executor on this host has ended, and no other came"
             if was_there
@@ -254,7 +246,7 @@ class HostRunner:
         while thread.is_alive():
             thread.join(_LOOK_SECONDS)
             with converting_spark_errors():
-                executors = self._executors.on(host)
+                executors = self._on(host)
             now = time.monotonic()
             missed = None if executors else now if missed is None else missed
             if missed is not None and thread.is_alive() and now - missed >= _EXECUTOR_SECONDS:

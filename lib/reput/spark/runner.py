@@ -9,9 +9,10 @@ import socket
 import threading
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -173,16 +174,10 @@ def page_cache(directory: Path) -> str:
     return f"{kernel} {found.st_dev} {found.st_ino}"
 
 
-@dataclass(frozen=True, slots=True)
-class Look:
-    """Finds out, in a task, which page cache it has."""
-
-    directory: Path
-
-    def __call__(self, _item: object) -> tuple[str, str]:
-        """The host's name, and its page cache."""
-        time.sleep(_SECONDS)
-        return socket.gethostname(), page_cache(self.directory)
+def _look(directory: Path, _item: object) -> tuple[str, str]:
+    """In a task: the host's name, and its page cache."""
+    time.sleep(_SECONDS)
+    return socket.gethostname(), page_cache(directory)
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,11 +241,14 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Elsewhere:
+class ProvenTask:
+    """A function that runs on other hosts, once the worker has shown its proofs; errors name their host."""
+
     function: Callable[..., object]
     proofs: tuple[Proof, ...]
 
     def __call__(self, item: object) -> Answer:
+        """What the worker has shown, and what the function returned, or the error that either raised."""
         host = socket.gethostname()
         shown: tuple[Any, ...] = ()
         try:
@@ -261,42 +259,6 @@ class _Elsewhere:
         if isinstance(result, ReputError):
             result.host = host
         return Answer(host, shown, result)
-
-
-class Elsewhere:
-    """The driver's side of functions that run on other hosts.
-
-    Args:
-        proofs: what every worker has to show.
-    """
-
-    def __init__(self, proofs: Iterable[Proof]) -> None:
-        self._proofs = tuple(proofs)
-        self._seen: set[tuple[str, tuple[Any, ...]]] = set()
-
-    def task(self, function: Callable[..., object]) -> Callable[[object], Answer]:
-        """Wraps ``function`` for a worker; what it returns is for :meth:`results`."""
-        return _Elsewhere(function, self._proofs)
-
-    def results(self, answers: Iterable[Answer]) -> list[object]:
-        """What the function returned, or the error that it raised; errors name their host.
-
-        Raises:
-            ReputError: a worker sees something else than this process.
-        """
-        return [self._result(answer) for answer in answers]
-
-    def _result(self, answer: Answer) -> object:
-        result = answer.result
-        if isinstance(result, SegmentGoneError):
-            return _if_here(result)
-        if isinstance(result, ReputError):
-            return result
-        if (answer.host, answer.shown) not in self._seen:
-            for proof, shown in zip(self._proofs, answer.shown, strict=True):
-                proof.see(answer.host, shown)
-            self._seen.add((answer.host, answer.shown))
-        return result
 
 
 def _if_here(error: SegmentGoneError) -> StoreError:
@@ -333,13 +295,11 @@ class SparkRunner:
         self._tag = f"reput-{uuid.uuid4()}"
         self.is_local = is_local(context)
         self._proofs: tuple[Proof, ...] = ()
-        self._elsewhere = None if self.is_local else Elsewhere(())
+        self._seen: set[tuple[str, tuple[Any, ...]]] = set()  # what workers have shown, and was right
 
     def demand(self, *proofs: Proof) -> None:
         """From now on, have every worker prove what it sees before its first function."""
-        self._proofs = proofs
-        if not self.is_local:
-            self._elsewhere = Elsewhere(proofs)
+        self._proofs, self._seen = proofs, set()
 
     def other_hosts(self, output: Path) -> list[str]:
         """The hosts of executors so far that don't share this process's page cache of the output.
@@ -351,7 +311,7 @@ class SparkRunner:
             return []
         ours = page_cache(output)
         with converting_spark_errors():  # its first job: a cluster may have nothing to run it on
-            found: list[Any] = self.map(Look(output), list(range(self.slots)))
+            found: list[Any] = self.map(partial(_look, output), list(range(self.slots)))
         for one in found:
             if isinstance(one, ReputError):
                 raise one
@@ -409,10 +369,26 @@ class SparkRunner:
         Raises:
             ReputError: a worker doesn't see what this process sees.
         """
-        elsewhere = self._elsewhere
-        if elsewhere is None:
+        if self.is_local:
             return self._run(function, items)
-        return elsewhere.results(self._run(elsewhere.task(function), items))
+        return [self.result(answer) for answer in self._run(ProvenTask(function, self._proofs), items)]
+
+    def result(self, answer: Answer) -> object:
+        """What a function on another host returned, or the error that it raised.
+
+        Raises:
+            ReputError: the worker sees something else than this process.
+        """
+        result = answer.result
+        if isinstance(result, SegmentGoneError):
+            return _if_here(result)
+        if isinstance(result, ReputError):
+            return result
+        if (answer.host, answer.shown) not in self._seen:
+            for proof, shown in zip(self._proofs, answer.shown, strict=True):
+                proof.see(answer.host, shown)
+            self._seen.add((answer.host, answer.shown))
+        return result
 
     def _run(self, function: Callable[..., Any], items: list[object]) -> list[Any]:
         if not items:

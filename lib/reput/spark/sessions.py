@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
 import os
 import re
 import resource
-import shutil
 import signal
 import sys
 import tempfile
@@ -18,7 +16,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
-from reput.caches import settle
+from reput.caches import remove_at_exit, settle
 from reput.errors import SettingsError, SparkError
 from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
@@ -196,13 +194,8 @@ def _socket_directory() -> str:
     A socket's path has at most 107 bytes, so TMPDIR doesn't count.
     """
     directory = tempfile.mkdtemp(prefix="reput-", dir=JAVA_TEMPORARY)
-    atexit.register(_remove, directory, os.getpid())
+    remove_at_exit(Path(directory))
     return directory
-
-
-def _remove(directory: str, process: int) -> None:
-    if os.getpid() == process:  # not a worker that was forked from it
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _starts_jvm() -> bool:
@@ -333,7 +326,12 @@ def _start(settings: dict[str, str]) -> SparkSession:
     try:
         if _starts_jvm():
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            SparkContext(conf=conf, gateway=_gateway(conf, output))
+            is_command = ahead.begun() is not None
+            context = SparkContext(conf=conf, gateway=_gateway(conf, output))
+            if is_command:  # its workers start while the rest of the session does
+                from reput.spark.runner import SparkRunner
+
+                SparkRunner(context).warm_up()
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)

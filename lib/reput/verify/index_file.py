@@ -6,7 +6,6 @@ Source: ``IndexFile.putKey``, ``IndexFile.selectPhyOffset``, ``IndexHeader`` (ro
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -16,11 +15,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from reput.caches import CACHED
+from reput.derived.files import in_order
 from reput.derived.index import IndexFile
-from reput.errors import StoreError
 from reput.format import indexfile, names
 from reput.format.indexfile import FIRST_ORDINAL, IndexHeader
-from reput.store.listing import entries_in
 from reput.verify.report import INDEX, Difference
 from reput.verify.units import BLOCK, Blocks, pieces
 
@@ -64,12 +62,10 @@ def index_files(
     """The index files of a store, in the broker's order, which is that of their names."""
     found: list[IndexInfo] = []
     previous = position = -1
-    with _reading_index():
-        for entry in entries_in(root / names.INDEX):
-            if not entry.is_file():
-                continue
-            file = entry.path, slots, entries, entry.stat().st_size
-            header = known(entry.path) or IndexFile(*file).read_header()
+    for entry in in_order(root / names.INDEX):
+        if entry.what is None:
+            file = entry.place, slots, entries, entry.length
+            header = known(entry.place) or IndexFile(*file).read_header()
             found.append(IndexInfo(*file, len(found), header, previous, position))
             previous, position = header.end_timestamp, header.end_physical_offset
     return found
@@ -77,12 +73,11 @@ def index_files(
 
 def stray_directories(root: Path) -> list[Difference]:
     """Directories among the index files: a broker fails on them, or loads none of the files behind."""
-    with _reading_index():
-        return [
-            Difference("index-stray-directory", entry.path, INDEX, "files only", "a directory")
-            for entry in entries_in(root / names.INDEX)
-            if entry.is_dir()
-        ]
+    return [
+        Difference("index-stray-directory", entry.place, INDEX, "files only", "a directory")
+        for entry in in_order(root / names.INDEX)
+        if entry.is_dir
+    ]
 
 
 def path_for(infos: Sequence[IndexInfo], position: int, nowhere: str) -> str:
@@ -98,14 +93,6 @@ def gap_of(infos: Sequence[IndexInfo], first: int, end: int) -> tuple[IndexInfo,
         if before.end > FIRST_ORDINAL and low <= first < high and low < end - 1 <= high:
             return before, behind
     return None
-
-
-@contextmanager
-def _reading_index() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise StoreError("the index can't be read", path=error.filename, found=error.strerror) from error
 
 
 def blocks(info: IndexInfo, first: int) -> Blocks:

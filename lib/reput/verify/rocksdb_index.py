@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import fcntl
-import os
-import shutil
-import tempfile
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -20,7 +16,7 @@ from reput.replay.runner import Runner
 from reput.replay.runs import KeyRun
 from reput.rocksdb import is_database, opened
 from reput.rocksdb.reader import is_installed
-from reput.rocksdb.snapshot import PREFIX, caught
+from reput.rocksdb.snapshot import caught, temporary
 from reput.verify.databases import (
     RANGES_A_SLOT,
     Bounds,
@@ -121,7 +117,7 @@ class IndexDatabaseCheck(DatabaseCheck):
         """Catch the database as it is now."""
         if self._plan.index_in_rocksdb:
             refuse_other_hosts(self._runner, self.directory)
-            self.scratch = held.enter_context(_scratch())
+            self.scratch = held.enter_context(temporary())
             if is_database(self.directory):
                 self._held = held.enter_context(caught(self.directory)).directory
 
@@ -194,19 +190,6 @@ def _said(text: str, value: bytes | None, without: str) -> str:
         return without
     number = rocksdbindex.parse_value(value)
     return f"{text}, storeTimestamp {value.hex() if number is None else number}"
-
-
-@contextmanager
-def _scratch() -> Iterator[Path]:
-    """A directory for the log's keys that goes with the block."""
-    place = Path(tempfile.mkdtemp(prefix=PREFIX))
-    held = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
-    fcntl.flock(held, fcntl.LOCK_SH)  # so that nobody sweeps it
-    try:
-        yield place
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
-        os.close(held)
 
 
 # --- two stores -------------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from reput.build.placement import Breaks
 from reput.build.rocksdb import unpack
 from reput.derived.rocksdb import stored_ends
-from reput.errors import Finding, SettingsError
+from reput.errors import Finding
 from reput.format import rocksdbqueue
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
 from reput.format.names import Queue, QueueBytes
@@ -49,7 +49,7 @@ from reput.verify.databases import (
     refuse_other_hosts,
 )
 from reput.verify.explain import DELAY_LEVELS, Explainer, of_range
-from reput.verify.plan import Plan
+from reput.verify.plan import Plan, no_such_queue
 from reput.verify.report import (
     CHECKPOINT,
     QUEUE,
@@ -590,13 +590,8 @@ def compare_databases(pair: Pair, runner: Runner, selection: Selection, report: 
         held = [stack.enter_context(caught(place)).directory for place in places]
         left, right = (_ends_of(*of, selection) for of in zip(held, places, strict=True))
         if not selection.is_all and not (left or right):
-            raise SettingsError(
-                "there is no such queue",
-                path=places[0],
-                expected="a queue that one of the databases has",
-                found=", ".join(sorted(topic for topic, _ in selection.queues)),
-                next_step="Check --queue; names of topics are case-sensitive",
-            )
+            chosen = min(selection.queues, key=str)
+            raise no_such_queue(pair.first.root, chosen, "a queue that one of the databases has")
         bounds = pair.start, pair.end
         compare = partial(_compare_ranges, held, places, bounds)
         ranges = _ranges_of(selection, left, runner.slots)

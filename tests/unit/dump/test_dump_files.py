@@ -277,14 +277,14 @@ def test_holes_of_a_queue_are_not_read(
         for number in (10_000, 20_000):
             file.seek(number * len(one))
             file.write(one)
-    read = files_module.read
+    read = files_module.records_of
     seen = []
 
-    def counted(what: str, path: Path, kind: np.dtype, offset: int, items: int) -> np.ndarray:
+    def counted(path: Path, kind: np.dtype, items: int, offset: int, what: str) -> np.ndarray:
         seen.append(items * kind.itemsize)
-        return read(what, path, kind, offset, items)
+        return read(path, kind, items, offset, what)
 
-    monkeypatch.setattr(files_module, "read", counted)
+    monkeypatch.setattr(files_module, "records_of", counted)
     (place,) = places.queue_places(queue)
     assert extent(place) == ((4, 9) if batches else (10_000, 20_001))
     assert 0 < sum(seen) <= 4 * 8192

@@ -83,7 +83,9 @@ def test_index_entries() -> None:
     key = rocksdbindex.key(b"t", rocksdbindex.TAG, b"TagA", b"AC1F", 1_795_500_000_123, 0x1E8AE)
     assert key == data(TAG_KEY)
     assert rocksdbindex.parse_key(key) == (0x1A20C23C300, b"@t@T@TagA@AC1F@", 0x1E8AE)
-    assert rocksdbindex.middle(b"t", rocksdbindex.TAG, b"TagA") == b"@t@T@TagA@"
+    assert [*rocksdbindex.ranges(0, "t", (rocksdbindex.TAG,), "TagA")] == [
+        (bytes(8) + b"@t@T@TagA@", bytes(8) + b"@t@T@TagAA")
+    ]
     assert rocksdbindex.parse_value(rocksdbindex.value(1_795_500_000_123)) == 1_795_500_000_123
 
 

@@ -308,7 +308,7 @@ def fits(row: Row, one: Any, store: str) -> bool:
 def test_wrong_lengths_of_index_files_name_the_setting(tmp_path: Path) -> None:
     store, _ = golden("5.5.0-mixed", tmp_path)
     (conf := tmp_path / "other.conf").touch()
-    with pytest.raises(StoreError, match=r"index/\d{17}: the index file's length .* maxHashSlotNum"):
+    with pytest.raises(StoreError, match=r"index/\d{17}: the index file has another length .*maxHashSlotNum"):
         reader_of(IndexDataSource, store.root, brokerConf=conf).partitions()
 
 

@@ -62,7 +62,7 @@ class Spark:
         self.during: Callable[[], object] = lambda: None
         context = SimpleNamespace(addJobTag=lambda _: None, cancelJobsWithTag=self._cancel)
         self.runner = HostRunner(cast("Any", context))
-        monkeypatch.setattr(on_host.Executors, "_look", lambda _: self._look())
+        monkeypatch.setattr(HostRunner, "_look", lambda _: self._look())
         monkeypatch.setattr(HostRunner, "_placed", lambda _, host: self._place(host))
         monkeypatch.setattr(HostMark, "is_here", property(lambda _: self.here()))
         task = SimpleNamespace(attemptNumber=lambda: self.attempt)

@@ -6,13 +6,14 @@ import pickle
 import shutil
 import socket
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from reput.errors import OutputError, ReputError, SegmentGoneError, StoreError
 from reput.format import names
 from reput.spark import runner as module
-from reput.spark.runner import Answer, Elsewhere, SharedOutput, shared_output
+from reput.spark.runner import Answer, ProvenTask, SharedOutput, SparkRunner, shared_output
 
 HOST = socket.gethostname()
 
@@ -94,11 +95,15 @@ class Sees:
             raise OutputError("nothing there", path="/out", host=host)
 
 
+def demanding(proof: Sees) -> SparkRunner:
+    """The driver of a cluster, which demands a proof."""
+    runner = SparkRunner(SimpleNamespace(master="spark://host"))  # type: ignore[arg-type]
+    runner.demand(proof)
+    return runner
+
+
 def ran(function: object, proof: Sees) -> object:
-    elsewhere = Elsewhere((proof,))
-    task = elsewhere.task(function)  # type: ignore[arg-type]
-    (result,) = elsewhere.results([task(7)])
-    return result
+    return demanding(proof).result(ProvenTask(function, (proof,))(7))  # type: ignore[arg-type]
 
 
 def test_nothing_runs_before_the_worker_has_shown_its_proof() -> None:
@@ -118,10 +123,9 @@ def test_no_result_counts_before_the_driver_has_seen_the_proof() -> None:
 
 def test_the_driver_looks_once_for_each_worker() -> None:
     proof = Sees()
-    elsewhere = Elsewhere((proof,))
-    task = elsewhere.task(abs)
-    assert elsewhere.results([task(-1), task(-2)]) == [1, 2]
-    assert elsewhere.results([Answer("far", (1,), 3)]) == [3]
+    runner, task = demanding(proof), ProvenTask(abs, (proof,))
+    assert [runner.result(task(-1)), runner.result(task(-2))] == [1, 2]
+    assert runner.result(Answer("far", (1,), 3)) == 3
     assert proof.seen == 2
 
 
