@@ -326,12 +326,7 @@ def _start(settings: dict[str, str]) -> SparkSession:
     try:
         if _starts_jvm():
             conf = SparkConf(loadDefaults=False).setAll(list(settings.items()))
-            is_command = ahead.begun() is not None
-            context = SparkContext(conf=conf, gateway=_gateway(conf, output))
-            if is_command:  # its workers start while the rest of the session does
-                from reput.spark.runner import SparkRunner
-
-                SparkRunner(context).warm_up()
+            SparkContext(conf=conf, gateway=_gateway(conf, output))
         builder = SparkSession.builder
         for key, value in settings.items():
             builder = builder.config(key, value)
