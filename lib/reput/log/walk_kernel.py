@@ -10,13 +10,13 @@ from reput.caches import CACHED
 from reput.format.commitlog import SYS_FLAG, store_timestamp_at
 from reput.log.walk import Walked
 from reput.scan.kernel import _FULL, _GOOD, _frame
-from reput.scan.load import i32, i64
+from reput.scan.load import come, i32, i64
 
 
 @njit(cache=CACHED, nogil=True, _nrt=False)
 def _walk(data, base, start, trusted, topic_length_v2, top, most, entries):  # type: ignore[no-untyped-def]
     segment_end = np.int64(len(data))
-    position = np.int64(start)
+    position = ahead = np.int64(start)
     records = np.int64(0)
     top = np.int64(top)
     timestamp = top
@@ -30,6 +30,7 @@ def _walk(data, base, start, trusted, topic_length_v2, top, most, entries):  # t
         if records >= most:
             status = _FULL
             break
+        ahead = come(data, position + size, ahead)
         record = position + header
         timestamp = i64(data, record + store_timestamp_at(i32(data, record + SYS_FLAG)))
         if position < trusted:

@@ -34,7 +34,7 @@ from reput.format.commitlog import (
 )
 from reput.format.javastring import WHITE_SPACE, ZEROS
 from reput.scan.crc32 import crc32
-from reput.scan.load import given, i32, i64, trailing_zeros, u8, u32, u64, u64_little
+from reput.scan.load import come, given, i32, i64, trailing_zeros, u8, u32, u64, u64_little
 from reput.scan.output import (
     BYTES,
     KEYS,
@@ -591,7 +591,7 @@ def _is_blank_text(data, start, end):  # type: ignore[no-untyped-def]
 @_kernel
 def _scan(data, base, start, end, accept, rules, topics, queues, queue_count, out):  # type: ignore[no-untyped-def]
     """See :func:`scan`. ``accept``: position of a frame whose record's bad CRC is let pass, or -1."""
-    position = start
+    position = ahead = np.int64(start)
     segment_end = np.int64(len(data))
     unit_limit = len(out.unit_queue) - MOST_PER_RECORD
     row_limit = len(out.row_position)
@@ -611,6 +611,7 @@ def _scan(data, base, start, end, accept, rules, topics, queues, queue_count, ou
         )
         if status != _GOOD:
             return status, position
+        ahead = come(data, position + frame_size, ahead)
         record = position + header
         size = frame_size - header
         if rules.check_crc and not rules.property_crc_only and position != accept:
@@ -819,7 +820,7 @@ def scan(
 
 @_kernel
 def _chain(data, base, start, end, topic_length_v2, entries):  # type: ignore[no-untyped-def]
-    position = np.int64(start)
+    position = ahead = np.int64(start)
     segment_end = np.int64(len(data))
     last = np.int64(-1)
     count = np.int64(0)
@@ -829,6 +830,7 @@ def _chain(data, base, start, end, topic_length_v2, entries):  # type: ignore[no
         )
         if status != _GOOD:
             return status, position, last, count
+        ahead = come(data, position + size, ahead)
         last = position
         count += 1
         position += size

@@ -91,3 +91,36 @@ def swapped_u32(typingctx, value):
         return builder.bswap(args[0])
 
     return types.uint32(types.uint32), codegen
+
+
+@intrinsic
+def prefetch(typingctx, data, position):
+    """Have the cache line of a position come; it may lie behind the array's end."""
+
+    def codegen(context, builder, sig, args):
+        array = context.make_array(sig.args[0])(context, builder, args[0])
+        pointer = builder.bitcast(builder.gep(array.data, [args[1]]), ir.IntType(8).as_pointer())
+        number = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, number, number, number])
+        function = builder.module.declare_intrinsic("llvm.prefetch", [pointer.type], kind)
+        # To read, soon, again and again, as data.
+        builder.call(function, [pointer, number(0), number(3), number(1)])
+        return context.get_dummy_value()
+
+    return types.void(data, types.int64), codegen
+
+
+_AHEAD, _LINE = 1536, 64
+
+
+@register_jitable(inline="always")
+def come(data, end, ahead):
+    """Have what follows a record's end come, since each record's place is known by the one before.
+
+    ``ahead``: up to where all was asked for; returns up to where it is now.
+    """
+    ahead = max(ahead, end)
+    while ahead < end + _AHEAD:
+        prefetch(data, ahead)
+        ahead += _LINE
+    return ahead
