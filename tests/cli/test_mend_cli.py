@@ -84,7 +84,7 @@ def test_a_segment_that_is_short_or_missing_is_closed(reput: Command, store: Gol
     assert mended["exit_code"] == 0, mended["summary"]
     found = {change["kind"] for change in mended["changes"]}
     assert {"made-longer" if lost == "short" else "new-segment", "stand-in"} <= found
-    assert " lost earlier are filled" in mended["summary"]
+    assert " that are lost are filled" in mended["summary"]
     assert reput("check", *options(store)).code == 0
     assert reput("undo", store.root).code == 0
     assert files(store) == before

@@ -26,7 +26,7 @@ from reput.errors import Problem, SettingsError
 from reput.format import names
 from reput.format.rocksdbconfig import SEPARATE, SINGLE, V2
 from reput.rocksdb import is_database
-from reput.store.reading import DEVICE, FIFO, read_file
+from reput.store.reading import DEVICE, FIFO, read_file, unreadable
 
 #: Of settings that a broker must have had.
 MISSING_CONFIG = "missing-config"
@@ -203,6 +203,8 @@ def _look(path: Path) -> tuple[bool, str | None]:
     except OSError as error:
         if error.errno == errno.ELOOP or error.strerror == DEVICE:
             return False, None  # the same, or File.length() is 0
+        if isinstance(error, PermissionError):  # the broker's user may read it: nothing is known of it
+            raise unreadable("this file of config/", path, error) from error
         return True, error.strerror
     if not data:
         return False, None

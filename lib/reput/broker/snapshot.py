@@ -42,7 +42,7 @@ from reput.log.walk import Frame, frame
 from reput.rocksdb import CURRENT, is_database, traces
 from reput.store.listing import queues_in
 from reput.store.lock import Holder, store_holder
-from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading
+from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading, unreadable
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
@@ -498,7 +498,7 @@ def read_checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
     except FileNotFoundError:
         return StoreCheckpoint(), None
     except OSError as error:
-        raise StoreError("the checkpoint can't be read", path=path, found=error.strerror) from error
+        raise unreadable("the checkpoint", path, error) from error
 
 
 def _own_files(settings: StoreSettings) -> Iterator[Problem]:
@@ -654,9 +654,7 @@ def _index(settings: StoreSettings) -> tuple[tuple[IndexEntry, ...], list[Proble
                 header = read_header(entry.path) if entry.what is None else IndexHeader(index_count=1)
                 found.append(IndexEntry(entry.path, header, entry.length))
             except OSError as error:
-                raise StoreError(
-                    "this index file can't be read", path=entry.path, found=error.strerror
-                ) from error
+                raise unreadable("this index file", entry.path, error) from error
     return tuple(found), problems
 
 

@@ -25,7 +25,7 @@ from reput.format import names
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
 from reput.format.commitlog import MAX_MESSAGE_SIZE
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.store.reading import read_file
+from reput.store.reading import read_file, step_to_read
 
 _WHITE = " \t\f"
 _ESCAPES = {"t": "\t", "r": "\r", "n": "\n", "f": "\f"}
@@ -324,7 +324,10 @@ def read(path: Path) -> dict[str, Property]:
         data = b"" if str(path) == os.devnull else read_file(path)
     except (OSError, ValueError) as error:  # ValueError: no file can have this name
         found = error.strerror if isinstance(error, OSError) else str(error)
-        raise SettingsError("this broker.conf can't be read", path=path, found=found) from error
+        step = "Give broker.conf's own path" if isinstance(error, FileNotFoundError) else step_to_read(error)
+        raise SettingsError(
+            "this broker.conf can't be read", path=path, found=found, next_step=step
+        ) from error
     return parse(data, path)
 
 

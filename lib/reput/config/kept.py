@@ -36,7 +36,7 @@ from reput.newer_python import StrEnum
 from reput.rocksdb import DEFAULT, Database, is_database, opened, stamp
 from reput.store.listing import names_seen, nearest_queue, topics_seen
 from reput.store.lock import is_broker_running
-from reput.store.reading import read_file
+from reput.store.reading import read_file, step_to_read
 
 _Said = TypeVar("_Said")
 _Stamp = tuple[tuple[int, int, int] | None, ...]
@@ -132,7 +132,12 @@ def of_either(
         except OSError as error:
             if error.errno in (errno.ENOTDIR, errno.ELOOP):
                 continue  # File.exists() says no
-            found = SettingsError(f"this file of {what} can't be read", path=one, found=error.strerror)
+            found = SettingsError(
+                f"this file of {what} can't be read",
+                path=one,
+                found=error.strerror,
+                next_step=step_to_read(error),
+            )
             broken = broken or found
         except SettingsError as error:
             broken = broken or error
@@ -324,7 +329,9 @@ def document_of(path: Path) -> dict[str, Any] | None:
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
-        raise SettingsError("this file can't be read", path=path, found=error.strerror) from error
+        raise SettingsError(
+            "this file can't be read", path=path, found=error.strerror, next_step=step_to_read(error)
+        ) from error
     return dict(_object(_parsed(data, path, None), path, None)) if data.strip() else None
 
 

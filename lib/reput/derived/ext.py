@@ -31,7 +31,7 @@ from reput.derived.files import (
     numbered_files,
     read_bytes,
 )
-from reput.errors import Problem, SegmentGoneError, StartFailsError, StoreError
+from reput.errors import Problem, SegmentGoneError, StartFailsError
 from reput.format import names
 from reput.format.consumequeueext import (
     END_BLANK,
@@ -43,7 +43,7 @@ from reput.format.consumequeueext import (
     place_of,
 )
 from reput.format.dtypes import EXT_HEAD_DTYPE
-from reput.store.reading import reading
+from reput.store.reading import reading, unreadable
 
 #: Bytes of a unit in consumequeue_ext up to storeTimestamp, the first field that isn't needed.
 _TAGS_END = 10
@@ -254,7 +254,7 @@ class QueueExt:
         except FileNotFoundError:
             return None  # expired just now
         except OSError as error:
-            raise StoreError("the queue's tags can't be read", path=path, found=error.strerror) from error
+            raise unreadable("the queue's tags", path, error) from error
         if len(data) < _TAGS_END:
             return None
         size, code, _, _ = HEAD.unpack(data.ljust(HEAD_LENGTH, b"\0"))

@@ -30,7 +30,7 @@ from reput.newer_python import Self
 from reput.remote import remote_store
 from reput.remote.store import have, may_lack
 from reput.store.listing import entries_in
-from reput.store.reading import looked_at, open_file, pread, reading, what_is, written
+from reput.store.reading import looked_at, open_file, pread, reading, step_to_read, what_is, written
 
 _LONG_MAX = 2**63 - 1
 #: What can't be read, in errors.
@@ -142,7 +142,7 @@ def in_order(directory: str | Path) -> list[Entry]:
             "this directory can't be read",
             path=Path(directory),
             found=error.strerror,
-            next_step="Run the same command as root, or as the user that the broker runs as.",
+            next_step=step_to_read(error),
         ) from error
 
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Protocol
 
-from reput.errors import StoreError
 from reput.format.consumequeue import UNIT_LENGTH
+from reput.store.reading import stat_of
 
 if TYPE_CHECKING:
     from reput.config.dialect import Queries
@@ -123,10 +123,7 @@ def _search(units: _Units, timestamp: int) -> _Near | None:
 
 def _changed_at(queue: QueueView, timestamp: int) -> QueueFile | None:
     for file in queue.files:
-        try:
-            changed = -1 if file.path is None else file.path.stat().st_mtime_ns // 1_000_000
-        except OSError as error:
-            raise StoreError("the queue can't be read", path=file.path, found=error.strerror) from error
+        changed = -1 if file.path is None else stat_of("the queue", file.path).st_mtime_ns // 1_000_000
         if changed >= timestamp:
             return file
     return queue.files[-1] if queue.files else None

@@ -108,11 +108,13 @@ class Diagnosis(Judged):
         """What it comes to."""
         if self.report is not None and self.report.against is not None:
             return of_two(self.settings.place, self.report.against, self.findings)
+        against = self.settings.basis.contradictions
         return verdict(
             self.settings.place,
             self.settings.basis.given_in_full or self.settings.dialect.name,
             self.findings,
             filled=self.filled,
+            otherwise=next((one.shown for one in against if one.given and not one.by_conf), ""),
             unread=self._unread,
             running=self.running,
         )
@@ -185,7 +187,8 @@ class Diagnosis(Judged):
             steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")
         of_log = [one for one in left if one.area is Area.LOG or one.kind == QUEUE_CUT]
         is_here = self.settings.remote is None
-        if is_here and any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log):
+        lacks = self.filled or any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log)
+        if is_here and lacks:
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
         if not any(one.remedy is Remedy.MEND for one in left):

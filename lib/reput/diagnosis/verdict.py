@@ -210,26 +210,38 @@ class Judged(Result):
 
 
 def verdict(
-    store: str, release: str, findings: Sequence[Finding], *, filled: int, unread: str, running: bool
+    store: str,
+    release: str,
+    findings: Sequence[Finding],
+    *,
+    filled: int,
+    otherwise: str,
+    unread: str,
+    running: bool,
 ) -> Verdict:
     """What findings come to.
 
     Args:
         store: its directory or URL.
         release: that is going to start.
-        filled: messages that were lost before, and whose places are filled.
+        filled: messages that are lost, and whose places are filled.
+        otherwise: what the store shows of another release, in words; "" where it shows none.
         unread: what wasn't read of the store, in words; "" where all was compared.
         running: a broker runs on the store.
     """
     left = [one for one in findings if one.effect in COUNTS]
     sort = _sort(left)
     said = {
-        Sort.START: lambda: _nothing_wrong(release, filled, running=running),
+        Sort.START: lambda: _nothing_wrong(release, running=running),
         Sort.START_WITH_LOSS: lambda: _gone(left),
         Sort.MEND: lambda: "; ".join(_wrong(left, release)),
         Sort.NO_START: lambda: _stops(left, release),
         Sort.UNKNOWN: lambda: _unknown(left),
     }[sort]()
+    if filled and sort in (Sort.START, Sort.START_WITH_LOSS):
+        said += f"; {_filled(filled)}"
+    if otherwise:
+        said += f". But the store shows {otherwise}"
     words = WORDS[sort]
     if running and sort is Sort.START:
         words = "let it run"
@@ -255,19 +267,23 @@ def _sort(left: Sequence[Finding]) -> Sort:
     return Sort.START_WITH_LOSS if Effect.GONE in effects else Sort.START
 
 
-def _nothing_wrong(release: str, filled: int, *, running: bool) -> str:
-    text = f"nothing is wrong for RocketMQ {release}"
+def _nothing_wrong(release: str, *, running: bool) -> str:
     if running:
-        text = f"nothing is wrong, and RocketMQ {release} is running on it"
-    lost = counted(filled, "message")
-    return f"{text}; the places of {lost} lost earlier are filled" if filled else text
+        return f"nothing is wrong, and RocketMQ {release} is running on it"
+    return f"nothing is wrong for RocketMQ {release}"
+
+
+def _filled(messages: int) -> str:
+    if messages == 1:
+        return "the place of 1 message that is lost is filled"
+    return f"the places of {counted(messages, 'message')} that are lost are filled"
 
 
 def _gone(left: Sequence[Finding]) -> str:
     messages = sum(one.messages for one in left)
-    what = counted(messages, "message") if messages else _kinds(left)
-    one = messages == 1 or (not messages and len(left) == 1)
-    return f"{what} {_are_gone(one=one)}, and nothing more can be done here"
+    if not messages:
+        return f"what is damaged is gone for good ({_kinds(left)})"
+    return f"{counted(messages, 'message')} {_are_gone(one=messages == 1)}"
 
 
 def _are_gone(*, one: bool) -> str:

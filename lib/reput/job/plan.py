@@ -31,7 +31,7 @@ from reput.store.ownership import Owner
 from reput.store.places import check_outside, refuse_links
 from reput.store.reading import check_store
 from reput.store.swap import check_movable, is_pending, record_in
-from reput.store.system import check_free, existing_parent, free_bytes
+from reput.store.system import check_can_make, check_free, existing_parent, free_bytes
 from reput.verify.plan import may_be_running
 
 if TYPE_CHECKING:
@@ -620,6 +620,7 @@ def preview(options: RebuildOptions) -> Preview:
         swap.check_movable(settings.root, run.replaced)
         check_store_free(settings.root)
     check_output_free(settings.root if in_place else root)
+    check_can_make(settings.root if in_place else root)
     start, continues = run.log.start, run.journal_path.exists() and not pending
     if continues:
         opening, state = read_state(run.journal_path)

@@ -31,7 +31,16 @@ from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
 from reput.format import dledger, names
 from reput.remote import remote_store
 from reput.scan.rules import Part
-from reput.store.reading import extents, looked_at, read_file, reading, unreadable, what_is, written
+from reput.store.reading import (
+    extents,
+    looked_at,
+    read_file,
+    reading,
+    step_to_read,
+    unreadable,
+    what_is,
+    written,
+)
 
 if TYPE_CHECKING:
     from reput.remote.segment import RemoteSegment
@@ -165,7 +174,7 @@ def committed_end(segments: Sequence[tuple[str, int, int]], index: int) -> int |
                 path=path,
                 expected=f"{length} bytes",
                 found=error.strerror or str(error),
-                next_step="Check the file and its permissions, then run the same command again",
+                next_step=step_to_read(error),
             ) from error
         if found is not None:
             return found
@@ -457,7 +466,7 @@ def map_segment(path: str | Path, length: int) -> NDArray[np.uint8]:
             path=path,
             expected=f"{length} bytes",
             found=str(error),
-            next_step="Check the file and its permissions, then run the same command again",
+            next_step=step_to_read(error),
         ) from error
     return np.frombuffer(mapped, np.uint8)
 

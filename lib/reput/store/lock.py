@@ -37,7 +37,7 @@ from reput.newer_python import Self
 from reput.store import files, system
 from reput.store.ownership import Owner
 from reput.store.places import refuse_links
-from reput.store.reading import open_file, read_file
+from reput.store.reading import open_file, read_file, step_to_read
 from reput.words import next_command
 
 if TYPE_CHECKING:
@@ -151,7 +151,7 @@ def store_holder(root: Path) -> Holder | None:
             "can't tell whether a broker runs on this store",
             path=path,
             found=error.strerror,
-            next_step="Run the same command as root, or as the user that the broker runs as.",
+            next_step=step_to_read(error),
         ) from error
     try:
         return _lock_holder(fd) or _opener(root)

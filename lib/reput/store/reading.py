@@ -44,8 +44,15 @@ def unreadable(what: str, path: str | PathLike[str], error: OSError) -> StoreErr
         found=error.strerror or str(error),
         next_step="A running broker deletes what has expired: ask the same again"
         if gone
-        else "Check the file and its permissions, then ask the same again",
+        else step_to_read(error),
     )
+
+
+def step_to_read(error: OSError | ValueError) -> str:
+    """What to do about what is there and can't be read."""
+    if isinstance(error, PermissionError):
+        return "Run the same command as root, or as the user that the broker runs as"
+    return "Check the file and its permissions, then run the same command again"
 
 
 def stat_of(what: str, path: str | PathLike[str]) -> os.stat_result:

@@ -87,6 +87,14 @@ def check_free(path: Path, needed: int, what: str) -> None:
         )
 
 
+def check_can_make(path: Path) -> None:
+    """Refuse a directory that can't be made or written to; nothing is."""
+    place = existing_parent(path)
+    if not os.access(place, os.W_OK | os.X_OK):
+        code = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
+        raise output_error("can't write there", path, OSError(code, os.strerror(code)))
+
+
 def existing_parent(path: Path) -> Path:
     """``path`` itself when it exists, else the nearest of its parents that does."""
     place = Path(os.path.abspath(path))
@@ -360,6 +368,8 @@ def advice(code: int | None, path: Path | None) -> str | None:
     if code == errno.EDQUOT:
         return f"The user's quota is used up: free space under {place} or raise it, {_AGAIN}"
     if code in (errno.EACCES, errno.EPERM):
+        if not os.access(place, os.R_OK):
+            return f"{_who(place)}: run as root, or as a user that may read there, {_AGAIN}"
         return f"{_who(place)}: run as a user that may write there, or change owner or mode, {_AGAIN}"
     if code == errno.EROFS:
         return f"{place} is mounted read-only: mount it for writing, {_AGAIN}"
