@@ -323,7 +323,7 @@ def test_what_may_not_be_looked_into_is_said(
     assert (outcome.code, outcome.stdout) == (2, "")
     assert outcome.stderr == (
         f"reput: {store.root / 'commitlog'}: this can't be read; found Permission denied. "
-        "Check the file and its permissions, then ask the same again\n"
+        "Run the same command as root, or as the user that the broker runs as\n"
     )
 
 

@@ -28,7 +28,7 @@ from pathlib import Path
 from reput.errors import OutputError, StoreError
 from reput.format import names
 from reput.store.places import sweep
-from reput.store.reading import check_file, open_file, read_file
+from reput.store.reading import check_file, open_file, read_file, step_to_read
 from reput.store.system import check_free
 
 #: The file by which a directory is known to be a database.
@@ -305,7 +305,7 @@ def _unreadable(path: Path, error: OSError) -> StoreError:
         "this RocksDB can't be read",
         path=error.filename or path,
         found=error.strerror or str(error),
-        next_step="Check the files and their permissions, then ask the same again",
+        next_step=step_to_read(error),
     )
 
 

@@ -52,7 +52,7 @@ def test_permissions_are_no_expiry() -> None:
     assert type(error) is StoreError
     assert str(error) == (
         "/log/0: the segment can't be read; found Permission denied. "
-        "Check the file and its permissions, then ask the same again"
+        "Run the same command as root, or as the user that the broker runs as"
     )
     assert unreadable("the queue", "/queue", OSError(5, "Input/output error", "/queue/0")).path == "/queue/0"
     assert unreadable("the queue", "/queue", FileNotFoundError("it was cut meanwhile")).found == (
