@@ -114,7 +114,7 @@ class Snapshot:
 
     @property
     def loaded(self) -> Snapshot:
-        """The same with those files alone that a broker loads."""
+        """The store with those files alone that a broker loads."""
         if self.settings.dialect.recovery.refuses_wrong_length:
             return self
         plain, batch, ext = (

@@ -262,7 +262,7 @@ class Broker(Words):
 
     @property
     def version_by_hand(self) -> bool:
-        """As :attr:`conf_by_hand`."""
+        """The release was given by an option, not by the environment."""
         return self.by_hand("rocketmq_version")
 
 
@@ -383,7 +383,7 @@ class AsJson(Words):
 
 @dataclass(kw_only=True)
 class Shown(InZone, AsJson):
-    """Both."""
+    """For what prints times, or one JSON document."""
 
 
 _SIZE = re.compile(r"([0-9]{1,15})([kmgt]?)", re.ASCII | re.IGNORECASE)

@@ -434,7 +434,7 @@ class Night:
 
     @property
     def documents(self) -> list[dict[str, object]]:
-        """As :attr:`rows`."""
+        """What ``--json`` prints of each store, in their order."""
         return [self._documents[str(job.place)] for job in self._jobs]
 
     def lines(self, page: Path | None) -> Iterator[str]:

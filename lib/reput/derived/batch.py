@@ -322,7 +322,7 @@ class BatchQueueView:
         return min(max(found, self.min_offset), self.max_offset) if rules.clamps_time else found
 
     def _at_time(self, timestamp: int, *, lower: bool) -> int:
-        """The same before it is put between the queue's ends; -1 where a broker finds none."""
+        """Where a broker's search for a time ends, which may be outside the queue; -1 where it finds none."""
         file = self._file(_TIME, timestamp)
         if file is None or not len(file):
             file = self._files[0] if self._files else None
@@ -345,7 +345,7 @@ class BatchQueueView:
 
 
 def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> BatchModel:
-    """As :func:`reput.derived.plain.recovered`, of a batch queue."""
+    """A batch queue after a start's recovery; see :func:`reput.derived.plain.recovered`."""
     model = BatchModel(listing.files, settings.recovery.batch_queue_file_size)
     model.recover()
     model.correct_min(log_start)

@@ -82,7 +82,7 @@ class Listing:
 
     @property
     def loaded(self) -> Listing:
-        """The same without the files that something in the directory hides."""
+        """These files but for those that something in the directory hides from a broker."""
         hiding = [one for one in self.problems if one.hides]
         if not hiding:
             return self
@@ -108,7 +108,7 @@ class Entry(NamedTuple):
 
     @property
     def place(self) -> str:
-        """The same as a text, where there are many."""
+        """Its path as a text: there are many."""
         return f"{self.directory}/{self.name}"
 
     @property

@@ -105,7 +105,7 @@ class Diagnosis(Judged):
 
     @property
     def verdict(self) -> Verdict:
-        """What it comes to."""
+        """Whether to start the broker, or to mend first; of two stores, whether they are the same."""
         if self.report is not None and self.report.against is not None:
             return of_two(self.settings.place, self.report.against, self.findings)
         against = self.settings.basis.contradictions

@@ -120,7 +120,7 @@ class Compared(Result):
 
     @property
     def text(self) -> str:
-        """What it comes to."""
+        """Whether the store is the same, in a sentence."""
         if not self.findings and not self.same_ranges:
             return f"Nothing of {self.settings.root} could be compared with {self.against_store}"
         if not self.findings:
@@ -131,7 +131,7 @@ class Compared(Result):
         return f"{self.settings.root} isn't the same as {self.against_store}: {findings}"
 
     def more(self) -> dict[str, object]:
-        """What it comes to."""
+        """The verdict, for programs and in a sentence."""
         return {"verdict": self.verdict, "summary": self.text}
 
 

@@ -134,12 +134,12 @@ def queue_directory(root: Path, topic: str, queue_id: int) -> Path:
 
 
 def batch_queue_directory(root: Path, topic: str, queue_id: int) -> Path:
-    """The same for a batch queue: ``batchconsumequeue/TOPIC/QUEUEID``."""
+    """``batchconsumequeue/TOPIC/QUEUEID`` under ``root``: a batch queue."""
     return root / f"{BATCH_CONSUME_QUEUE}/{topic}/{queue_id}"
 
 
 def queue_ext_directory(root: Path, topic: str, queue_id: int) -> Path:
-    """The same for what belongs to a queue's units: ``consumequeue_ext/TOPIC/QUEUEID``."""
+    """``consumequeue_ext/TOPIC/QUEUEID`` under ``root``: what belongs to a queue's units."""
     return root / f"{CONSUME_QUEUE_EXT}/{topic}/{queue_id}"
 
 

@@ -106,7 +106,7 @@ class Catalogue:
         return self._known(text) or self._matched(text, lambda found: self.said(found) or found)
 
     def _known(self, text: str) -> str | None:
-        """The same, if all that is to be said anew in it is known, too."""
+        """A text that stands there as it is, or a number with a noun that does; else None."""
         if text in self.texts:
             return self.texts[text]
         number = _COUNTED.fullmatch(text)

@@ -115,7 +115,7 @@ def moment(ms: int | None) -> str:
 
 
 def moment_fine(ms: int | None) -> str:
-    """The same to the millisecond, where that isn't 0."""
+    """A moment to the millisecond, to the second where that is 0."""
     found = when(ms)
     fine = 0 if found is None else found.microsecond // 1000
     return f"{moment(ms)}.{fine:03d}" if fine else moment(ms)

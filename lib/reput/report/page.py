@@ -406,7 +406,7 @@ _MARK = f'<meta name="generator" content="{GENERATOR}'.encode()
 
 
 def check_target(path: Path, settings: StoreSettings, *, force: bool) -> Path:
-    """As :func:`check_page`, for the report of one store."""
+    """Refuse a page in one of the store's directories, or in the place of what reput hasn't made."""
     return check_page(path, settings.directories, force=force)
 
 

@@ -223,7 +223,7 @@ class Topic:
 
     @property
     def skew(self) -> float | None:
-        """As :func:`skew`."""
+        """How unevenly its messages are spread over its queues; see :func:`skew`."""
         return skew(self.queues)
 
     def to_dict(self) -> dict[str, object]:

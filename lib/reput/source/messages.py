@@ -209,7 +209,7 @@ def _in_queues(
 
 
 def _ordered(block: _Block, names: tuple[str, ...]) -> _Block:
-    """The same messages in order of their queues.
+    """A block's messages in order of their queues.
 
     Args:
         names: the columns that are wanted.

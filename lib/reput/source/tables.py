@@ -260,7 +260,7 @@ def read_arrow(
     source: str = NAME,
     **options: object,
 ) -> pa.RecordBatchReader:
-    """The same table without Spark, in this process: Arrow batches of some megabytes, one after another.
+    """A store's table without Spark, in this process: Arrow batches of some megabytes, one after another.
 
     What pandas, Polars and DuckDB read. It is planned at once, and read as they ask for the batches.
 
