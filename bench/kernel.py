@@ -106,7 +106,8 @@ def main(
     segments = [(map_segment(one.path, one.length), one.base) for one in log.segments]
     full = rules(settings)
     steps = _steps(segments, full)
-    messages = sum(int(out.counts[output.MESSAGES]) for out, _ in _scan(segments, full))
+    counts = np.sum([out.counts.copy() for out, _ in _scan(segments, full)], axis=0)
+    messages = int(counts[output.MESSAGES])
     seconds: dict[str, list[float]] = {name: [] for name in steps}
     for _ in range(repeat):
         for name, step in steps.items():
@@ -114,7 +115,7 @@ def main(
             step()
             seconds[name].append(time.perf_counter() - began)
     median = {name: statistics.median(found) * 1e9 / messages for name, found in seconds.items()}
-    print(f"{messages:,} messages of {(log.end - log.start) / messages:.0f} bytes; ns a message\n")
+    print(f"{messages:,} messages of {counts[output.BYTES] / messages:.0f} bytes; ns a message\n")
     print("| step | ns more | ns |\n| --- | ---: | ---: |")
     names = list(steps)
     for name, before in zip(names, ["", "", *names[1:5], names[5], names[5]], strict=True):
