@@ -58,7 +58,10 @@ def prepare_spark() -> None:
     check_spark()
     begun = ahead.begun()
     if begun is not None:
-        import reput.output.writer  # noqa: F401 - loaded once, before the fork; a tail has loaded its stream
+        # What the source, the tasks and this command need later is loaded once, before the fork.
+        import reput.output.writer
+        import reput.source.commitlog
+        import reput.stream  # noqa: F401
 
         begun.serve_forks()
 
