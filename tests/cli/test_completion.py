@@ -74,6 +74,9 @@ def test_topics_and_queues_of_the_store(shell: Shell, store: GoldenStore) -> Non
     ]
     assert shell("stats", store.root, "--topic", "Pay") == ["Payments"]
     assert shell("query", store.root, "--queue", "nothing") == []
+    for name in ("-1", "007"):  # no --queue names these
+        (store.root / "consumequeue" / "Transfers" / name).mkdir()
+    assert shell("query", store.root, "--queue", "T") == ["Transfers:0"]
 
 
 def test_queues_after_a_colon_that_is_no_end_of_a_word(shell: Shell, store: GoldenStore) -> None:

@@ -57,4 +57,4 @@ def test_a_dry_run_refuses_what_cannot_be_written(store: GoldenStore, tmp_path: 
     words = "rebuild", store.root, "--out", tmp_path / "closed" / "out", "--rocketmq-version", store.version
     code, said = reput(*words, "--dry-run")
     assert (code, "may write there" in said, list((tmp_path / "closed").iterdir())) == (2, True, []), said
-    assert f"path: {tmp_path / 'closed' / 'out'}" in said or str(tmp_path / "closed" / "out") in said
+    assert str(tmp_path / "closed" / "out") in said

@@ -81,8 +81,8 @@ def _queues_of(ctx: typer.Context, topic: str) -> list[str]:
         found |= {int(name) for name in names_seen(_store(ctx) / kind / topic) if names.is_queue_id(name)}
     if not found:
         with suppress(ReputError):
-            found = {number for one, number in _in_rocksdb(ctx) if one == topic and number >= 0}
-    return [f"{topic}:{number}" for number in sorted(found)]
+            found = {number for one, number in _in_rocksdb(ctx) if one == topic}
+    return [f"{topic}:{number}" for number in sorted(found) if number >= 0]  # --queue takes no other
 
 
 def _in_rocksdb(ctx: typer.Context) -> list[Queue]:

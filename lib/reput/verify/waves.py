@@ -11,6 +11,7 @@ from reput.remote import client
 from reput.remote.client import Spent
 from reput.replay import runner as runners
 from reput.replay.runner import Runner
+from reput.store.reading import step_to_read
 
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
@@ -58,5 +59,5 @@ def _work(task: Callable[[], object]) -> tuple[object, dict[str, Spent]] | Reput
             "the store can't be read",
             path=error.filename,
             found=error.strerror or str(error),
-            next_step="Check the file and its permissions, then run the same command again",
+            next_step=step_to_read(error),
         )
