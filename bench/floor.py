@@ -16,6 +16,7 @@ from pathlib import Path
 
 from reput.job import RebuildOptions
 from reput.job.plan import intended, prepare
+from reput.job.rebuilding import bytes_per_batch
 from reput.job.summary import Summary, summarize
 from reput.log.segments import cut
 from reput.output.writer import BatchWriter
@@ -45,8 +46,9 @@ def _rebuild(options: RebuildOptions, runner: Processes) -> tuple[float, Summary
         target = plan.target(flush_in_tasks=False)
         writer = BatchWriter(target, plan.journal, plan.log, runner, announce=lambda _: None)
         writer.begin()
-        for begin in range(0, plan.log.end, options.max_bytes_per_trigger):
-            end = min(begin + options.max_bytes_per_trigger, plan.log.end)
+        most = bytes_per_batch(plan.log.end, plan.log.end, options.max_bytes_per_trigger)
+        for begin in range(0, plan.log.end, most):
+            end = min(begin + most, plan.log.end)
             writer.write(list(cut(plan.log, begin, end, options.part_bytes, 0)), 0)
         writer.finish()
         seconds = time.perf_counter() - began

@@ -433,17 +433,20 @@ class BatchTasks:
         whole_queues.name_all(self.target, zip(whole, written, strict=True))
         whole_queues.write_here(self.target, parts.only(~parts.is_new))
 
-    def build_index(self, tasks: list[index_files.IndexTask]) -> list[Any]:
+    def build_index(self, tasks: list[index_files.IndexTask], kept: index_files.KeptSlots) -> list[Any]:
         """Build index files; see :func:`reput.output.index_files.build`."""
+        here = replace(self, runner=InlineRunner(self.runner.slots))
+        build = partial(index_files.build, kept=kept)
         if not self.target.several_hosts:
-            return self.run(index_files.build, list(tasks))
+            # Not by tasks: these would wait for slots, and read and write a file's slots each time.
+            return here.run(build, list(tasks))
         # A file of which tasks write all is theirs; the others change from batch to batch.
         is_whole = [task.is_whole(self.target.settings) for task in tasks]
         whole = list(compress(tasks, is_whole))
         with ThreadPoolExecutor(1, "reput-index-files") as pool:
             under_way = pool.submit(self.run, index_files.build_apart, list(whole)) if whole else None
             rest = [task for task, apart in zip(tasks, is_whole, strict=True) if not apart]
-            built = iter(self._where_files_change.run(index_files.build, list(rest)))
+            built = iter(here.run(build, list(rest)))
         results = index_files.named(self.target, whole, [] if under_way is None else under_way.result())
         return [next(results if apart else built) for apart in is_whole]
 

@@ -1,4 +1,4 @@
-"""Index files: one on disk, those of a batch, and building them from spills by one task a file.
+"""Index files: one on disk, those of a batch, and building them from spills, several at once.
 
 Source: ``IndexService.getAndCreateLastIndexFile`` (rocketmq-all-4.9.7, 5.3.3).
 """
@@ -9,6 +9,7 @@ import os
 import time
 import weakref
 from abc import ABC, abstractmethod
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -123,7 +124,7 @@ class BatchIndex(ABC):
         self.changed: dict[str, IndexHeader] = {}
         self._target = target
         self._settings = target.settings
-        self._waiting: list[Spill] = []
+        self._waiting: deque[Spill] = deque()
         self._first_timestamp: int | None = None
 
     def offer(self, spill: Spill | None, first_timestamp: int) -> None:
@@ -194,14 +195,11 @@ class BatchIndex(ABC):
 # Order matters in an index file, so spills are taken in log order; but a file's entries can be built while
 # later parts are still being scanned, and several files at once.
 
-# Building starts when this many keys wait: enough to be worth a task, few enough to start early.
-_KEYS_AT_ONCE = 2_000_000
-
-RunTasks = Callable[[list["IndexTask"]], list[Any]]
+RunTasks = Callable[[list["IndexTask"], "KeptSlots"], list[Any]]
 
 
 class IndexBuilder(BatchIndex):
-    """Builds the index files of one batch by tasks, beside its scan.
+    """Builds the index files of one batch beside its scan.
 
     ``run`` returns the results of tasks in order, and is called from another thread.
     """
@@ -209,46 +207,43 @@ class IndexBuilder(BatchIndex):
     def __init__(self, target: Target, known: list[tuple[str, IndexHeader]], run: RunTasks) -> None:
         super().__init__(target, known)
         self._run = run
-        self._running: Future[list[Any]] | None = None
-        self._planned: list[str] = []
+        self._running: deque[Future[None]] = deque()
+        self._kept: KeptSlots = {}
         self._pool = ThreadPoolExecutor(1, "reput-index")
 
     def offer(self, spill: Spill | None, first_timestamp: int) -> None:
-        """Take the next part's keys; start building when it is worth it."""
+        """Take the next part's keys, and have them built."""
         super().offer(spill, first_timestamp)
-        if self._running is not None and self._running.done():
-            self._collect()
-        if self._running is None and sum(spill.keys for spill in self._waiting) >= _KEYS_AT_ONCE:
-            self._start()
+        while self._running and self._running[0].done():
+            self._running.popleft().result()
+        if spill is not None:
+            self._running.append(self._pool.submit(self._build))
 
     def _put_waiting(self) -> None:
         try:
-            self._collect()
-            if self._waiting:
-                self._start()
-                self._collect()
+            while self._running:
+                self._running.popleft().result()
         finally:
-            self._pool.shutdown()
+            self._pool.shutdown(cancel_futures=True)
+        for path, slots in self._kept.items():
+            with opened(path, full_length(self._settings), self._target.owner) as fd:
+                complete(self._target, fd, path, slots, self.changed[path.name])
 
     def give_up(self) -> None:
-        """Wait for the task under way."""
-        self._pool.shutdown()
+        """Wait for what is under way."""
+        self._pool.shutdown(cancel_futures=True)
 
-    def _start(self) -> None:
-        tasks = self._plan()
-        self._running = self._pool.submit(self._run, tasks)
+    def _build(self) -> None:
+        spills: list[Spill] = []
+        while self._waiting:  # what was offered while the last ones were built goes together
+            spills.append(self._waiting.popleft())
+        if spills:
+            tasks = self._plan(tuple(spills))
+            for task, header in zip(tasks, self._run(tasks, self._kept), strict=True):
+                self.moved(task.path.name, header)
 
-    def _collect(self) -> None:
-        if self._running is None:
-            return
-        results = self._running.result()
-        self._running = None
-        for name, header in zip(self._planned, results, strict=True):
-            self.moved(name, header)
-
-    def _plan(self) -> list[IndexTask]:
-        """One task for each file that the waiting keys reach."""
-        spills, self._waiting, self._planned = tuple(self._waiting), [], []
+    def _plan(self, spills: tuple[Spill, ...]) -> list[IndexTask]:
+        """One task for each file that the keys reach."""
         tasks: list[IndexTask] = []
         name, header = self.name, self.header
         first_key, end = 0, sum(spill.keys for spill in spills)
@@ -263,7 +258,6 @@ class IndexBuilder(BatchIndex):
             keys = min(room, end - first_key)
             path = self._target.root / names.INDEX / str(name)
             tasks.append(IndexTask(path, header, first_key, keys, spills))
-            self._planned.append(str(name))
             first_key += keys
         return tasks
 
@@ -302,10 +296,15 @@ def named(target: Target, tasks: list[IndexTask], built: list[Any]) -> Iterator[
         yield header
 
 
-def build(target: Target, task: IndexTask) -> IndexHeader:
+#: Of files that aren't full, and that the batch may go on with, the slots: int32[slots] by path.
+KeptSlots = dict[Path, NDArray[np.int32]]
+
+
+def build(target: Target, task: IndexTask, kept: KeptSlots | None = None) -> IndexHeader:
     """Put the task's keys into its file; the header afterwards.
 
-    Running it again from the same header writes the same bytes.
+    Running it again from the same header writes the same bytes. With ``kept`` the slots of a file that has
+    room left stay there, for the next task or for :func:`complete`.
     """
     settings = target.settings
     with opened(task.path, full_length(settings), target.owner) as fd:
@@ -318,7 +317,9 @@ def build(target: Target, task: IndexTask) -> IndexHeader:
                 begin_physical_offset=position,
                 end_physical_offset=position,
             )
-        slots = load_slots(fd, settings.max_hash_slot_num, header.index_count)
+        slots = None if kept is None else kept.pop(task.path, None)
+        if slots is None:
+            slots = load_slots(fd, settings.max_hash_slot_num, header.index_count)
         written_from = entry_offset(settings.max_hash_slot_num, header.index_count)
         at = written_from
         with ThreadPoolExecutor(1, "reput-index-write") as pool:
@@ -332,12 +333,20 @@ def build(target: Target, task: IndexTask) -> IndexHeader:
                 header = put.header
             writing.result()
         files.start_writeback(fd, written_from, at - written_from)
-        files.pwrite_all(fd, slot_bytes(slots), HEADER_LENGTH)
-        files.pwrite_all(fd, header.encode(counts_keys=settings.dialect.counts_keys), 0)
-        if target.flush_in_tasks:
-            files.fsync_file(fd)
-            files.fsync_dir(task.path.parent)
+        if kept is not None and header.index_count < settings.max_index_num:
+            kept[task.path] = slots
+        else:
+            complete(target, fd, task.path, slots, header)
     return header
+
+
+def complete(target: Target, fd: int, path: Path, slots: NDArray[np.int32], header: IndexHeader) -> None:
+    """Write slots and header of a file that has its entries; flushed if tasks of the target flush."""
+    files.pwrite_all(fd, slot_bytes(slots), HEADER_LENGTH)
+    files.pwrite_all(fd, header.encode(counts_keys=target.settings.dialect.counts_keys), 0)
+    if target.flush_in_tasks:
+        files.fsync_file(fd)
+        files.fsync_dir(path.parent)
 
 
 def message_of_key(spills: tuple[Spill, ...], key: int) -> tuple[int, int]:

@@ -97,7 +97,9 @@ class Output:
             self.live.release()
             target = replace(self.target, flush_in_tasks=True)
             index = IndexBuilder(
-                target, self.known, lambda tasks: [index_files.build(target, one) for one in tasks]
+                target,
+                self.known,
+                lambda tasks, kept: [index_files.build(target, one, kept) for one in tasks],
             )
         middle = len(rows) // 2
         for part in (rows[:middle], rows[middle:]):
