@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import os
 import signal
+import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from reput.cli import app as commands
 from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
 from reput.cli.jvm import prepare_spark
 from reput.cli.output import Output, at_most, inline, noted, table
+from reput.cli.process import GRACE_SECONDS
 from reput.cli.times import zone, zone_name
 from reput.diagnosis.nightly import Again, Checked, check_again, row_of, that_count
 from reput.errors import OutputError, ReputError, Result, SettingsError
@@ -75,9 +77,9 @@ def run_on(host: str, runner: HostRunner, job: Job, again: Again | None = None) 
     return _document_of(job, ended)
 
 
-def run_here(job: Job, again: Again | None = None) -> Document:
-    """Check a store on this host without Spark; arguments and errors as for :func:`run_on`."""
-    return _document_of(job, replace(command(job, None, again), silent=True)())
+def run_here(job: Job, again: Again | None = None, server: str | None = None) -> Document:
+    """Check a store on this host without Spark; ``server``: see :func:`_forks`, the rest :func:`run_on`."""
+    return _document_of(job, replace(command(job, None, again), silent=True, server=server)())
 
 
 def _document_of(job: Job, ended: Ended) -> Document:
@@ -298,8 +300,28 @@ def _done(
         left -= 1
         noted(f"{outcome.job.place}: exit code {outcome.exit_code}, {counted(left, 'store')} left")
 
-    session = Once(lambda: commands.start_spark(application, master)) if needs_spark else None
+    if not needs_spark:
+        with _forks() as server:
+            return run_many(jobs, lambda job: run_here(job, how(job), server), at_once or 1, told_of)
+    session = Once(lambda: commands.start_spark(application, master))
     return run_many(jobs, _worker(session, how), at_once or 1, told_of)
+
+
+@contextmanager
+def _forks() -> Iterator[str | None]:
+    """Where a server listens that forks checks with all loaded; None where there can't be one."""
+    from reput.diagnosis import check  # noqa: F401
+    from reput.spark import fork_server
+    from reput.verify import run  # noqa: F401
+
+    with tempfile.TemporaryDirectory(prefix="reput-forks-") as directory:
+        path = Path(directory, "fork")
+        server = fork_server.begin(path, GRACE_SECONDS)
+        try:
+            yield None if server is None else str(path)
+        finally:
+            if server is not None:
+                server.end()
 
 
 def _check_cluster(master: str | None) -> None:
@@ -320,17 +342,11 @@ def _check_cluster(master: str | None) -> None:
         )
 
 
-def _worker(session: Callable[[], SparkSession] | None, how: How) -> Callable[[Job], Result]:
-    """What does a job, here or on its host.
-
-    ``session``: gives the one that all share; None: each job is a process of its own here.
-    """
+def _worker(session: Callable[[], SparkSession], how: How) -> Callable[[Job], Result]:
+    """What does a job, here or on its host; ``session`` gives the one that all share."""
     from reput.config.stand_in import borrowed
     from reput.diagnosis.check import check
     from reput.job.rebuilding import rebuild
-
-    if session is None:
-        return lambda job: run_here(job, how(job))
 
     def start() -> HostRunner:
         from reput.spark.on_host import HostRunner

@@ -21,6 +21,8 @@ from reput.words import SCHEMA_VERSION, visible
 
 REFUSED = 2
 INTERRUPTED = 130
+#: A command whose starter has ended has so long to remove what is temporary.
+GRACE_SECONDS = 10.0
 _NO_WORDS = (
     f'{{"schema_version": {SCHEMA_VERSION}, "exit_code": 2, "error": "it failed, and can\'t say why"}}'
 )

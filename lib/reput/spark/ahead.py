@@ -108,6 +108,12 @@ class Jvm:
 
     def serve_forks(self) -> None:
         """Let Python processes be forked from this one, as it is now."""
+        # What they need of PySpark; without pyarrow, which starts a thread.
+        import pyspark.daemon
+        import pyspark.sql.worker.create_data_source
+        import pyspark.sql.worker.lookup_data_sources
+        import pyspark.worker  # noqa: F401
+
         from reput.spark import fork_server
 
         self._server = fork_server.begin(self.directory / "fork")

@@ -21,6 +21,7 @@ from pathlib import Path
 _NOT_PASSED_ON = ("SPARK_", "PYSPARK_", "PYTHON_WORKER_", "REPUT_BROKER_CONF", "REPUT_ROCKETMQ_VERSION")
 _PASSED_ON = frozenset({"SPARK_HOME", "SPARK_LOCAL_DIRS"})
 _LAST_LINES = 3
+_CLIENT = Path(__file__).with_name("fork_client.py")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +43,7 @@ class Command:
     option: str | None = None  # it is given a file by this option, which it may replace; None: it isn't
     content: bytes | None = None  # what is in that file at first; None: there is none
     silent: bool = False  # what it says on stderr isn't handed on
+    server: str | None = None  # where a fork server listens; None: it loads everything itself
 
     def __call__(self) -> Ended:
         """Run it to its end; what it says goes to this process's stderr, too, unless it is to be silent."""
@@ -63,11 +65,11 @@ class Command:
         try:
             try:
                 process = subprocess.Popen(
-                    [sys.executable, "-P", "-m", "reput.cli.bound", *words],
+                    [*self._python(), "-m", "reput.cli.bound", *words],
                     stdin=stdin,
                     stdout=subprocess.PIPE,
                     stderr=stderr,
-                    env={**_environment(), **self.variables},
+                    env={**_environment(), **self.variables, **self._forking()},
                     start_new_session=True,  # or what Spark sends to its worker's group would end it at once
                 )
             finally:
@@ -78,6 +80,16 @@ class Command:
             os.close(held)
         reader.join(1.0)
         return Ended(process.returncode, stdout.decode(errors="replace"), tuple(last))
+
+    def _python(self) -> list[str]:
+        return [sys.executable] if self.server is None else [sys.executable, "-I", "-S", str(_CLIENT)]
+
+    def _forking(self) -> dict[str, str]:
+        """What the environment has for a fork server's client; no module comes from where it runs."""
+        safe = {"PYTHONSAFEPATH": "1"}
+        if self.server is None:
+            return safe
+        return {**safe, "REPUT_FORK_SERVER": self.server, "REPUT_PYTHON": sys.executable}
 
 
 def _environment() -> dict[str, str]:

@@ -1,6 +1,6 @@
-"""Stands in for a Python that Spark starts: has :mod:`reput.spark.fork_server` fork one in its place.
+"""Stands in for a Python that is to start: has :mod:`reput.spark.fork_server` fork one in its place.
 
-``python -I -S fork_client.py ARGUMENT...``, started by worker_python.sh with what Python is to be given. It
+``python -I -S fork_client.py ARGUMENT...``, started with what Python is to be given. It
 lends its own standard streams, environment and directory to the forked process, and ends as that ends. When
 this process is ended, the other one is. Where no server answers, or it can't fork, this becomes
 the Python that was asked for.
@@ -39,8 +39,10 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
-    code = server.recv(1)
-    os._exit(code[0] if code else 1)  # without a code it was killed
+    code, number = server.recv(2) or (1, 0)
+    if number:
+        os.kill(os.getpid(), number)
+    os._exit(code)
 
 
 main()

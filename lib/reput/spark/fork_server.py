@@ -1,10 +1,10 @@
-"""A process that has loaded what Spark's Python processes need, and is forked in their place.
+"""A process that has loaded what other Python processes need, and is forked in their place.
 
 A local session starts six of them: two daemons of workers, and one each to look data sources up, to make one,
-to plan a read and to run a stream's source. Each would load the same modules anew, most of a second of a core
-together with the kernels. A command forks this process from itself before it has any thread, lock or session
-(:func:`begin`). worker_python.sh starts :mod:`reput.spark.fork_client`, which asks it for a fork. Without it
-each process starts by itself.
+to plan a read and to run a stream's source; a command on several stores starts one for each. Each would load
+the same modules anew, most of a second of a core together with the kernels. A command forks this process from
+itself before it has any thread, lock or session (:func:`begin`). :mod:`reput.spark.fork_client` asks it for a
+fork; worker_python.sh starts that for Spark. Without it each process starts by itself.
 
 It ends with the command, however that ends: it reads from a pipe whose other end is the command's alone. What
 it forked ends then, too, and ends with the client that asked for it: Linux sends it a signal (``F_SETSIG``).
@@ -12,6 +12,7 @@ it forked ends then, too, and ends with the client that asked for it: Linux send
 
 from __future__ import annotations
 
+import atexit
 import errno
 import fcntl
 import io
@@ -22,6 +23,7 @@ import signal
 import socket
 import sys
 import threading
+import time
 import traceback
 import warnings
 from contextlib import suppress
@@ -32,8 +34,7 @@ from reput.remote.store import has_clients
 
 #: Bytes that tell how long a request is.
 _LENGTH = 8
-#: How often it looks which of its processes have ended, where nothing is asked of it.
-_LOOK_SECONDS = 10.0
+_WAIT_SECONDS = 0.02
 _OPEN_FILES = Path("/proc/self/fd")
 
 
@@ -50,22 +51,17 @@ class ForkServer:
             os.waitpid(self._process, 0)
 
 
-def begin(path: Path) -> ForkServer | None:
+def begin(path: Path, grace_seconds: float = 0.0) -> ForkServer | None:
     """Fork the server, which listens at ``path``, in a directory of the user's alone.
 
-    What the caller has loaded, forked processes have loaded, too.
+    What the caller has loaded, forked processes have loaded, too. When the caller has ended, they have
+    ``grace_seconds`` to end by themselves.
 
     Returns:
         None if there can't be one: in a process with other threads a fork might copy their locks.
     """
     if threading.active_count() > 1 or has_clients() or not _OPEN_FILES.is_dir():
         return None
-    # What the forked processes need of PySpark; without pyarrow, which starts a thread.
-    import pyspark.daemon
-    import pyspark.sql.worker.create_data_source
-    import pyspark.sql.worker.lookup_data_sources
-    import pyspark.worker  # noqa: F401
-
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         listening.bind(str(path))
@@ -79,13 +75,13 @@ def begin(path: Path) -> ForkServer | None:
         listening.close()
         return None
     if process == 0:
-        _be_server(listening, ended)
+        _be_server(listening, ended, grace_seconds)
     listening.close()
     os.close(ended)
     return ForkServer(process, owned)
 
 
-def _be_server(listening: socket.socket, ended: int) -> NoReturn:
+def _be_server(listening: socket.socket, ended: int, grace_seconds: float) -> NoReturn:
     try:
         os.setsid()  # Ctrl-C is the command's alone
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
@@ -99,7 +95,7 @@ def _be_server(listening: socket.socket, ended: int) -> NoReturn:
         _end_with(ended, signal.SIGIO)
         load_kernels()
         fcntl.fcntl(ended, fcntl.F_SETFL, fcntl.fcntl(ended, fcntl.F_GETFL) & ~os.O_ASYNC)
-        _serve(listening, ended)
+        _serve(listening, ended, grace_seconds)
     except BaseException:  # noqa: BLE001 - it must not return into the owner's own stack
         traceback.print_exc()
         os._exit(1)
@@ -123,12 +119,17 @@ def _let_go(kept: set[int]) -> None:
                 os.close(number)
 
 
-def _serve(listening: socket.socket, ended: int) -> None:
+def _serve(listening: socket.socket, ended: int, grace_seconds: float) -> None:
     """Fork what is asked for, until the owner has ended; then end it all."""
-    waited, running = [listening.fileno(), ended], set[int]()
-    while ended not in (ready := select.select(waited, [], [], _LOOK_SECONDS)[0]):
-        running -= {process for process in running if os.waitpid(process, os.WNOHANG)[0]}
-        if not ready:
+    died, dying = os.pipe()
+    os.set_blocking(dying, False)
+    signal.signal(signal.SIGCHLD, lambda *_: None)
+    signal.set_wakeup_fd(dying)
+    waited, running = [listening.fileno(), ended, died], dict[int, socket.socket]()
+    while ended not in (ready := select.select(waited, [], [])[0]):
+        if died in ready:
+            os.read(died, 1 << 16)
+            _tell_ends(running)
             continue
         try:
             client, _ = listening.accept()
@@ -136,8 +137,14 @@ def _serve(listening: socket.socket, ended: int) -> None:
             waited.remove(ready[0])
             listening.close()
             continue
-        with client, suppress(OSError, ValueError):  # without an answer the client does without a fork
-            running.add(_forked(client))
+        try:
+            running[_forked(client)] = client
+        except (OSError, ValueError):  # without an answer the client does without a fork
+            client.close()
+    until = time.monotonic() + grace_seconds
+    while running and time.monotonic() < until:
+        time.sleep(_WAIT_SECONDS)
+        _tell_ends(running)
     for process in running:
         for kill in (os.killpg, os.kill):
             with suppress(OSError):
@@ -145,6 +152,16 @@ def _serve(listening: socket.socket, ended: int) -> None:
     for process in running:
         with suppress(OSError):
             os.waitpid(process, 0)
+
+
+def _tell_ends(running: dict[int, socket.socket]) -> None:
+    """Tell the clients of processes that have ended how: an exit code, or a signal."""
+    for process in list(running):
+        found, status = os.waitpid(process, os.WNOHANG)
+        if found:
+            code = os.waitstatus_to_exitcode(status)
+            with running.pop(process) as client, suppress(OSError):
+                client.sendall(bytes([code, 0] if code >= 0 else [0, -code]))
 
 
 def _forked(client: socket.socket) -> int:
@@ -180,9 +197,12 @@ def _received(client: socket.socket, length: int) -> bytes:
 
 
 def _become(client: socket.socket, streams: list[int], fields: list[bytes]) -> NoReturn:
-    """Be the Python that was asked for, in the forked process; tell the client how it ends."""
+    """Be the Python that was asked for, in the forked process."""
     code = 1
     try:
+        atexit._clear()  # that is the owner's
+        signal.set_wakeup_fd(-1)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setpgid(0, 0)
         client.sendall(b"\1")
         _end_with(client.fileno(), signal.SIGTERM)
@@ -217,7 +237,7 @@ def _become(client: socket.socket, streams: list[int], fields: list[bytes]) -> N
     except BaseException:  # noqa: BLE001 - as Python does, but nothing of the owner may run
         sys.excepthook(*sys.exc_info())
     with suppress(BaseException):
+        atexit._run_exitfuncs()
         sys.stdout.flush()
         sys.stderr.flush()
-        client.sendall(bytes([code & 0xFF]))
     os._exit(code & 0xFF)

@@ -23,23 +23,28 @@ from reput.spark import fork_server
 LIB = Path(__file__).parents[3] / "lib"
 SCRIPT = LIB / "reput" / "spark" / "worker_python.sh"
 OWNER = """
-import sys
+import os, sys
 from pathlib import Path
+import pyspark.worker
 from reput.spark import fork_server
-server = fork_server.begin(Path(sys.argv[1]))
+server = fork_server.begin(Path(sys.argv[1]), float(os.environ.get("grace", 0)))
 print(server is not None, flush=True)
 sys.stdin.read()
 server.end()
 """
 LOADED = ["numba", "pyspark.worker"]
 MODULE = """
-import os, sys, time
+import atexit, os, sys, time
 loaded = [name for name in ("numba", "pyspark.worker") if name in sys.modules]
 print(sys.argv[1:], os.getcwd(), os.environ.get("MARK"), loaded, sys.stdin.read(), __name__)
 print("said", file=sys.stderr)
 if sys.argv[1] == "wait":
     print(os.getpid(), flush=True)
     time.sleep(60)
+if sys.argv[1] == "leave":
+    atexit.register(lambda: print("left", flush=True))
+    for line in sys.stdin: pass
+    sys.exit(5)
 if sys.argv[1] == "raise":
     raise ValueError("of the module")
 sys.exit(int(sys.argv[1]))
@@ -146,7 +151,7 @@ def test_a_fork_ends_with_its_client_and_a_client_with_its_fork(owner: Owner, mo
     one, fork = waiting(modules, owner.path)
     os.kill(fork, signal.SIGKILL)
     one.communicate()
-    assert one.returncode == 1
+    assert one.returncode == -signal.SIGKILL
 
 
 def test_a_fork_and_its_client_may_end_in_the_same_moment(owner: Owner, modules: Path) -> None:
@@ -205,6 +210,17 @@ def test_all_ends_with_the_owner(modules: Path, tmp_path: Path) -> None:
         one.communicate()
         assert one.returncode == 1
         until(lambda fork=fork: not is_running(fork))
+
+
+def test_what_runs_has_time_to_end_by_itself(modules: Path, tmp_path: Path) -> None:
+    process = begun(tmp_path / "socket", grace="30")
+    script = client(modules, tmp_path / "socket", "leave")
+    assert script.stdin is not None
+    assert script.stdout is not None
+    process.kill()
+    process.communicate()
+    assert script.communicate("input")[0].endswith("left\n")
+    assert script.returncode == 5
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGKILL])
