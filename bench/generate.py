@@ -7,9 +7,11 @@ import mmap
 import os
 import shutil
 import time
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -63,7 +65,9 @@ def log_directory(directory: Path, version: str, size: int) -> Path:
     return directory / f"{version}-{size}"
 
 
-def write_log(directory: Path, version: str, size: int) -> Log:
+def write_log(
+    directory: Path, version: str, size: int, shape: Mapping[str, int] = MappingProxyType({})
+) -> Log:
     """The log with these parameters: the one that is there, or one written now.
 
     The JVM is killed once the log is flushed: its dispatch may lag behind, and what it derived is removed
@@ -73,12 +77,14 @@ def write_log(directory: Path, version: str, size: int) -> Log:
         directory: the benchmark's directory.
         version: the RocketMQ release that writes.
         size: bytes of log; the last message may pass it.
+        shape: what isn't as usual, of what MassWriter.java takes.
 
     Raises:
         JavaError: the JVM has no compiler.
         OutputError: no room.
     """
     home = log_directory(directory, version, size)
+    home = home.with_name("-".join([home.name, *(f"{name}{value}" for name, value in shape.items())]))
     manifest = home / _MANIFEST
     store = home / "store"
     if manifest.exists():
@@ -99,6 +105,7 @@ def write_log(directory: Path, version: str, size: int) -> Log:
                 "threads": len(os.sched_getaffinity(0)),
                 "topics": TOPICS,
                 "queues": QUEUES,
+                **shape,
             }
         )
         end, messages = int(done["end"]), int(done["messages"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
@@ -229,9 +230,13 @@ def check_several(output: Output, common: VerifyOptions, given: CheckWords) -> N
         jobs = plan_checks(listed(given.stores), common)
         target = None if given.page is None else _target(given.page, jobs, given.history, force=given.force)
         with ExitStack() as held:
+            # Before the history is opened, which starts threads.
+            server = None if _needs_spark(jobs, given.master) else held.enter_context(_forks())
             kept = None if given.history is None else held.enter_context(_history(given.history, jobs))
             night = Night(kept, jobs, everything=given.everything, digests=given.digests)
-            outcomes = _done(night.todo, "reput check", given.master, given.at_once, night.work, night.take)
+            outcomes = _done(
+                night.todo, "reput check", given.master, given.at_once, night.work, night.take, server
+            )
             if target is not None:
                 from reput.report.fleet import write
                 from reput.report.numbers import Zone
@@ -279,18 +284,18 @@ def _done(
     at_once: int | None,
     how: How = lambda _job: None,
     listener: Callable[[Outcome], None] = lambda _outcome: None,
+    server: str | None = None,
 ) -> list[Outcome]:
     """What came of all; a line on stderr for each.
 
-    ``how``: what a job goes on from. ``listener``: gets each outcome before it is told.
+    ``how``: what a job goes on from. ``listener``: gets each outcome before it is told. ``server``: see
+    :func:`_forks`.
     """
     if not jobs:
         return []
-    on_hosts = any(job.place.host is not None for job in jobs)
-    needs_spark = on_hosts or master is not None or is_submitted() or not all(job.is_check for job in jobs)
-    if needs_spark:
+    if needs_spark := _needs_spark(jobs, master):
         prepare_spark()
-    if on_hosts:
+    if any(job.place.host is not None for job in jobs):
         _check_cluster(master)
     left = len(jobs)
 
@@ -301,10 +306,14 @@ def _done(
         noted(f"{outcome.job.place}: exit code {outcome.exit_code}, {counted(left, 'store')} left")
 
     if not needs_spark:
-        with _forks() as server:
-            return run_many(jobs, lambda job: run_here(job, how(job), server), at_once or 1, told_of)
+        return run_many(jobs, lambda job: run_here(job, how(job), server), at_once or 1, told_of)
     session = Once(lambda: commands.start_spark(application, master))
     return run_many(jobs, _worker(session, how), at_once or 1, told_of)
+
+
+def _needs_spark(jobs: Sequence[Job], master: str | None) -> bool:
+    on_hosts = any(job.place.host is not None for job in jobs)
+    return on_hosts or master is not None or is_submitted() or not all(job.is_check for job in jobs)
 
 
 @contextmanager
@@ -314,14 +323,24 @@ def _forks() -> Iterator[str | None]:
     from reput.spark import fork_server
     from reput.verify import run  # noqa: F401
 
-    with tempfile.TemporaryDirectory(prefix="reput-forks-") as directory:
-        path = Path(directory, "fork")
-        server = fork_server.begin(path, GRACE_SECONDS)
-        try:
-            yield None if server is None else str(path)
-        finally:
-            if server is not None:
-                server.end()
+    try:
+        directory = tempfile.mkdtemp(prefix="reput-forks-")
+    except OSError:  # no room; each check loads by itself
+        yield None
+        return
+    path = Path(directory, "fork")
+    server = fork_server.begin(path, GRACE_SECONDS)
+    try:
+        yield None if server is None else str(path)
+    except BaseException:
+        if server is not None:
+            server.let_go()  # checks under way end as this process does
+        raise
+    else:
+        if server is not None:
+            server.end()
+    finally:
+        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _check_cluster(master: str | None) -> None:

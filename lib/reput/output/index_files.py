@@ -209,6 +209,7 @@ class IndexBuilder(BatchIndex):
         self._run = run
         self._running: deque[Future[None]] = deque()
         self._kept: KeptSlots = {}
+        self._over = False  # a build has failed, or the batch
         self._pool = ThreadPoolExecutor(1, "reput-index")
 
     def offer(self, spill: Spill | None, first_timestamp: int) -> None:
@@ -231,16 +232,20 @@ class IndexBuilder(BatchIndex):
 
     def give_up(self) -> None:
         """Wait for what is under way."""
+        self._over = True
         self._pool.shutdown(cancel_futures=True)
 
     def _build(self) -> None:
         spills: list[Spill] = []
         while self._waiting:  # what was offered while the last ones were built goes together
             spills.append(self._waiting.popleft())
-        if spills:
-            tasks = self._plan(tuple(spills))
-            for task, header in zip(tasks, self._run(tasks, self._kept), strict=True):
-                self.moved(task.path.name, header)
+        if self._over or not spills:
+            return
+        self._over = True  # until all of it is built
+        tasks = self._plan(tuple(spills))
+        for task, header in zip(tasks, self._run(tasks, self._kept), strict=True):
+            self.moved(task.path.name, header)
+        self._over = False
 
     def _plan(self, spills: tuple[Spill, ...]) -> list[IndexTask]:
         """One task for each file that the keys reach."""
@@ -422,7 +427,7 @@ def _cut(rows: KeyRows, keys: int) -> KeyRows:
 class LiveIndex:
     """Keeps the last index file open between the batches of a tail.
 
-    Batches may be built by tasks in between (:class:`reput.output.index_files.IndexBuilder`), if
+    Batches may be built otherwise in between (:class:`reput.output.index_files.IndexBuilder`), if
     :meth:`release` is called before. Not for use by several threads.
     """
 

@@ -26,6 +26,7 @@ import threading
 import time
 import traceback
 import warnings
+import weakref
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn
@@ -44,10 +45,15 @@ class ForkServer:
     def __init__(self, process: int, owned: int) -> None:
         self._process, self._owned = process, owned
 
-    def end(self) -> None:
-        """See it end, and with it what it forked."""
+    def let_go(self) -> None:
+        """Have it end what it forked, which is told by the owner's own end."""
         with suppress(OSError):
             os.close(self._owned)
+
+    def end(self) -> None:
+        """See it end, and with it what it forked."""
+        self.let_go()
+        with suppress(OSError):
             os.waitpid(self._process, 0)
 
 
@@ -63,16 +69,19 @@ def begin(path: Path, grace_seconds: float = 0.0) -> ForkServer | None:
     if threading.active_count() > 1 or has_clients() or not _OPEN_FILES.is_dir():
         return None
     listening = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    pipe: tuple[int, ...] = ()
     try:
         listening.bind(str(path))
         listening.listen()
         for stream in (sys.stdout, sys.stderr):
             with suppress(OSError, ValueError):
                 stream.flush()
-        ended, owned = os.pipe()
+        pipe = ended, owned = os.pipe()
         process = _fork()
     except OSError:
         listening.close()
+        for opened in pipe:
+            os.close(opened)
         return None
     if process == 0:
         _be_server(listening, ended, grace_seconds)
@@ -141,6 +150,7 @@ def _serve(listening: socket.socket, ended: int, grace_seconds: float) -> None:
             running[_forked(client)] = client
         except (OSError, ValueError):  # without an answer the client does without a fork
             client.close()
+    _remove(Path(listening.getsockname()) if listening.fileno() >= 0 else None)
     until = time.monotonic() + grace_seconds
     while running and time.monotonic() < until:
         time.sleep(_WAIT_SECONDS)
@@ -152,6 +162,14 @@ def _serve(listening: socket.socket, ended: int, grace_seconds: float) -> None:
     for process in running:
         with suppress(OSError):
             os.waitpid(process, 0)
+
+
+def _remove(path: Path | None) -> None:
+    """Remove the socket, and its directory where it is alone in it: an owner that was killed doesn't."""
+    with suppress(OSError):
+        if path is not None:
+            path.unlink()
+            path.parent.rmdir()
 
 
 def _tell_ends(running: dict[int, socket.socket]) -> None:
@@ -200,7 +218,10 @@ def _become(client: socket.socket, streams: list[int], fields: list[bytes]) -> N
     """Be the Python that was asked for, in the forked process."""
     code = 1
     try:
-        atexit._clear()  # that is the owner's
+        # What is to be done at the owner's end is the owner's.
+        atexit._clear()
+        weakref.finalize._registry.clear()  # type: ignore[attr-defined]
+        weakref.finalize._registered_with_atexit = False  # type: ignore[attr-defined]
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.setpgid(0, 0)
@@ -236,8 +257,7 @@ def _become(client: socket.socket, streams: list[int], fields: list[bytes]) -> N
         code = ended.code if isinstance(ended.code, int) else 0 if ended.code is None else 1
     except BaseException:  # noqa: BLE001 - as Python does, but nothing of the owner may run
         sys.excepthook(*sys.exc_info())
-    with suppress(BaseException):
-        atexit._run_exitfuncs()
-        sys.stdout.flush()
-        sys.stderr.flush()
+    for last in (atexit._run_exitfuncs, sys.stdout.flush, sys.stderr.flush):
+        with suppress(BaseException):
+            last()
     os._exit(code & 0xFF)

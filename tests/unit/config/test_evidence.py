@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from reput.config.basis import Asked, Evidence, Writes, look
-from reput.config.dialect import dialect
+from reput.config.dialect import DIALECTS, dialect
 from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
 from reput.diagnosis.verdict import Area
@@ -28,8 +28,9 @@ from tests.local import rebuild_locally, write_store
 from tests.rebuilds import broker_conf, golden, record_starts
 from tests.stores import LogWriter
 
+NEWEST = DIALECTS[-1].name
 #: Stores without anything that only one of the later lines writes; nothing in them tells 5.3 from 5.5.
-NOT_SHOWN = {"5.3.3-no-keys": "5.5", "5.3.3-no-index": "5.5"}
+NOT_SHOWN = {"5.3.3-no-keys": NEWEST, "5.3.3-no-index": NEWEST}
 INDEX_LENGTH = indexfile.file_length(100, 400)
 
 
@@ -71,11 +72,11 @@ def test_every_golden_store_is_judged_right(name: str, tmp_path: Path) -> None:
 def test_what_is_assumed_and_why() -> None:
     empty = StoreSettings.load(Path("nowhere"), None, None).basis
     assert empty.line() == (
-        "release not shown: 5.5, the newest; "
+        f"release not shown: {NEWEST}, the newest; "
         "no queue file: RocketMQ's default, 6,000,000 bytes; "
         "no index file: RocketMQ's default, 5,000,000 slots and 20,000,000 entries"
     )
-    assert empty.line(files=False) == "release not shown: 5.5, the newest"
+    assert empty.line(files=False) == f"release not shown: {NEWEST}, the newest"
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_an_index_file_that_contradicts_itself_tells_nothing(store: GoldenStore)
     found = shown_by(store.root)
     assert found.index.shown is None
     assert found.index.near == (100, 400), "good for reading, and nothing else"
-    assert found.release.assumed.name == "5.5", "by the checkpoint"
+    assert found.release.assumed.name == NEWEST, "by the checkpoint"
     with pytest.raises(SettingsError, match=r"index files of 8,440 bytes \(7 of 7\)"):
         StoreSettings.load(store.root, None, None, asked=Asked(Writes.IN_PLACE))
     assert (
@@ -145,7 +146,7 @@ def test_the_newest_index_file_decides(tmp_path: Path) -> None:
     without_tags(first, newer.root)
     found = shown_by(newer.root).release
     assert "the index has tags, though its older files have none" in [mark.why for mark in found.marks]
-    assert found.assumed.name == "5.5"
+    assert found.assumed.name == NEWEST
 
 
 def without_tags(path: Path, root: Path) -> None:

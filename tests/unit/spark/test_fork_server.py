@@ -43,7 +43,8 @@ if sys.argv[1] == "wait":
     time.sleep(60)
 if sys.argv[1] == "leave":
     atexit.register(lambda: print("left", flush=True))
-    for line in sys.stdin: pass
+    print(os.getpid(), flush=True)
+    time.sleep(0.5)
     sys.exit(5)
 if sys.argv[1] == "raise":
     raise ValueError("of the module")
@@ -119,8 +120,8 @@ def until(found: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def waiting(modules: Path, path: Path) -> tuple[subprocess.Popen[str], int]:
-    one = client(modules, path, "wait")
+def waiting(modules: Path, path: Path, word: str = "wait") -> tuple[subprocess.Popen[str], int]:
+    one = client(modules, path, word)
     assert one.stdin is not None
     assert one.stdout is not None
     one.stdin.close()
@@ -201,7 +202,8 @@ def test_without_a_server_the_client_becomes_that_python(modules: Path, tmp_path
 
 def test_all_ends_with_the_owner(modules: Path, tmp_path: Path) -> None:
     for number in (None, signal.SIGKILL):
-        path = tmp_path / f"{number}"
+        path = tmp_path / f"{number}" / "socket"
+        path.parent.mkdir()
         process = begun(path)
         one, fork = waiting(modules, path)
         if number is not None:
@@ -213,14 +215,15 @@ def test_all_ends_with_the_owner(modules: Path, tmp_path: Path) -> None:
 
 
 def test_what_runs_has_time_to_end_by_itself(modules: Path, tmp_path: Path) -> None:
-    process = begun(tmp_path / "socket", grace="30")
-    script = client(modules, tmp_path / "socket", "leave")
-    assert script.stdin is not None
-    assert script.stdout is not None
+    path = tmp_path / "alone" / "socket"
+    path.parent.mkdir()
+    process = begun(path, grace="30")
+    one, _ = waiting(modules, path, "leave")
     process.kill()
     process.communicate()
-    assert script.communicate("input")[0].endswith("left\n")
-    assert script.returncode == 5
+    assert one.communicate()[0] == "left\n"
+    assert one.returncode == 5
+    until(lambda: not path.parent.exists())
 
 
 @pytest.mark.parametrize("number", [None, signal.SIGKILL])
