@@ -11,6 +11,7 @@ class Here(InlineRunner):
     """Calls ``before`` before each wave of tasks."""
 
     def __init__(self, before: Callable[[], None] = lambda: None) -> None:
+        super().__init__()
         self._before = before
 
     def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
