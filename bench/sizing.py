@@ -51,8 +51,8 @@ class Measured:
     memory_per_core: int
 
 
-#: docs/data/benchmark.md: "reput, warm", RocketMQ 5.5.0, 2 cores; 5.70 s less 2.58 s; peaks with 1 and 2
-#: cores of 855.4 and 1015.0 MiB, and 1.3 GiB for the longest log (each page of forks counted twice), rounded
+#: docs/data/benchmark.md: "reput, warm", RocketMQ 5.5.0, 2 cores; 5.24 s less 2.52 s; peaks with 1 and 2
+#: cores of 853.3 and 1007.3 MiB, and 1.3 GiB for the longest log (each page of forks counted twice), rounded
 #: up.
 MEASURED = Measured(1705 * _MB, 2, 2.7, 704, 3, 1 * _GIB, 256 * _MIB)
 

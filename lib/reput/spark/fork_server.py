@@ -150,7 +150,7 @@ def _serve(listening: socket.socket, ended: int, grace_seconds: float) -> None:
             running[_forked(client)] = client
         except (OSError, ValueError):  # without an answer the client does without a fork
             client.close()
-    _remove(Path(listening.getsockname()) if listening.fileno() >= 0 else None)
+    _remove(listening)
     until = time.monotonic() + grace_seconds
     while running and time.monotonic() < until:
         time.sleep(_WAIT_SECONDS)
@@ -164,12 +164,12 @@ def _serve(listening: socket.socket, ended: int, grace_seconds: float) -> None:
             os.waitpid(process, 0)
 
 
-def _remove(path: Path | None) -> None:
+def _remove(listening: socket.socket) -> None:
     """Remove the socket, and its directory where it is alone in it: an owner that was killed doesn't."""
-    with suppress(OSError):
-        if path is not None:
-            path.unlink()
-            path.parent.rmdir()
+    with suppress(OSError):  # it may be closed, and so have no name
+        path = Path(listening.getsockname())
+        path.unlink()
+        path.parent.rmdir()
 
 
 def _tell_ends(running: dict[int, socket.socket]) -> None:
