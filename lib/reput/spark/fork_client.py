@@ -2,7 +2,8 @@
 
 ``python -I -S fork_client.py ARGUMENT...``, started with what Python is to be given. It lends its own
 standard streams, environment and directory to the forked process, and ends as that ends. When this process is
-ended, the other one is. Where no server answers, or it can't fork, this becomes the Python that was asked for.
+ended, the other one is. Where no server answers, or it can't fork, this becomes the Python that was asked
+for.
 
 It loads nothing but what Python has built in: that is what makes it start in some milliseconds.
 """
