@@ -210,6 +210,10 @@ def _names(path: Path) -> dict[str, int]:
         return {entry.name: entry.inode() for entry in entries}
 
 
+#: Index files are built by a thread, which needs fewer calls where it takes several parts' keys at once.
+FEWER = 50
+
+
 def died(run: Callable[[], object]) -> bool:
     """Whether ``run`` was ended."""
     try:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -19,7 +20,7 @@ from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.store import files
 from reput.store.system import System
-from tests.crash import Dying, LosingPower, died
+from tests.crash import FEWER, Dying, LosingPower, died
 from tests.expiry import cleaned, expire, min_offsets, read_to
 from tests.laid_out import RESTART, Spec, lay_out, store_of
 from tests.levels import sampled
@@ -144,7 +145,7 @@ def test_killed_at_every_call(
     for last in sampled(range(1, counting.calls + 1, 2)):
         out = copied(place, place / "out")
         system(Dying(last))
-        assert died(lambda: read_rest(store, out))  # noqa: B023
+        assert died(partial(read_rest, store, out)) or last > counting.calls - FEWER
         system(System())
         check(out, read_rest(store, out), expected)
 
@@ -166,7 +167,7 @@ def test_what_is_in_log_order_follows_too(
     for last in sampled(range(1, counting.calls + 1, 11)):
         out = copied(place, place / "out")
         system(Dying(last))
-        assert died(lambda: read_rest(store, out))  # noqa: B023
+        assert died(partial(read_rest, store, out)) or last > counting.calls - FEWER
         system(System())
         check(out, read_rest(store, out), expected)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -20,7 +21,7 @@ from reput.replay.state import FILLED
 from reput.rocksdb import opened
 from reput.store import files
 from reput.store.system import System
-from tests.crash import Dying, LosingPower, died
+from tests.crash import FEWER, Dying, LosingPower, died
 from tests.laid_out import Damage, Spec, lay_out, store_of
 from tests.levels import sampled
 from tests.local import Store, rebuild_locally
@@ -142,7 +143,8 @@ def test_killed_at_any_call(store: Store, place: Path, system: Callable[[System]
     for last in sampled(range(1, counting.calls + 1, 5)):
         out = place / str(last)
         system(Dying(last))
-        assert died(lambda: rebuild_locally(store, out, part_bytes=PART_BYTES, ends=ENDS))  # noqa: B023
+        run = partial(rebuild_locally, store, out, part_bytes=PART_BYTES, ends=ENDS)
+        assert died(run) or last > counting.calls - FEWER
         system(System())
         for name in looks_done(out):
             with opened(out / name) as database:
@@ -196,7 +198,7 @@ def test_a_run_that_was_cut_is_refused(store: Store, place: Path, system: Callab
     for last in sampled(range(counting.calls, 0, -7)):  # up to one without a database
         out = place / str(last)
         system(Dying(last))
-        assert died(lambda: rebuild_locally(store, out))  # noqa: B023
+        assert died(partial(rebuild_locally, store, out)) or last > counting.calls - FEWER
         if not looks_done(out):
             break
     system(System())
