@@ -254,8 +254,11 @@ def write_here(target: Target, parts: FileParts) -> None:
 
 def _write_unflushed(target: Target, parts: FileParts, file_size: int, spills: QueueSpillReader) -> None:
     root, made = f"{target.root}/{names.CONSUME_QUEUE}", ""
-    begins = parts.begin.tolist()
+    begins, of_topic = parts.begin.tolist(), ""
     for (topic, queue_id), begin, units in zip(parts.queues, begins, parts.units(spills), strict=True):
+        if topic != of_topic:
+            _make_directory(f"{root}/{topic}", target)
+            of_topic = topic
         directory = f"{root}/{topic}/{queue_id}"
         if directory != made:
             _make_directory(directory, target)
