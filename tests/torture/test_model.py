@@ -9,6 +9,7 @@ from random import Random
 
 import pytest
 
+from reput.build import units
 from reput.errors import ReputError
 from reput.output import batch, writer
 from reput.replay.state import State
@@ -77,7 +78,7 @@ class Tails:
         monkeypatch.setattr(writer, "_INLINE_BYTES", self.random.choice([0, 300, 1 << 20]))
         # Units of many queues are collected.
         monkeypatch.setattr(batch, "_FEW_QUEUES", self.random.choice([2048, 2]))
-        monkeypatch.setattr(batch, "_MOST_COLLECTED", self.random.choice([1 << 22, 2]))
+        monkeypatch.setattr(units, "_MOST_COLLECTED", self.random.choice([1 << 22, 2]))
         left = self.log.end - self.log.reached
         offsets = sorted(self.log.reached + self.random.randint(0, left) for _ in range(steps))
         return tail_locally(

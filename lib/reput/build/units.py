@@ -67,40 +67,51 @@ class PackedUnits(NamedTuple):
             yield queue, int(self.first[queue]), data[bounds[queue] : bounds[queue + 1]]
 
 
-class UnitColumns(NamedTuple):
-    """Units of a scan, or of several one after the other; see :class:`reput.scan.output.OutputArrays`."""
-
-    queue: NDArray[np.int32]  # int32[units]
-    offset: NDArray[np.int64]  # offset, position: int64[units]
-    position: NDArray[np.int64]
-    size: NDArray[np.int32]  # int32[units]
-    tags: NDArray[np.int64]  # int64[units]
-
-    @classmethod
-    def of(cls, out: OutputArrays) -> UnitColumns:
-        """What a scan has filled: views, valid until it continues."""
-        count = int(out.counts[UNITS])
-        columns = (out.unit_queue, out.unit_offset, out.unit_position, out.unit_size, out.unit_tags)
-        return cls(*(column[:count] for column in columns))  # type: ignore[arg-type]
-
-    def copy(self) -> UnitColumns:
-        """These units in new arrays."""
-        return UnitColumns(*(column.copy() for column in self))  # type: ignore[arg-type]
+#: Units that are collected before they are packed, of 32 bytes each.
+_MOST_COLLECTED = 1 << 22
 
 
-def joined(pieces: Sequence[UnitColumns]) -> UnitColumns:
-    """Units one after the other; at least one piece."""
-    return UnitColumns(*map(np.concatenate, zip(*pieces, strict=True)))
+class Collected:
+    """Units of several chunks of a scan, until they are packed."""
+
+    def __init__(self) -> None:
+        self._chunks: list[tuple[NDArray[Any], ...]] = []
+        self._count = 0
+
+    def add(self, chunk: OutputArrays) -> None:
+        """Take a chunk, which is used before this returns."""
+        self._chunks.append(tuple(column.copy() for column in _columns(chunk)))
+        self._count += int(chunk.counts[UNITS])
+
+    @property
+    def is_full(self) -> bool:
+        """Whether they are to be packed before there are more."""
+        return self._count > _MOST_COLLECTED
+
+    def packed(self, queues: int) -> PackedUnits | None:
+        """Those since the last time, over ``queues`` queues; None without any."""
+        chunks, self._chunks, self._count = self._chunks, [], 0
+        return (
+            _packed([np.concatenate(column) for column in zip(*chunks, strict=True)], queues)
+            if chunks
+            else None
+        )
 
 
 def pack(out: OutputArrays, queues: int) -> PackedUnits:
     """Pack the units of a scan over ``queues`` queues."""
-    return pack_columns(UnitColumns.of(out), queues)
+    return _packed(_columns(out), queues)
 
 
-def pack_columns(units: UnitColumns, queues: int) -> PackedUnits:
-    """Pack units over ``queues`` queues."""
-    words, starts, first = _pack(*units, queues)
+def _columns(out: OutputArrays) -> list[NDArray[Any]]:
+    """Queue, queueOffset, physical offset, size and tagsCode of what a scan has filled: views."""
+    count = int(out.counts[UNITS])
+    columns = (out.unit_queue, out.unit_offset, out.unit_position, out.unit_size, out.unit_tags)
+    return [column[:count] for column in columns]
+
+
+def _packed(columns: Sequence[NDArray[Any]], queues: int) -> PackedUnits:
+    words, starts, first = _pack(*columns, queues)
     return PackedUnits(words.view(np.uint8), starts, first)
 
 

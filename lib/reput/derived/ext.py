@@ -283,7 +283,7 @@ class ExtReader(SeriesReader):
     """Reads records of a store's queues."""
 
     def __init__(self, root: Path, file_size: int) -> None:
-        super().__init__(root, file_size, names.queue_ext_directory, MOST_OPEN)
+        super().__init__(root, file_size, names.CONSUME_QUEUE_EXT, MOST_OPEN)
 
     def read(self, topic: str, queue_id: int, addresses: NDArray[np.int64]) -> Records:
         """What some addresses lead to."""

@@ -498,18 +498,15 @@ def place_in(directory: Path, file_size: int, at: int) -> tuple[Path, int]:
 
 
 class SeriesReader:
-    """Keeps files of a store's queues open. A context manager.
+    """Keeps files of a store's queues open, those of ``kind``, a directory below its root. A context manager.
 
     Attributes:
         opened: how many files were opened.
     """
 
-    def __init__(
-        self, root: Path, file_size: int, directory: Callable[[Path, str, int], Path], most_open: int
-    ) -> None:
-        self._root = root
+    def __init__(self, root: Path, file_size: int, kind: str, most_open: int) -> None:
+        self._directory = f"{root}/{kind}"
         self._file_size = file_size
-        self._directory = directory
         self._most_open = most_open
         self._may_lack = may_lack(root)
         self._open: OrderedDict[tuple[str, int, int], int] = OrderedDict()
@@ -524,7 +521,7 @@ class SeriesReader:
 
     def path(self, topic: str, queue_id: int, base: int) -> str:
         """Of the file whose first byte is ``base``."""
-        return f"{self._directory(self._root, topic, queue_id)}/{names.offset_name(base)}"
+        return f"{self._directory}/{topic}/{queue_id}/{names.offset_name(base)}"
 
     def descriptor(self, topic: str, queue_id: int, base: int) -> int:
         """A file's descriptor, -1 where there is no such file; closed when more are open than may be."""

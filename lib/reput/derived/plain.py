@@ -629,7 +629,7 @@ class QueueReader(SeriesReader):
     """Reads the units at any places of a store's queues."""
 
     def __init__(self, root: Path, file_size: int) -> None:
-        super().__init__(root, file_size, names.queue_directory, MOST_OPEN)
+        super().__init__(root, file_size, names.CONSUME_QUEUE, MOST_OPEN)
 
     def read(self, topic: str, queue_id: int, first: int, count: int) -> bytes:
         """The 20 bytes each of ``count`` places from ``first`` on; zeros where no file has them."""

@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.build.placement import Breaks
-from reput.build.units import PackedUnits, UnitColumns, by_queue, joined, pack_columns
+from reput.build.units import Collected, PackedUnits, by_queue, pack
 from reput.errors import OutputError, ReputError
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
@@ -54,10 +54,9 @@ from reput.store.system import unwritten
 # A unit's place is queueOffset x 20, so tasks write in any order and need no shuffle. Index keys are spilled.
 # Only counts, ranges and findings go back.
 
-#: With more queues in a part than this, units are collected, 36 bytes each, up to the second number, and then
-#: put aside: files for so many are made faster when all units of a file are known.
+#: With more queues in a part than this, units are collected and then put aside: files for so many are made
+#: faster when all units of a file are known.
 _FEW_QUEUES = 2048
-_MOST_COLLECTED = 1 << 22
 
 
 class StateFloors:
@@ -220,8 +219,7 @@ class _Placing:
         self._queue_files = queue_files
         self._aside = aside
         self._floors = floors
-        self._collected: list[UnitColumns] = []
-        self._count = 0
+        self._collected = Collected()
         self._ordered: set[int] = set()
         self.in_files = False
 
@@ -233,18 +231,16 @@ class _Placing:
         self._ordered = ordered
         count = int(table.queue_count[0])
         if count <= self._few:
-            self._place(table, pack_columns(UnitColumns.of(chunk), count))
+            self._place(table, pack(chunk, count))
             return
-        self._collected.append(UnitColumns.of(chunk).copy())
-        self._count += int(chunk.counts[output.UNITS])
-        if self._count > _MOST_COLLECTED:
+        self._collected.add(chunk)
+        if self._collected.is_full:
             self.finish(table)
 
     def finish(self, table: QueueTable) -> None:
-        if self._collected:
-            packed = pack_columns(joined(self._collected), int(table.queue_count[0]))
+        packed = self._collected.packed(int(table.queue_count[0]))
+        if packed is not None:
             self._aside.put(packed, self._wanted(table, packed))
-        self._collected, self._count = [], 0
 
     def _place(self, table: QueueTable, packed: PackedUnits) -> None:
         names, starts = table.topic_names, packed.starts * UNIT_LENGTH

@@ -314,7 +314,7 @@ def read_runs(settings: StoreSettings, runs: Sequence[BatchRun], start: int, end
     """The units of some blocks, those of one file one after the other, that point into [start, end)."""
     file_size = settings.recovery.batch_queue_file_size
     blocks: dict[Queue, list[tuple[int, bytes]]] = {}
-    with SeriesReader(settings.root, file_size, names.batch_queue_directory, 1) as reader:
+    with SeriesReader(settings.root, file_size, names.BATCH_CONSUME_QUEUE, 1) as reader:
         for run in runs:
             fd = reader.descriptor(*run.queue, run.base)
             if fd >= 0:

@@ -15,7 +15,8 @@ from numpy.typing import NDArray
 
 from reput.build.index import KeyRows
 from reput.build.placement import Breaks, Placement
-from reput.build.units import by_queue, pack
+from reput.build.units import Collected, by_queue
+from reput.derived.files import MOST_OPEN
 from reput.errors import Finding
 from reput.format.batchconsumequeue import NOT_COMPACTED
 from reput.format.consumequeue import UNIT_LENGTH
@@ -87,6 +88,8 @@ class PartTask:
         """Scan and compare; OSError where a file can't be read."""
         spill = SpillWriter(None)
         queues: dict[Queue, Compared] = {}
+        # With more queues than files can be open, each is opened once for the part, not for each chunk.
+        collected = Collected()
         batch: dict[Queue, list[NDArray[Any]]] = {}
         bad: list[Finding] = []
         settings, target = self.target.settings, self.target
@@ -101,12 +104,18 @@ class PartTask:
                 if keys is not None:
                     keys.add(chunk, data)
                 if target.queue_files:
-                    self._compare(table, chunk, data, readers, queues)
+                    collected.add(chunk)
+                    if self.queue_ext:
+                        fields = ChunkFields(self.part, table, chunk, data)
+                        self._compare(table, collected, readers, queues, fields)
+                    elif collected.is_full or int(table.queue_count[0]) <= MOST_OPEN:
+                        self._compare(table, collected, readers, queues)
                     bad.extend(self._take_batch(table, chunk, data, batch))
                 elif runs is not None:
                     runs.add(table, chunk, data)
 
             def finish(table: QueueTable) -> None:
+                self._compare(table, collected, readers, queues)
                 if runs is not None:
                     runs.finish(table)
                 if keys is not None:
@@ -134,22 +143,19 @@ class PartTask:
     def _compare(
         self,
         table: QueueTable,
-        chunk: OutputArrays,
-        data: NDArray[np.uint8],
+        collected: Collected,
         readers: Readers,
         found: dict[Queue, Compared],
+        fields: ChunkFields | None = None,
     ) -> None:
-        queues, fields = table.queues, None
-        for number, first, units in pack(chunk, int(table.queue_count[0])).runs():
+        queues, packed = table.queues, collected.packed(int(table.queue_count[0]))
+        for number, first, units in () if packed is None else packed.runs():
             if queues.irregular[number]:
                 continue  # compared in log order later, by one task for the whole batch
             queue = _name(table, number)
             if self.target.selection.is_batch(queue[0]) or not self.target.selection.wants_queue(*queue):
                 continue
-            messages = None
-            if self.queue_ext:
-                fields = fields or ChunkFields(self.part, table, chunk, data)
-                messages = fields.records(number)
+            messages = None if fields is None else fields.records(number)
             compared = compare_places(readers, queue, first, units, messages, summed=self.bound is not None)
             found.setdefault(queue, Compared()).add(compared)
 
