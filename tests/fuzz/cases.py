@@ -421,7 +421,7 @@ def _unseen_checkpoint(specimen: Specimen, change: Change) -> str | None:
         return "an empty checkpoint counts as none" if change.at == 0 else None
     if change.byte >= 8 * specimen.settings.dialect.checkpoint_fields:
         return "behind the checkpoint's longs"
-    name = ("physic", "logics", "index", "masterFlushed", "confirm", "logicsOffset")[change.byte // 8]
+    name = ("physic", "logics", "index", "masterFlushed", "confirm", "logicsPhysicalOffset")[change.byte // 8]
     if name in ("masterFlushed", "confirm"):
         return f"{name} isn't compared"
     at = change.byte // 8 * 8
@@ -440,7 +440,7 @@ def _reached(specimen: Specimen) -> dict[str, int]:
         "physic": max(one.store_timestamp for one in log),
         "logics": max(one.store_timestamp for one in placed),
         "index": IndexHeader.decode(last_index).end_timestamp,
-        "logicsOffset": placed[-1].position,
+        "logicsPhysicalOffset": placed[-1].position,
     }
 
 

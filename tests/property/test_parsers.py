@@ -33,7 +33,7 @@ from reput.export.outgoing import NotSentError, outgoing
 from reput.export.records import Apart, line_of, message_of
 from reput.export.send import Position, access_keys
 from reput.format import commitlog, dledger, innerbatch, javastring, names, properties, rocksdbconfig
-from reput.format.checkpoint import StoreCheckpoint
+from reput.format.checkpoint import FIELDS, StoreCheckpoint
 from reput.format.commitlog import Record
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import HEADER_LENGTH, IndexHeader
@@ -205,7 +205,7 @@ def test_files_are_dumped_or_refused(
 
     def dump() -> None:
         if kind == "checkpoint":
-            assert len(read_checkpoint(path)) == 6
+            assert len(read_checkpoint(path)) == FIELDS
         elif kind == "index":
             file = IndexFile(str(path), 2, 3, path.stat().st_size)
             assert [event.to_dict() for event in dump_index.dump(file, start, None)]

@@ -8,9 +8,8 @@ nothing: a producer may name one as it likes.
 from __future__ import annotations
 
 import os
-import struct
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from stat import S_ISDIR
 from typing import TypeVar
@@ -19,13 +18,12 @@ from reput.config.dialect import DIALECTS, Dialect
 from reput.config.evidence import IndexEvidence, LogRecords
 from reput.config.kept import parse
 from reput.format import names
-from reput.format.checkpoint import LENGTH
+from reput.format.checkpoint import FIELDS, LENGTH, StoreCheckpoint
 from reput.store.reading import reading
 
 _T = TypeVar("_T")
 
 _MOST_JSON = 32 << 20
-_CHECKPOINT = struct.Struct(">6q")
 _FIVE = "5.0"
 
 #: What lies in the store itself, and the first dialect that writes it.
@@ -212,13 +210,13 @@ def _of_checkpoint(root: Path, log: LogRecords, unread: list[str]) -> list[Mark]
     data = _bytes(path, LENGTH + 1, unread)
     if data is None or len(data) != LENGTH:
         return []
-    fields = _CHECKPOINT.unpack_from(data)
-    if any(data[_CHECKPOINT.size :]) or min(fields[:3]) < 0:
+    fields = astuple(StoreCheckpoint.decode(data))
+    if any(data[8 * FIELDS :]) or min(fields[:3]) < 0:
         return []  # no release leaves that: nothing in it is to be believed
     marks = []
     for place, name, first in _FIELDS:
         offset = fields[place]
-        # The last one is where a message begins; a bit that has turned leads anywhere.
+        # logicsPhysicalOffset is where a message begins; a bit that has turned leads anywhere.
         leads = log.at(offset) is not None if name == "logicsPhysicalOffset" else offset <= log.end
         if offset > 0 and (leads or not log.begins <= offset):
             marks.append(_since(first, f"the checkpoint has a {name}"))

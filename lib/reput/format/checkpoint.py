@@ -6,7 +6,7 @@ Source: ``StoreCheckpoint`` (rocketmq-all-4.9.7, 5.3.3; the sixth long by ``java
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 LENGTH = 4096
 FIELDS = 6
@@ -33,14 +33,7 @@ class StoreCheckpoint:
 
     def encode(self) -> bytes:
         """The whole page."""
-        return _FIELDS.pack(
-            self.physic_msg_timestamp,
-            self.logics_msg_timestamp,
-            self.index_msg_timestamp,
-            self.master_flushed_offset,
-            self.confirm_physical_offset,
-            self.logics_physical_offset,
-        ).ljust(LENGTH, b"\0")
+        return _FIELDS.pack(*astuple(self)).ljust(LENGTH, b"\0")
 
     @classmethod
     def decode(cls, data: bytes) -> StoreCheckpoint:

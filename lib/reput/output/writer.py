@@ -18,8 +18,7 @@ from typing import TYPE_CHECKING, Protocol
 from reput.build.placement import Breaks
 from reput.errors import Finding, SegmentGoneError
 from reput.format import names
-from reput.format.checkpoint import FIELDS as CHECKPOINT_FIELDS
-from reput.format.checkpoint import StoreCheckpoint
+from reput.format.checkpoint import LOGICS_FIELDS, StoreCheckpoint
 from reput.format.indexfile import file_length
 from reput.format.names import Queue
 from reput.log.live import went_back
@@ -602,7 +601,7 @@ class BatchWriter:
         full = [header for _, header in state.index[:-1]]
         if self._abort_present:
             full = [header for _, header in state.index]
-        has_logics_offset = self._target.settings.dialect.checkpoint_fields >= CHECKPOINT_FIELDS
+        has_logics_offset = self._target.settings.dialect.checkpoint_fields >= LOGICS_FIELDS
         return StoreCheckpoint(
             physic_msg_timestamp=state.last_timestamp,
             logics_msg_timestamp=state.last_unit_timestamp,

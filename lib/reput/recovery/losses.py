@@ -104,7 +104,7 @@ def left_by_a_cut(snapshot: Snapshot, end: int, last_time: int) -> bool:
 
 
 def _last_unit(snapshot: Snapshot) -> int:
-    """Physical offset of the last message with a unit, by the checkpoint; -1 before 5.4, and without one."""
+    """Physical offset of the last message with a unit, by the checkpoint; -1 before 5.5, and without one."""
     known = snapshot.settings.dialect.checkpoint_fields >= LOGICS_FIELDS
     offset = snapshot.checkpoint.logics_physical_offset
     return offset if known and offset > 0 else -1

@@ -162,7 +162,7 @@ def _reaches(snapshot: Snapshot, log: CommitLog, scan: LogScan | None, seen: Que
         logics = snapshot.checkpoint.logics_physical_offset
         if logics > 0:
             yield Reach(
-                "checkpoint: last unit", logics, None, "logicsPhysicalOffset of RocketMQ 5.4 and later"
+                "checkpoint: last unit", logics, None, "logicsPhysicalOffset of RocketMQ 5.5 and later"
             )
     if seen.end >= 0:
         yield Reach("queues", seen.end, None, "the last message that a queue's files know of")

@@ -24,6 +24,7 @@ from reput.dump.index import Chain, Entry, FileHead
 from reput.dump.wanted import Wanted
 from reput.errors import ReputError, StoreError, UnsupportedError
 from reput.format import consumequeueext, indexfile, javastring, names
+from reput.format.checkpoint import FIELDS
 from reput.format.consumequeue import PRE_BLANK, unit
 from reput.format.dtypes import BATCH
 from reput.scan.rules import rules
@@ -402,10 +403,10 @@ def test_damage_in_an_index_file_is_told_and_no_chain_is_endless(tmp_path: Path)
 
 def test_a_checkpoint_and_one_that_is_too_short(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
-    path.write_bytes(struct.pack(">6q", *range(1, 7)).ljust(4096, b"\0"))
+    path.write_bytes(struct.pack(f">{FIELDS}q", *range(FIELDS)).ljust(4096, b"\0"))
     assert places.checkpoint_file(tmp_path) == places.checkpoint_file(path) == path
-    assert list(places.read_checkpoint(path).values()) == list(range(1, 7))
-    path.write_bytes(bytes(47))
+    assert list(places.read_checkpoint(path).values()) == list(range(FIELDS))
+    path.write_bytes(bytes(8 * FIELDS - 1))
     with pytest.raises(StoreError, match="the checkpoint is too short"):
         places.read_checkpoint(path)
     path.unlink()
@@ -452,7 +453,8 @@ def test_every_golden_store_is_dumped_as_its_bytes_are(name: str, tmp_path: Path
     if settings.message_index_enable and (store.root / "index").is_dir():
         compare_index(store.root, settings)
     raw = (store.root / "checkpoint").read_bytes()
-    assert tuple(places.read_checkpoint(store.root / "checkpoint").values()) == struct.unpack_from(">6q", raw)
+    told_of = places.read_checkpoint(store.root / "checkpoint")
+    assert tuple(told_of.values()) == struct.unpack_from(f">{FIELDS}q", raw)
 
 
 def compare_queues(root: Path) -> None:
