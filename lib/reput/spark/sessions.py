@@ -89,6 +89,10 @@ _AROUND = re.compile(
 )
 #: Where Spark says that a task failed; the driver is the executor of a local master.
 _EXECUTOR = re.compile(r"\(TID [0-9]+\) \(([^\s()]+) executor (?!driver\))[^\s()]+\)")
+#: What a Python said that can't run reput: another one than the driver's, or one without it.
+_PYTHON_WORKER = re.compile(r"Error from python worker:\n.*?([^\n]+)\nPYTHONPATH was:", re.DOTALL)
+#: What a standalone master that can't be reached, or has another secret, ends a start with.
+_STOPPED = "Cannot call methods on a stopped SparkContext"
 _CALL_WITHOUT_ANSWER = re.compile(r"An error occurred while calling \S+")
 #: A JVM with Spark's jars has some hundreds open, and a task up to 512 queue files.
 OPEN_FILES = 1024
@@ -269,6 +273,11 @@ def spark_error(error: BaseException, *places: Path) -> SparkError:
         )
     if not ours and (found := raised_elsewhere(text)) is not None:
         return SparkError(UNFORESEEN, found=found, next_step=REPORT, host=elsewhere)
+    if not ours and (said := _PYTHON_WORKER.search(text)) is not None:
+        step = (
+            "Put the driver's Python with reput there, where PYSPARK_PYTHON says, and run the command again"
+        )
+        return SparkError("Python can't run reput", found=said[1].strip(), host=elsewhere, next_step=step)
     lines = [line.strip(": ") for line in text.splitlines() if line.strip()]
     if len(lines) > 1 and _CALL_WITHOUT_ANSWER.fullmatch(lines[0]):
         del lines[0]  # the error itself is below
@@ -382,6 +391,14 @@ def _start_error(error: BaseException, said: str) -> SparkError:
             found="none",
             next_step="Bring it up (`ip link set lo up`), or give the container a network, then run the same "
             "command again",
+        )
+    if _STOPPED in f"{said}\n{error}":
+        return SparkError(
+            "Spark doesn't start",
+            expected="a master that answers",
+            found="none that takes this application",
+            next_step="See that the master runs at the address in --master, and that the lines of "
+            "spark.authenticate are the same on all hosts; then run the same command again",
         )
     if not said:
         return spark_error(error)

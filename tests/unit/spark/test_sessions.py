@@ -91,6 +91,26 @@ def test_failures_of_tasks_name_their_host(text: str, said: str) -> None:
     assert str(spark.spark_error(Exception(text))).startswith(said)
 
 
+def test_a_workers_python_without_reput_is_said_in_its_words() -> None:
+    """Spark begins the error's text with an empty line."""
+    said = (
+        "\nError from python worker:\n  /usr/bin/python3: Error\n  No module named 'reput'\n"
+        "PYTHONPATH was:\n  /x/pyspark.zip\norg.apache.spark.SparkException: EOFException occurred"
+    )
+    text = LOST.replace("api.python.PythonException", "SparkException").format("10.0.0.2", "1", said)
+    error = spark.spark_error(Exception(f"An error occurred while calling o1.x.\n: {text}"))
+    assert str(error).startswith("on host 10.0.0.2: Python can't run reput; found No module named 'reput'. ")
+    assert "PYSPARK_PYTHON" in (error.next_step or "")
+
+
+@pytest.mark.parametrize("said", ["", "ERROR All masters are unresponsive! Giving up.\n"])
+def test_a_master_that_does_not_answer_is_named(said: str) -> None:
+    stopped = Exception("java.lang.IllegalStateException: Cannot call methods on a stopped SparkContext.\n")
+    error = spark._start_error(stopped, said)
+    assert str(error).startswith("Spark doesn't start; expected a master that answers, found none")
+    assert "spark.authenticate" in (error.next_step or "")
+
+
 def test_what_nothing_foresees_in_a_task_is_said_with_its_place() -> None:
     """The last exception of a chain: what Python said to Spark, without Spark's words around it."""
     stack = (
