@@ -23,7 +23,7 @@ from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, Listing
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.findings import LOG_CUTS, QUEUE_CUT, closable, merged, of_start, torn_end, unique
-from reput.diagnosis.verdict import EXIT_CODES, WORDS, Area, Effect, Judged, Remedy, Sort, Verdict
+from reput.diagnosis.verdict import EXIT_CODES, WORDS, Area, Effect, Judged, Remedy, Sort, Verdict, lost
 from reput.errors import Problem, SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -222,6 +222,8 @@ def _below(path: str, root: Path) -> str:
 
 #: Problems that a load tells by the files in ``config/``.
 _BY_CONFIG = frozenset({"queue-type", MISSING_CONFIG, LOST_CONFIG})
+#: Whole messages that stand-ins take the places of, where a start would end the log.
+_WRONG_BODY = frozenset({"bad-crc", "bad-property-crc"})
 
 
 @dataclass(slots=True)
@@ -260,6 +262,16 @@ class Mended(Judged):
         messages = counted(sum(one.count for one in self.replica.taken), "message")
         has = f"{self.replica.replica} has {messages} that the log lacks"
         return Verdict(Sort.MEND, found.store, WORDS[Sort.MEND], has)
+
+    @property
+    def lost(self) -> int:
+        """How many messages neither the log nor what was given has."""
+        if self.replica is not None and self.replica.taken:
+            return lost(self.now.findings) + self.now.filled
+        closed = [(one.offset, one.end) for one in self.changes]
+        bodies = [one.first for one in self.before.findings if one.kind in _WRONG_BODY]
+        bodies = [at for at in bodies if any(start <= at < end for start, end in closed)]
+        return lost(self.before.findings) + len(bodies)
 
     def to_dict(self) -> dict[str, object]:
         """The diagnosis as it is now, and what was done."""

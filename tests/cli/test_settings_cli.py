@@ -57,6 +57,11 @@ def test_check_takes_a_sound_store_for_sound(reput: Command, store: GoldenStore)
 
 
 def test_settings_of_another_store_are_one_finding(reput: Command, store: GoldenStore, other: Path) -> None:
+    log = json.loads(reput("check", store.root, "-c", other, "--json").stdout)["findings"]
+    assert [(one["kind"], one["area"], one["effect"]) for one in log] == [("other-settings", "log", "blocks")]
+    assert log[0]["expected"] == "mappedFileSizeCommitLog=1073741824, RocketMQ's default"
+    assert log[0]["found"].endswith(" segments of 65536 bytes")
+    other.write_text(f"{other.read_text()}mappedFileSizeCommitLog=65536\n")
     checked = reput("check", store.root, "-c", other)
     assert checked.code == 4
     assert checked.stdout.startswith(f"{store.root}: it will not start: RocketMQ 4.9")

@@ -165,7 +165,8 @@ def missing_config_problem(missing: Missing) -> Problem:
         found=missing.found,
         outcome=f"the broker starts {missing.without}",
         next_step="Before the broker starts, copy what is missing of config/ from a backup of it or from its "
-        "slave. Other brokers of the cluster have the same topics and groups, but not its offsets.",
+        "slave. Other brokers of the cluster have the same topics and groups, but not its offsets. If nobody "
+        "has it, start the broker all the same, and set each group's offset by time.",
     )
 
 

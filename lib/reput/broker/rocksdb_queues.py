@@ -419,9 +419,9 @@ class _Tally:
             row = int(np.searchsorted(places[rows], run.first)) - 1
             if row >= 0:
                 following[row] = min(int(following[row]), run.at)
-        if int(at[0]) <= self.at < log_end:
+        if int(at[0]) < self.at < log_end:
             self.wrong += 1
-        self.wrong += int(((at < log_end) & (at >= following)).sum())
+        self.wrong += int(((at < log_end) & (at > following)).sum())
         self.nowhere += int((at >= log_end).sum())
         self.high, self.at = int(places[rows[-1]]), int(at[-1])
 

@@ -184,7 +184,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_log_directory_problems(snapshot),
         *_no_directories(settings, topics),
         *rocksdb_problems,
-        *log.problems,
+        *_log_problems(settings, log, size),
         *_log_gaps(settings, log, size),
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
@@ -232,6 +232,25 @@ def _has_anything(snapshot: Snapshot) -> bool:
     return snapshot.has_derived or not snapshot.clean or any(place.is_dir() for place in places)
 
 
+def _log_problems(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
+    """Those of its files; where all have one other length, that once: it is another broker's broker.conf."""
+    wrong = [one for one in log.problems if one.kind == WRONG_LENGTH and one.stops]
+    if log.files or len(wrong) < 2 or len({one.found for one in wrong}) > 1:
+        yield from log.problems
+        return
+    yield Problem(
+        kind="other-settings",
+        path=str(settings.commit_log_dirs[0]),
+        expected=f"mappedFileSizeCommitLog={size}"
+        + ("" if settings.segment_size is not None else ", RocketMQ's default"),
+        found=f"{len(wrong):,} segments of {wrong[0].found}",
+        outcome="the broker doesn't start",
+        next_step="Give the broker.conf that this store was written with: -c FILE.",
+        stops=True,
+    )
+    yield from (one for one in log.problems if one not in wrong)
+
+
 def _log_gaps(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
     files, step = _up_to_gap(log.files, size), _from_elsewhere(settings)
     for problem in gaps(files, size, MISSING_SEGMENTS, step, _wrong_files(log)):
@@ -268,7 +287,10 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
                 next_step="Mount this directory, or mend storePathCommitLog in broker.conf.",
             )
     kept = snapshot.kept is not None and snapshot.kept.ends
-    if not snapshot.log.files and (snapshot.queues or snapshot.index or snapshot.checkpoint_exists or kept):
+    is_empty = not snapshot.log.files and not any(
+        one.kind == WRONG_LENGTH and one.stops for one in snapshot.log.problems
+    )
+    if is_empty and (snapshot.queues or snapshot.index or snapshot.checkpoint_exists or kept):
         yield Problem(
             kind="no-log",
             path=str(directories[0]),
@@ -414,7 +436,10 @@ def _segment_size(settings: StoreSettings) -> int:
         for entry in in_order(directory)
         if not entry.is_dir and entry.length and names.parse_offset_name(entry.name) is not None
     )
-    return lengths.most_common(1)[0][0] if lengths else _DEFAULT_SEGMENT
+    # A broker.conf that leaves it out has the default; of a single segment it proves nothing.
+    if not lengths or (settings.broker_conf is not None and sum(lengths.values()) > 1):
+        return _DEFAULT_SEGMENT
+    return lengths.most_common(1)[0][0]
 
 
 def _topics(directory: Path) -> Topics:

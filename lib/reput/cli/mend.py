@@ -136,8 +136,6 @@ def _facts(title: str, facts: Sequence[Fact]) -> Iterator[str]:
 
 
 def _done(result: Mended) -> Iterator[str]:
-    from reput.diagnosis.verdict import lost
-
     if result.changes:
         yield f"  log        {len(result.changes):,}"
         yield from at_most("    ", result.changes, "    and {} more; --json prints all")
@@ -149,9 +147,8 @@ def _done(result: Mended) -> Iterator[str]:
         units, keys = counted(rebuilt.units, "unit"), counted(rebuilt.index_entries, "key")
         yield f"  from       {counted(rebuilt.messages, 'message')} of the log: {units}, {keys}"
         yield from remarks(rebuilt)
-    gone = lost(result.before.findings)
-    if gone:
-        yield f"  lost       {counted(gone, 'message')}: neither the log nor what was given has them"
+    if result.lost:
+        yield f"  lost       {counted(result.lost, 'message')}: neither the log nor what was given has them"
     if result.kept is not None:
         yield f"  replaced   the old files are kept in {result.kept}; `{_undo(result)}` puts them back"
 

@@ -140,6 +140,7 @@ class Diagnosis(Judged):
         for one in self.findings:
             # Which queues there have to be is said by the topics.
             no_topics = one.area is Area.CONFIG and Path(one.path).name.startswith(_TOPICS)
+            no_topics = no_topics or (one.kind == "queue-type" and one.remedy is Remedy.BY_HAND)
             # A log that has to be mended first, and can't be: queues and index are of it.
             no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND
             if one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD:
@@ -264,7 +265,7 @@ def check(
     if result.plan is not None and enough is not None and result.snapshot is not None:
         result.all_lost = enough(result.snapshot)
     found = [one for one in found if one.kind == UNFINISHED_RESTORE] or found
-    if any(one.kind in NO_LOG for one in found):  # nothing can be said of what is derived from it
+    if any(_is_without_log(one) for one in found):  # nothing can be said of what is derived from it
         found = [one for one in found if one.area not in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
     elif not (quick or result.all_lost):
         try:
@@ -327,6 +328,11 @@ def compare(
         not_read.append("what came after the comparison began: a broker is running on one of them")
     seconds = time.perf_counter() - started
     return Diagnosis(pair.first, found, report=report, not_read=not_read, seconds=seconds)
+
+
+def _is_without_log(one: Finding) -> bool:
+    """Whether the log can't be read: it is elsewhere, or its segments have another length than was given."""
+    return one.kind in NO_LOG or (one.kind == "other-settings" and one.area is Area.LOG)
 
 
 def _no_file(settings: StoreSettings, error: ReputError) -> Finding | None:
@@ -465,7 +471,7 @@ def _absent(result: Diagnosis, found: list[Finding]) -> Iterator[Finding]:
         yield from (of_problem(one, settings) for one in index_database(settings))
     except OutputError as error:  # no room for links or copies, without which a database isn't opened
         result.not_read.append(f"{names.ROCKSDB_STORE}/, whether it opens and what is in it: {error}")
-    if result.report is not None or any(one.kind in NO_LOG for one in found):
+    if result.report is not None or any(_is_without_log(one) for one in found):
         return
     reads_all = plan is not None and plan.is_whole and plan.first_read <= plan.prediction.log_start
     for one in map(partial(of_problem, settings=settings), not_derived(snapshot)):

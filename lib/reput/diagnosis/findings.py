@@ -13,6 +13,7 @@ from typing import Any
 
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
 from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
+from reput.config.kept import known_topics
 from reput.config.settings import StoreSettings
 from reput.derived.files import MISSING_SEGMENTS, UNFINISHED_RESTORE, WRONG_LENGTH
 from reput.derived.plain import QueueModel
@@ -210,9 +211,14 @@ def _is_closable(one: Difference, segment_size: int) -> bool:
     )
 
 
-def _is_lost(one: Difference) -> bool:
-    """Whether its units are all that is left of messages in a part of the log that can't be read."""
-    return one.kind == "extra-unit" and one.cause == "log-damaged"
+def _is_lost(one: Difference, snapshot: Snapshot | None) -> bool:
+    """Whether its units are all that is left of messages that the log has lost.
+
+    Behind the log's end those are counted where a start cuts them, if it comes so far.
+    """
+    stops = snapshot is not None and not snapshot.starts
+    causes = ("log-damaged", "past-log-end") if stops else ("log-damaged",)
+    return one.kind == "extra-unit" and one.cause in causes
 
 
 #: Nothing in a store shows them; units made by others would be wrong.
@@ -244,7 +250,7 @@ def _of_difference(
     elif healing.heals(one):
         effect, remedy, step = Effect.HEALS, Remedy.START, ""
         outcome = "the start puts it right"
-    elif one.area == QUEUE and (one.kind == "missing-unit" or _is_lost(one)):
+    elif one.area == QUEUE and (one.kind == "missing-unit" or _is_lost(one, snapshot)):
         messages = one.count
     return judged(one, effect, remedy, outcome=outcome, step=step, messages=messages)
 
@@ -509,6 +515,8 @@ def is_mended(problem: Problem, settings: StoreSettings) -> bool:
     if problem.kind in ("dispatch-never-ends", MISSING_SEGMENTS):
         return True
     path = Path(problem.path)
+    if problem.kind == "queue-type" and not known_topics(settings.config):
+        return False  # the topics are lost, and with them what type each has
     if problem.kind == WRONG_LENGTH and path.parent in settings.commit_log_dirs:
         return True
     return is_derived(problem, settings) or is_stray(problem, settings)

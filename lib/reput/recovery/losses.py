@@ -572,11 +572,14 @@ def index_losses(prediction: Prediction) -> Iterator[Loss]:
         header = headers[path]
         if header.begin_physical_offset >= again:
             continue  # the walk puts its keys again
+        start = max(header.begin_physical_offset, prediction.log_start)
         end = min(header.end_physical_offset + 1, again)
+        if start >= end:
+            continue  # its messages have expired
         yield Loss(
             kind="index-dropped",
             path=str(path),
-            offset=header.begin_physical_offset,
+            offset=start,
             end=end,
             count=0,
             text="the index file is deleted, for not all of its keys may have been flushed before the crash; "

@@ -480,6 +480,7 @@ def _segment(
         return
     for one, other_one in ((side, theirs), (theirs, side)):
         _reach(scanner, one, other_one)
+        _open(scanner.size, one, other_one)
     _compare_sound(side, theirs, total)
     if total.different:
         return  # refused in the end; nothing is taken from here on
@@ -594,6 +595,18 @@ def _reach(scanner: _Scanner, side: _Side, other: _Side) -> None:
     side.sound = [one for one in side.sound if one[0] < one[1]]
 
 
+def _open(size: int, side: _Side, other: _Side) -> None:
+    """Count a closing record right behind damage as damaged, too, where the other log has something else.
+
+    Mending closes what it fills with one at a place of its own.
+    """
+    start, end = side.sound[-1] if side.sound else (size, size)
+    behind = any(high == start for _, high in side.damaged)
+    if behind and start < end == size and _is_blank(side.data, start) and not _same(side, other, start, end):
+        side.sound.pop()
+        side.damaged = _merged([*side.damaged, (start, end)])
+
+
 def _compare_sound(side: _Side, theirs: _Side, total: _Total) -> None:
     """Compare what is sound in both."""
     ours, others = iter(side.sound), iter(theirs.sound)
@@ -670,9 +683,10 @@ def _differing(one: NDArray[np.uint8], at: int, other: NDArray[np.uint8], other_
     names_ = [one.name for one in fields(first) if getattr(first, one.name) != getattr(second, one.name)]
     if not names_:
         return "other bytes", "other bytes"
-    ours = [f"{name} {_shown(getattr(first, name))}" for name in names_]
-    theirs = [f"{name} {_shown(getattr(second, name))}" for name in names_]
-    return ", ".join(ours), ", ".join(theirs)
+    pairs = [(name, *_shown(getattr(first, name), getattr(second, name))) for name in names_]
+    return ", ".join(f"{name} {one}" for name, one, _ in pairs), ", ".join(
+        f"{name} {two}" for name, _, two in pairs
+    )
 
 
 def _record(data: NDArray[np.uint8], at: int) -> commitlog.Record | None:
@@ -685,10 +699,15 @@ def _is_blank(data: NDArray[np.uint8], at: int) -> bool:
     return int.from_bytes(magic, "big") == commitlog.MAGIC_BLANK
 
 
-def _shown(value: object) -> str:
-    if isinstance(value, bytes):
-        return repr(value) if len(value) <= 100 else f"{value[:80]!r}... of {len(value)} bytes"
-    return str(value)
+def _shown(one: object, other: object) -> tuple[str, str]:
+    """Two values that differ; of long ones, from shortly before that place on."""
+    if not (isinstance(one, bytes) and isinstance(other, bytes)):
+        return str(one), str(other)
+    if max(len(one), len(other)) <= 100:
+        return repr(one), repr(other)
+    at = next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), 0)
+    low = max(at - 20, 0)
+    return tuple(f"{each[low : low + 80]!r} at byte {low} of {len(each)}" for each in (one, other))  # type: ignore[return-value]
 
 
 def _no_common(

@@ -83,7 +83,7 @@ def check_free(path: Path, needed: int, what: str) -> None:
             expected=f"{human(needed)} free",
             found=f"{human(free)} free",
             next_step=f"Free {human(needed - free)} on the file system that holds {existing_parent(path)}, "
-            "or write to another one; then run the same command again.",
+            "then run the same command again.",
         )
 
 

@@ -294,6 +294,42 @@ def test_a_body_without_its_crc_gives_way_unless_the_broker_lets_it_pass(case: C
     assert mend_log(take(settings), copies).changes == []
 
 
+@pytest.mark.parametrize("name", ["5.5.0-mixed", "5.5.0-rocksdb-mixed"])
+def test_a_store_that_lost_a_segment_is_mended_and_says_what_is_lost(name: str, tmp_path: Path) -> None:
+    store = unpack(name, tmp_path / "store")
+    shutil.copytree(store.root, tmp_path / "replica")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    (store.root / names.COMMIT_LOG / names.offset_name(262144)).unlink()
+    options = RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version)
+    mended = mend(options, apply=True)
+    assert (mended.exit_code, mended.lost) == (0, 37), "the walk comes by places that were filled"
+    assert mend(options).steps == []
+    mended = mend(options, tmp_path / "replica", apply=True)
+    assert (mended.exit_code, mended.lost) == (0, 0), "nothing of what was taken"
+
+
+def test_a_message_that_gives_way_is_lost(case: Case) -> None:
+    case.mend()
+    at = case.last.position + 88  # its body
+    later = commitlog.decode(case.last.segment.read_bytes(), case.last.position)
+    later.physical_offset = case.last.offset + case.last.size
+    damage.write(case.last.segment, case.last.position + case.last.size, commitlog.encode(later))
+    damage.write(case.last.segment, at, bytes([case.last.segment.read_bytes()[at] ^ 1]))
+    assert case.mend().lost == 1
+
+
+def test_a_log_of_one_short_segment_is_mended(tmp_path: Path) -> None:
+    store = unpack("5.5.0-lost-head", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    first, *others = sorted((store.root / names.COMMIT_LOG).iterdir())
+    for path in others:
+        path.unlink()
+    os.truncate(first, 30000)
+    mended = mend(RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version), apply=True)
+    assert (mended.applied, mended.exit_code) == (True, 0)
+    assert mended.lost > 100, "units past the log's end tell of them"
+
+
 # --- Deaths -----------------------------------------------------------------------------------------------
 
 

@@ -14,11 +14,14 @@ from dataclasses import replace
 from itertools import permutations
 from pathlib import Path
 from random import Random
+from types import SimpleNamespace
+from typing import cast
 
 import numpy as np
 import pytest
 
 from reput.broker import walk
+from reput.broker.predict import Prediction
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot, take
 from reput.config.dialect import DIALECTS, dialect
@@ -41,7 +44,7 @@ from reput.format.dtypes import UNIT_DTYPE
 from reput.format.indexfile import IndexHeader
 from reput.log.walk import Frame, frame
 from reput.query import QueryStore
-from reput.recovery.losses import messages_in
+from reput.recovery.losses import index_losses, messages_in
 from reput.recovery.plan import Plan, plan
 from reput.verify.plan import VerifyOptions
 from tests import slow_scan
@@ -1189,3 +1192,14 @@ def test_a_file_that_begins_nowhere_is_a_stray_one(
 def test_minus_zero_is_no_queue() -> None:
     assert all(map(names.is_queue_id, ("0", "-1", "7", str(-(2**31)))))
     assert not any(map(names.is_queue_id, ("-0", "00", "+1", "\u0663", str(2**31), "notes", "")))
+
+
+def test_keys_of_expired_messages_are_no_loss() -> None:
+    path = Path("index/20261128233616384")
+    header = SimpleNamespace(begin_physical_offset=0, end_physical_offset=500)
+    snapshot = SimpleNamespace(index=[SimpleNamespace(path=path, header=header)])
+    found = SimpleNamespace(snapshot=snapshot, index_dropped=[path], began_at=SimpleNamespace(base=100))
+    found.log_start, found.log_end = 100, 600
+    assert list(index_losses(cast(Prediction, found))) == []
+    found.log_start = 50
+    assert [(one.offset, one.end) for one in index_losses(cast(Prediction, found))] == [(50, 100)]
