@@ -192,7 +192,12 @@ class _Proof:
 
 
 def _is_by_hand(one: Finding) -> bool:
-    """Whether nobody but the operator can do it: what a link leads to may lie on another disk."""
+    """Whether nobody but the operator can do it: what a link leads to may lie on another disk.
+
+    And without topics nothing says what type a topic's queues have.
+    """
+    if one.kind == "queue-type" and one.remedy is Remedy.BY_HAND:
+        return True
     if one.kind == "not-compared" and Path(one.path).parent.name == names.CONFIG:
         return True
     return one.kind in BY_HAND or (one.remedy is Remedy.BY_HAND and Path(one.path).is_symlink())
