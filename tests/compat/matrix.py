@@ -21,12 +21,13 @@ from typing import TYPE_CHECKING, Any
 
 from reput.broker.predict import predict
 from reput.broker.snapshot import take
+from reput.diagnosis.check import check
+from reput.diagnosis.verdict import COUNTS
 from reput.errors import ReputError
 from reput.job.options import RebuildOptions
 from reput.mending import mend
 from reput.newer_python import UTC
 from reput.verify.plan import VerifyOptions
-from reput.verify.run import verify
 from tests.compat.damage import DAMAGES, Copy
 from tests.compat.jars import VERSIONS
 from tests.compat.outcome import SAFETY_MS, Outcome, Written, outcome
@@ -198,8 +199,8 @@ def _mend(options: RebuildOptions, spark: SparkSession) -> Reput:
         return Reput("refused", why=error.problem)
     wanted = VerifyOptions(options.store, None, options.broker_conf, options.rocketmq_version)
     try:
-        found = verify(wanted, lambda: spark).findings
-        reput.verified = sorted({f"{one.area} {one.kind}" for one in found})
+        found = check(wanted, lambda: spark).findings
+        reput.verified = sorted({f"{one.area} {one.kind}" for one in found if one.effect in COUNTS})
     except ReputError as error:
         reput.verified = [f"refused: {error.problem}"]
     return reput
