@@ -61,7 +61,7 @@ every: jars browser ## run all tests, with every release and every example (ARGS
 	$(VENV)/bin/python $(PYTEST) $(or $(ARGS),--ignore tests/hosts)
 
 .PHONY: proof
-proof: $(VENV)/dev ## run all that a release is proven by, and go on where it ended (ARGS='fuzz hosts', ARGS=--write)
+proof: $(VENV)/dev ## run all that a release is proven by, and go on where it ended (ARGS='fuzz hosts')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.proof $(ARGS)
 
 .PHONY: stacks

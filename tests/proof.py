@@ -1,21 +1,21 @@
 """``python -m tests.proof``: all that a release is proven by, each once and whole.
 
-Each proof is a command of its own, and a row of docs/data/proof.md. What passed at this commit isn't run
-again, so that a run that was cut off goes on where it ended. It first says which proofs can't be run here.
+Each proof is a command of its own, and a row of docs/data/proof.md, written when it ends. What passed with
+this code isn't run again, so that a run that was cut off goes on where it ended. It first says which proofs
+can't be run here.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import re
 import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
@@ -24,11 +24,11 @@ from tests.marked import between, put_between
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "data" / "proof.md"
-_PLACE = ROOT / "build" / "proof"
+_LOGS = ROOT / "build" / "proof"
 BEGIN, END = "<!-- proof: begin -->", "<!-- proof: end -->"
-_HEAD = (
-    "| proof | what it shows | command | outcome | minutes | when | commit |\n|---|---|---|---|---|---|---|"
-)
+_HEAD = "| proof | what it shows | command | outcome | minutes | when | code |\n|---|---|---|---|---|---|---|"
+#: What is proven. A test that was mended, or a word in the docs, makes no proof of it void.
+_CODE = ("lib", "jobs", "conf", "requirements", "pyproject.toml")
 
 
 @dataclass(frozen=True)
@@ -114,25 +114,24 @@ PROOFS = (
 
 @dataclass(frozen=True)
 class Outcome:
-    """What came of a proof: how its output ended, and ``skipped`` tests with their reasons.
+    """What came of a proof, as its row says it.
 
-    ``lacks``: what of its needs wasn't here, so that it was shown in part.
+    Attributes:
+        said: how its output ended, behind what of it wasn't shown.
+        code: as :func:`code` says it.
+        skipped: tests with their reasons; only of a proof that was run now.
     """
 
-    exit_code: int
     said: str
-    minutes: float
+    minutes: str
     when: str
-    commit: str
-    skipped: list[str]
-    lacks: list[str]
+    code: str
+    skipped: tuple[str, ...] = ()
 
     @property
-    def how(self) -> str:
+    def passed(self) -> bool:
         """Whether it was shown, and all of it."""
-        if self.exit_code:
-            return "failed"
-        return f"in part, for want of {', '.join(self.lacks)}" if self.lacks else "passed"
+        return bool(self.said) and not self.said.startswith(("**", "not run"))
 
 
 def missing(proof: Proof) -> list[str]:
@@ -142,10 +141,11 @@ def missing(proof: Proof) -> list[str]:
     ]
 
 
-def commit() -> str:
-    """The tree's, with ``+`` if something was changed since."""
-    # Some proofs write their own pages below docs.
-    return _git("rev-parse", "--short=8", "HEAD") + ("+" if _git("status", "--short", ".", ":!docs") else "")
+def code() -> str:
+    """The last commit that changed what is proven, with ``+`` if something of it was changed since."""
+    return _git("log", "-1", "--format=%h", "--abbrev=8", "--", *_CODE) + (
+        "+" if _git("status", "--short", *_CODE) else ""
+    )
 
 
 def _git(*words: str) -> str:
@@ -155,7 +155,7 @@ def _git(*words: str) -> str:
 
 def show(proof: Proof, at: str) -> Outcome:
     """Run a proof. All that it prints goes into a log."""
-    log = _PLACE / at / f"{proof.name}.log"
+    log = _LOGS / at / f"{proof.name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     began = time.monotonic()
     with log.open("w", encoding="utf-8") as file:
@@ -165,41 +165,38 @@ def show(proof: Proof, at: str) -> Outcome:
         )  # fmt: skip
     lines = [line.strip("= \n") for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith("make")]
-    outcome = Outcome(
-        done.returncode,
-        lines[-1] if lines else "no output",
-        round((time.monotonic() - began) / 60, 1),
+    lacks = missing(proof)
+    how = (
+        f"**failed** ({log.relative_to(ROOT)}): " if done.returncode
+        else f"**in part, for want of {', '.join(lacks)}**: " if lacks
+        else ""
+    )  # fmt: skip
+    return Outcome(
+        how + (lines[-1] if lines else "no output").replace("|", "/"),
+        f"{(time.monotonic() - began) / 60:.3g}",
         f"{datetime.now(UTC):%Y-%m-%d}",
         at,
-        [line for line in lines if re.match(r"SKIPPED|NOT TESTED|NOT RUN", line)],
-        missing(proof),
+        tuple(line for line in lines if re.match(r"SKIPPED|NOT TESTED|NOT RUN", line)),
     )
-    log.with_suffix(".json").write_text(json.dumps(asdict(outcome)), encoding="utf-8")
-    return outcome
 
 
-def known(proof: Proof, at: str) -> Outcome | None:
-    """What came of it at this commit, if it was run; of a tree with changes that isn't known."""
-    if at.endswith("+"):
-        return None
-    path = _PLACE / at / f"{proof.name}.json"
-    return Outcome(**json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else None
+def known() -> dict[str, Outcome]:
+    """What the page says of each proof."""
+    rows = [
+        [cell.strip() for cell in line.split("|")[1:-1]] for line in between(PAGE, BEGIN, END).splitlines()
+    ]
+    return {row[0]: Outcome(*row[3:]) for row in rows if row}
 
 
-def rows(outcomes: dict[str, Outcome]) -> Iterator[str]:
-    """The table's, where what wasn't run now keeps its row."""
-    before = {line.split("|")[1].strip(): line for line in between(PAGE, BEGIN, END).splitlines() if line}
+def write(outcomes: dict[str, Outcome]) -> None:
+    """Write the page's table."""
+    lines = [_HEAD]
     for proof in PROOFS:
-        found = outcomes.get(proof.name)
-        if found is None and proof.name in before:
-            yield before[proof.name]
-            continue
+        found = outcomes.get(proof.name, Outcome("not run", "", "", ""))
         command = "make " + " ".join(f"ARGS='{w[5:]}'" if w.startswith("ARGS=") else w for w in proof.words)
-        cells = ["not run", "", "", ""]
-        if found is not None:
-            said = found.said if found.how == "passed" else f"**{found.how}**: {found.said}"
-            cells = [said.replace("|", "\\|"), f"{found.minutes:g}", found.when, found.commit]
-        yield "| " + " | ".join([proof.name, proof.shows, f"`{command}`", *cells]) + " |"
+        cells = [proof.name, proof.shows, f"`{command}`", found.said, found.minutes, found.when, found.code]
+        lines.append(f"| {' | '.join(cells)} |")
+    put_between(PAGE, BEGIN, END, "\n".join(lines))
 
 
 def main(words: Sequence[str] | None = None) -> int:
@@ -207,33 +204,31 @@ def main(words: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="make proof", description=__doc__)
     names = [proof.name for proof in PROOFS]
     parser.add_argument("only", nargs="*", metavar="PROOF", help=f"these alone: {', '.join(names)}")
-    parser.add_argument("--again", action="store_true", help="also what passed at this commit")
-    parser.add_argument("--write", action="store_true", help="write the table of docs/data/proof.md")
+    parser.add_argument("--again", action="store_true", help="also what passed with this code")
     asked = parser.parse_args(words)
     if wrong := set(asked.only) - set(names):
         parser.error(f"no such proof: {', '.join(sorted(wrong))}")
-    at = commit()
+    at = code()
     wanted = [proof for proof in PROOFS if not asked.only or proof.name in asked.only]
     for proof in wanted:
         if lacks := missing(proof):
             print(f"{proof.name}: part of it can't be run here, for want of {', '.join(lacks)}", flush=True)
-    outcomes: dict[str, Outcome] = {}
+    outcomes = known()
     for proof in wanted:
-        found = known(proof, at)
-        if found is None or found.exit_code or asked.again or found.lacks != missing(proof):
+        found = outcomes.get(proof.name)
+        if found is None or found.code != at or at.endswith("+") or not found.passed or asked.again:
             print(f"{proof.name}: make {' '.join(proof.words)}", flush=True)
             found = show(proof, at)
-        outcomes[proof.name] = found
-        log = f" ({_PLACE / at / proof.name}.log)" if found.exit_code else ""
-        print(f"{proof.name}: {found.how}{log} in {found.minutes:g} minutes: {found.said}", flush=True)
+            # Anew: a proof may write this page, and somebody else meanwhile.
+            outcomes = known() | {proof.name: found}
+            write(outcomes)
+        print(f"{proof.name}, {found.minutes} minutes: {found.said}", flush=True)
         for line in found.skipped:
             print(f"    {line}", flush=True)
-    if asked.write:
-        put_between(PAGE, BEGIN, END, "\n".join([_HEAD, *rows(outcomes)]))
-    left = {name: found.how for name, found in outcomes.items() if found.how != "passed"}
+    left = [proof.name for proof in wanted if not outcomes[proof.name].passed]
     print(
-        f"{len(outcomes) - len(left)} of {len(outcomes)} passed at {at}"
-        + "".join(f"; {name} {how}" for name, how in left.items())
+        f"{len(wanted) - len(left)} of {len(wanted)} passed with the code of {at}"
+        + (f"; not {', '.join(left)}" if left else "")
     )
     return int(bool(left))
 
