@@ -162,6 +162,8 @@ def show(proof: Proof, at: str) -> Outcome:
         done = subprocess.run(
             ["make", "--no-print-directory", *proof.words],
             cwd=ROOT, stdout=file, stderr=subprocess.STDOUT, check=False,
+            # ARGS of the make that runs this would be given to the proof as its own.
+            env={name: value for name, value in os.environ.items() if name not in ("ARGS", "MAKEFLAGS")},
         )  # fmt: skip
     lines = [line.strip("= \n") for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     lines = [line for line in lines if line and not line.startswith("make")]

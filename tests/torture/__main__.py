@@ -1,4 +1,4 @@
-"""``make torture``: kill a tail a hundred times, and count the bytes that differ in the end."""
+"""``make torture``: kill a tail, or other commands, a hundred times; count what differs in the end."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 from tests.compat.jars import VERSIONS
+from tests.torture.commands import Commands
 from tests.torture.going_back import GoingBack
 from tests.torture.run import Torture
 from tests.torture.steps import STEPS
@@ -24,6 +25,9 @@ def main() -> int:
     )
     parser.add_argument(
         "--broker", action="store_true", help="behind a whole broker with clients, not its store alone"
+    )
+    parser.add_argument(
+        "--commands", action="store_true", help="not a tail, but the other commands that write"
     )
     parser.add_argument("--no-steps", action="store_true", help="no kills at the protocol's named steps")
     parser.add_argument(
@@ -43,7 +47,10 @@ def main() -> int:
     say(f"RocketMQ {arguments.version}, seed {seed}, in {place}")
     settings = {"seed": seed, "rate": arguments.rate, "say": say}
     try:
-        if arguments.going_back is not None:
+        if arguments.commands:
+            commands = Commands(place, arguments.version, seed=seed, say=say)
+            lines = commands.run(arguments.kills).lines()
+        elif arguments.going_back is not None:
             lines = _go_back(GoingBack(place, arguments.version, **settings), arguments.going_back)
         else:
             torture = Torture(place, arguments.version, broker=arguments.broker, **settings)
