@@ -305,7 +305,7 @@ def mend(
         options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
     )
     finished = None
-    if apply and is_pending(settings.root):
+    if apply and (is_pending(settings.root) or staging_of(settings.root).exists()):
         _refuse_in_use(take(settings))
         finished = _finish_swap(settings)
     comparison = None if replica is None else compare_logs(settings, replica, comparing)

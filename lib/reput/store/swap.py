@@ -26,7 +26,8 @@ log. It writes to ``lock`` when it starts, which shows in that file's time: such
 :func:`abandon` leaves the store to a new rebuild.
 
 Whoever calls holds :class:`~reput.store.lock.StoreLock` and :class:`~reput.store.lock.OutputLock`, has
-flushed what lies in staging, and leaves staging alone as long as :func:`is_pending`.
+flushed what lies in staging, and leaves staging alone as long as :func:`is_pending`. At the end what staging
+has more than the intent's names is removed, but for ``.reput`` and files.
 """
 
 from __future__ import annotations
@@ -361,9 +362,13 @@ def _put(root: Path, intent: Intent, name: str) -> None:
 
 
 def _finish(root: Path, intent: Intent) -> Path:
-    kept = root / intent.kept
+    kept, staging = root / intent.kept, root / intent.staging
+    if not intent.of_undo and staging.is_dir():
+        # Queues that mend made and found right, say: with them it would look like a run to go on with.
+        for path in staging.iterdir():
+            if path.is_dir() and path.name != names.REPUT:
+                files.remove_tree(path)
     _move(_intent_path(root), kept / INTENT, intent.owner)
-    staging = root / intent.staging
     if intent.of_undo:  # what was recorded there is past
         files.remove_tree(staging / INTENT)
     _remove_empty(staging)
