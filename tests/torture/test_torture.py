@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from reput.format import names
+from tests.torture.commands import CASES, Commands
 from tests.torture.run import Torture
 from tests.torture.steps import BY_NAME
 
@@ -51,6 +52,12 @@ def test_a_tail_that_is_killed_comes_to_a_whole_brokers_bytes(tmp_path: Path) ->
     assert result.messages > 500
     assert result.end.queue_bytes > 50_000
     assert has_rolled_and_popped(torture.out)
+
+
+def test_each_other_command_that_is_killed_leaves_what_it_would_have_left(tmp_path: Path) -> None:
+    result = Commands(tmp_path / "torture", "5.5.0", seed=3).run(len(CASES))
+    assert set(result.kills.values()) == {1}
+    assert result.compared > 100
 
 
 def has_rolled_and_popped(root: Path) -> bool:
