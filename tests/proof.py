@@ -216,14 +216,13 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     if wrong := set(asked.only) - set(names):
         parser.error(f"no such proof: {', '.join(sorted(wrong))}")
-    at = code()
     wanted = [proof for proof in PROOFS if not asked.only or proof.name in asked.only]
     for proof in wanted:
         if lacks := missing(proof):
             print(f"{proof.name}: part of it can't be run here, for want of {', '.join(lacks)}", flush=True)
     outcomes = known()
     for proof in wanted:
-        found = outcomes.get(proof.name)
+        at, found = code(), outcomes.get(proof.name)
         if found is None or found.code != at or at.endswith("+") or not found.passed or asked.again:
             print(f"{proof.name}: make {' '.join(proof.words)}", flush=True)
             found = show(proof, at)
@@ -235,7 +234,7 @@ def main(words: Sequence[str] | None = None) -> int:
             print(f"    {line}", flush=True)
     left = [proof.name for proof in wanted if not outcomes[proof.name].passed]
     print(
-        f"{len(wanted) - len(left)} of {len(wanted)} passed with the code of {at}"
+        f"{len(wanted) - len(left)} of {len(wanted)} passed with the code of {code()}"
         + (f"; not {', '.join(left)}" if left else "")
     )
     return int(bool(left))

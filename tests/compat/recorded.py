@@ -120,6 +120,7 @@ def main(versions: Sequence[str]) -> int:
         print(f"{version}: {size or f'not recorded, {len(wrong)} starts differ from what was foretold'}")
         for name, lines in wrong.items():
             print("\n    ".join([name, *lines]))
+    print(f"starts of {len(versions or VERSIONS)} releases, of which {failed} were foretold otherwise")
     return int(failed > 0)
 
 

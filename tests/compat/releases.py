@@ -161,7 +161,9 @@ def main(words: Sequence[str] | None = None) -> int:
     if options.write:
         lines = [_HEAD, "|---|---|---|---|---|---|---|", *(rows[one] for one in known if one in rows)]
         put_between(PAGE, _BEGIN, _END, "\n".join(lines))
-    return int(any(one.differs for one in swept))
+    wrong = sum(one.differs for one in swept)
+    print(f"{len(swept)} releases, of which {wrong} differ")
+    return int(wrong > 0)
 
 
 if __name__ == "__main__":

@@ -134,10 +134,12 @@ def _said(outcomes: dict[Case, Outcome], started: list[Started]) -> int:
     for one in started:
         if one.wrong:
             print(f"STARTED OTHERWISE {one.case}", *(f"    {why}" for why in one.wrong), sep="\n")
-    if started:
-        right = sum(not one.wrong for one in started)
-        print(f"\nthe real store started on {len(started)} results, as foretold on {right}")
-    return int(failed > 0 or any(one.wrong for one in started))
+    otherwise = sum(bool(one.wrong) for one in started)
+    print(
+        f"\n{len(outcomes):,} cases, {failed} failed; the real store started on {len(started)} results, "
+        f"on {otherwise} otherwise than foretold"
+    )
+    return int(failed > 0 or otherwise > 0)
 
 
 if __name__ == "__main__":

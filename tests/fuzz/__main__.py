@@ -23,10 +23,12 @@ def main() -> int:
             "NUMBA_CACHE_DIR", str(Path(tempfile.gettempdir()) / "reput-fuzz-numba")
         )
         print(f"bounds of arrays are checked; kernels are kept in {cache}")
-    failed = False
+    tried = failed = 0
     for version in asked.version or STORES:
-        failed |= _run(version, asked)
-    return int(failed)
+        cases, failures = _run(version, asked)
+        tried, failed = tried + cases, failed + failures
+    print(f"\n{tried:,} changes, {failed} failed")
+    return int(failed > 0)
 
 
 def _arguments() -> argparse.Namespace:
@@ -46,7 +48,8 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def _run(version: str, asked: argparse.Namespace) -> bool:
+def _run(version: str, asked: argparse.Namespace) -> tuple[int, int]:
+    """How many changes were tried, and how many failed."""
     from tests.fuzz.run import Result, run
 
     with tempfile.TemporaryDirectory() as place:
@@ -84,7 +87,7 @@ def _run(version: str, asked: argparse.Namespace) -> bool:
     for change, why in result.failures:
         print(f"  FAILED {change}: {why}")
     sys.stdout.flush()
-    return bool(result.failures)
+    return result.cases.total(), len(result.failures)
 
 
 def _print_part(part: str, cases: int, told: Counter[tuple[str, str]]) -> None:

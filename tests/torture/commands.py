@@ -155,9 +155,11 @@ class Result:
         """For people."""
         each = ", ".join(f"{count} of {name}" for name, count in self.kills.items())
         return [
-            f"{sum(self.kills.values())} kills in {self.seconds:.0f} s: {each}",
             f"{sum(self.ended.values())} commands were too fast for their kill",
-            f"compared {self.compared:,} files, tables and databases: each as without a kill",
+            (
+                f"{sum(self.kills.values())} kills in {self.seconds:.0f} s: {each}; "
+                f"of {self.compared:,} files, tables and databases none differs from those without a kill"
+            ),
         ]
 
 
