@@ -49,7 +49,8 @@ class Case:
     """A command, and the place that it starts from.
 
     Attributes:
-        words: of the command; ``{place}`` stands for the directory that it is run in.
+        words: of the command; ``{place}`` stands for the directory that it is run in, ``{written}`` for the
+            real store as it was, ``{url}`` for that in S3.
         before: commands that make its store of the template ``of``.
         harm: done to the store before them.
         conf: more lines of broker.conf.
@@ -95,6 +96,7 @@ CASES = (
     Case("rebuild --out", ("rebuild", *_STORE_WORDS, "--out", "{place}/out")),
     Case("rebuild --in-place", ("rebuild", *_STORE_WORDS, "--in-place"), harm=_lose),
     Case("mend", _MEND, harm=_harm, log_stays=False),
+    Case("mend --from", (*_MEND, "--from", "{written}"), harm=_harm, log_stays=False),
     Case(
         "undo",
         ("undo", "{place}/store"),
@@ -175,10 +177,10 @@ class Commands:
         place.mkdir(parents=True)
         self._place = place
         self._version = version
+        self._filled = {"version": version, "url": "", "written": place / "written" / _STORE}
         self._seed = seed
         self._random = random.Random(seed)
         self._say = say
-        self._url = ""
         self._more: dict[str, str] = {}
         self.result = Result()
 
@@ -194,7 +196,7 @@ class Commands:
             time.sleep(_WRITE_SECONDS)
         broker_conf(written / _STORE, written / "broker.conf")
         with gateway(self._place / "s3") as server:
-            self._url = server.upload(written / _STORE, "broker-a/store")
+            self._filled["url"] = server.upload(written / _STORE, "broker-a/store")
             self._more = server.environment()
             self._say(f"{sum(1 for _ in (written / _STORE / names.COMMIT_LOG).iterdir())} segments")
             for number, case in enumerate(cases):
@@ -283,7 +285,7 @@ class Commands:
     @contextmanager
     def _started(self, words: Sequence[str], here: Path) -> Iterator[tuple[subprocess.Popen[bytes], str]]:
         mark = uuid.uuid4().hex
-        filled = [word.format(place=here, url=self._url, version=self._version) for word in words]
+        filled = [word.format_map(self._filled | {"place": here}) for word in words]
         with (self._place / "said.log").open("wb") as said:
             process = subprocess.Popen(
                 [sys.executable, "-m", "reput.cli", "-q", *filled],
