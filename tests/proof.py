@@ -181,7 +181,7 @@ def show(proof: Proof, at: str) -> Outcome:
     )  # fmt: skip
     return Outcome(
         how + (lines[-1] if lines else "no output").replace("|", "/"),
-        f"{(time.monotonic() - began) / 60:.3g}",
+        f"{(time.monotonic() - began) / 60:.1f}",
         f"{datetime.now(UTC):%Y-%m-%d}",
         at,
         tuple(line for line in lines if re.match(r"SKIPPED|NOT TESTED|NOT RUN", line)),
@@ -193,7 +193,8 @@ def known() -> dict[str, Outcome]:
     rows = [
         [cell.strip() for cell in line.split("|")[1:-1]] for line in between(PAGE, BEGIN, END).splitlines()
     ]
-    return {row[0]: Outcome(*row[3:]) for row in rows if row}
+    names = {proof.name for proof in PROOFS}
+    return {row[0]: Outcome(*row[3:]) for row in rows if row and row[0] in names}
 
 
 def write(outcomes: dict[str, Outcome]) -> None:

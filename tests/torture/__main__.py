@@ -10,7 +10,7 @@ import time
 from pathlib import Path
 
 from tests.compat.jars import VERSIONS
-from tests.torture.commands import Commands
+from tests.torture.commands import CASES, Commands
 from tests.torture.going_back import GoingBack
 from tests.torture.run import Torture
 from tests.torture.steps import STEPS
@@ -27,7 +27,11 @@ def main() -> int:
         "--broker", action="store_true", help="behind a whole broker with clients, not its store alone"
     )
     parser.add_argument(
-        "--commands", action="store_true", help="not a tail, but the other commands that write"
+        "--commands",
+        nargs="*",
+        metavar="NAME",
+        choices=[case.name for case in CASES],
+        help="not a tail, but the other commands that write, or these",
     )
     parser.add_argument("--no-steps", action="store_true", help="no kills at the protocol's named steps")
     parser.add_argument(
@@ -47,9 +51,10 @@ def main() -> int:
     say(f"RocketMQ {arguments.version}, seed {seed}, in {place}")
     settings = {"seed": seed, "rate": arguments.rate, "say": say}
     try:
-        if arguments.commands:
+        if arguments.commands is not None:
+            cases = [case for case in CASES if not arguments.commands or case.name in arguments.commands]
             commands = Commands(place, arguments.version, seed=seed, say=say)
-            lines = commands.run(arguments.kills).lines()
+            lines = commands.run(arguments.kills, cases).lines()
         elif arguments.going_back is not None:
             lines = _go_back(GoingBack(place, arguments.version, **settings), arguments.going_back)
         else:

@@ -157,7 +157,7 @@ class Result:
         """For people."""
         each = ", ".join(f"{count} of {name}" for name, count in self.kills.items())
         return [
-            f"{sum(self.ended.values())} commands were too fast for their kill",
+            f"{sum(self.ended.values())} commands ended before their kill",
             (
                 f"{sum(self.kills.values())} kills in {self.seconds:.0f} s: {each}; "
                 f"of {self.compared:,} files, tables and databases none differs from those without a kill"
@@ -182,6 +182,7 @@ class Commands:
         self._random = random.Random(seed)
         self._say = say
         self._more: dict[str, str] = {}
+        self._pace = 1.0
         self.result = Result()
 
     def run(self, kills: int, cases: Sequence[Case] = CASES) -> Result:
@@ -224,7 +225,7 @@ class Commands:
         if code not in (0, 1):
             raise WrongError(f"{case.name}, not killed, ended with {code}: {self._said()}")
         self._say(f"{case.name}: not killed, code {code}, writes from {writes[0]:.2f} to {writes[1]:.2f} s")
-        done = 0
+        done, self._pace = 0, 1.0
         while done < kills:
             here = self._at(template)
             row = self._random.randint(1, min(_IN_A_ROW, kills - done))
@@ -246,7 +247,7 @@ class Commands:
 
     def _kill(self, case: Case, here: Path, writes: tuple[float, float]) -> float:
         """Run a command and kill all of it; after how many seconds, 0 if it ended before."""
-        first, last = writes
+        first, last = (self._pace * moment for moment in writes)
         # One in five comes before it writes, or long after.
         moment = (
             self._random.uniform(0, last * 1.1)
@@ -263,7 +264,9 @@ class Commands:
             if process.returncode not in (0, 1) and not self._is_done(case, process.returncode):
                 raise WrongError(f"{case.name} ended with {process.returncode}: {self._said()}")
             self.result.ended[case.name] += 1
+            self._pace *= 0.9  # the machine has become faster
             return 0.0
+        self._pace *= 1.02
         self.result.kills[case.name] += 1
         return moment
 

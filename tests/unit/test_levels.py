@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,8 +13,8 @@ import pytest
 from tests import proof
 
 ROOT = Path(__file__).parents[2]
-DONE = proof.Outcome(0, "12 passed in 3 s", 0.1, "2026-11-28", "abcd1234", [], [])
-_TABLE = proof.PAGE, proof.BEGIN, proof.END
+DONE = proof.Outcome("12 passed in 3 s", "0.1", "2026-11-28", "abcd1234")
+IN_PART = replace(DONE, said="**in part, for want of glusterd**: 12 passed in 3 s")
 
 
 def test_every_proof_is_a_target() -> None:
@@ -23,56 +22,49 @@ def test_every_proof_is_a_target() -> None:
     assert [one.words[0] for one in proof.PROOFS if f"\n{one.words[0]}: " not in targets] == []
 
 
-def test_the_page_says_what_is_run() -> None:
+def test_the_page_says_what_is_run(page: Path) -> None:
     """Its rows are by hand until the next run writes them."""
-    told = {line.split("|")[1].strip(): line for line in proof.between(*_TABLE).splitlines() if "|" in line}
-    for row in proof.rows({one.name: DONE for one in proof.PROOFS}):
-        name, shows, command = (cell.strip() for cell in row.split("|")[1:4])
-        assert [cell.strip() for cell in told[name].split("|")[2:4]] == [shows, command]
-
-
-def test_a_row_that_was_not_run_keeps_what_it_said() -> None:
-    before = proof.between(*_TABLE).splitlines()
-    failed, in_part = replace(DONE, exit_code=2), replace(DONE, lacks=["glusterd"])
-    rows = list(proof.rows({"fuzz": DONE, "hosts": in_part, "site": failed}))
-    assert [row.split("|")[1].strip() for row in rows] == [one.name for one in proof.PROOFS]
-    changed = [row for row in rows if row not in before]
-    said = [row.split("|")[4].strip() for row in changed]
-    assert said == [
-        f"**in part, for want of glusterd**: {DONE.said}",
-        DONE.said,
-        f"**failed**: {DONE.said}",
-    ]
+    before = [line.split("|")[1:4] for line in page.read_text().splitlines() if "| `make " in line]
+    proof.write({one.name: DONE for one in proof.PROOFS})
+    assert [line.split("|")[1:4] for line in page.read_text().splitlines() if "| `make " in line] == before
+    assert proof.known() == {one.name: DONE for one in proof.PROOFS}
 
 
 @pytest.fixture
-def runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What was run; site has passed at this commit, hosts without glusterd."""
+def page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A copy of the page."""
+    copy = tmp_path / "proof.md"
+    copy.write_text(proof.PAGE.read_text(encoding="utf-8"), encoding="utf-8")
+    monkeypatch.setattr(proof, "PAGE", copy)
+    return copy
+
+
+@pytest.fixture
+def runs(page: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """What was run; site has passed with this code, hosts without glusterd."""
     found: list[str] = []
 
     def show(one: proof.Proof, at: str) -> proof.Outcome:
         found.append(one.name)
-        return replace(DONE, commit=at, lacks=proof.missing(one))
+        return replace(IN_PART if proof.missing(one) else DONE, code=at)
 
-    monkeypatch.setattr(proof, "_PLACE", tmp_path)
     monkeypatch.setattr(proof, "show", show)
-    monkeypatch.setattr(proof, "commit", lambda: "abcd1234")
-    for name, lacks in (("site", []), ("hosts", ["glusterd"])):
-        (tmp_path / "abcd1234").mkdir(exist_ok=True)
-        outcome = asdict(replace(DONE, lacks=lacks))
-        (tmp_path / "abcd1234" / f"{name}.json").write_text(json.dumps(outcome))
+    monkeypatch.setattr(proof, "code", lambda: "abcd1234")
+    proof.write({"site": DONE, "hosts": IN_PART})
     return found
 
 
-def test_what_passed_at_this_commit_is_not_run_again(
+def test_what_passed_with_this_code_is_not_run_again(
     runs: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(proof, "missing", lambda one: ["glusterd"] if one.name == "hosts" else [])
     assert proof.main(["hosts", "site", "lint"]) == 1
-    assert runs == ["lint"]
+    assert runs == ["lint", "hosts"]
     said = capsys.readouterr().out.splitlines()
     assert said[0] == "hosts: part of it can't be run here, for want of glusterd"
-    assert said[-1] == "2 of 3 passed at abcd1234; hosts in part, for want of glusterd"
+    assert said[-1] == "2 of 3 passed with the code of abcd1234; not hosts"
+    known = proof.known()
+    assert (known["lint"], known["hosts"], known["fuzz"].passed) == (DONE, IN_PART, False)
 
 
 def test_what_could_be_run_in_part_is_run_once_all_is_there(
@@ -83,14 +75,27 @@ def test_what_could_be_run_in_part_is_run_once_all_is_there(
     assert runs == ["hosts"]
 
 
-def test_a_tree_with_changes_proves_nothing_for_later(
-    runs: list[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("code", ["abcd1234+", "ef567890"])
+def test_other_code_proves_nothing(runs: list[str], monkeypatch: pytest.MonkeyPatch, code: str) -> None:
     monkeypatch.setattr(proof, "missing", lambda _: [])
-    monkeypatch.setattr(proof, "commit", lambda: "abcd1234+")
-    (tmp_path / "abcd1234").rename(tmp_path / "abcd1234+")
+    proof.write({"site": replace(DONE, code="abcd1234+")})
+    monkeypatch.setattr(proof, "code", lambda: code)
     assert proof.main(["site"]) == 0
     assert runs == ["site"]
+
+
+@pytest.mark.parametrize(("code", "said"), [(0, ""), (2, "**failed** (")])
+def test_what_came_of_it_is_how_its_output_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int, said: str
+) -> None:
+    monkeypatch.setattr(proof, "ROOT", tmp_path)
+    monkeypatch.setattr(proof, "_LOGS", tmp_path / "logs")
+    monkeypatch.setenv("ARGS", "site")  # of the make that runs it
+    (tmp_path / "Makefile").write_text(f"site:\n\t@echo 'one | two$(ARGS)'; exit {code}\n")
+    found = proof.show(proof.Proof("site", ("site",), ""), "abcd1234")
+    assert found.said.startswith(said)
+    assert found.said.endswith("one / two")
+    assert found.passed is (code == 0)
 
 
 def test_an_unknown_level_is_refused() -> None:

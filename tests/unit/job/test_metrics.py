@@ -185,7 +185,7 @@ def test_a_request_in_small_pieces_ends_with_its_time(monkeypatch: pytest.Monkey
                         pass
             assert time.monotonic() - began < 5, "each byte may not buy it more time"
             assert ended(idle)
-            wait_for(lambda: threading.active_count() == before)
+            wait_for(lambda: threading.active_count() <= before)  # some of other tests may end, too
 
 
 @pytest.mark.parametrize("request_", [b"GET /" + b"a" * 20_000, b"GET / HTTP/1.0\r\n" + b"a: b\r\n" * 100])
