@@ -31,7 +31,7 @@ def main() -> int:
         nargs="*",
         metavar="NAME",
         choices=[case.name for case in CASES],
-        help="not a tail, but the other commands that write, or these",
+        help="not a tail, but the other commands that write, or these; of 5.x",
     )
     parser.add_argument("--no-steps", action="store_true", help="no kills at the protocol's named steps")
     parser.add_argument(

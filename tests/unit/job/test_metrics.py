@@ -171,7 +171,7 @@ def test_a_request_in_small_pieces_ends_with_its_time(monkeypatch: pytest.Monkey
     monkeypatch.setattr("reput.job.metrics.REQUEST_SECONDS", 1.0)
     with served(0) as endpoint:
         place = ("127.0.0.1", int(urlsplit(endpoint.url).port or 0))
-        before = threading.active_count()
+        before = {*threading.enumerate()}
         with socket.create_connection(place) as slow, socket.create_connection(place) as idle:
             began = time.monotonic()
             slow.settimeout(0.2)
@@ -185,7 +185,7 @@ def test_a_request_in_small_pieces_ends_with_its_time(monkeypatch: pytest.Monkey
                         pass
             assert time.monotonic() - began < 5, "each byte may not buy it more time"
             assert ended(idle)
-            wait_for(lambda: threading.active_count() <= before)  # some of other tests may end, too
+            wait_for(lambda: {*threading.enumerate()} <= before)
 
 
 @pytest.mark.parametrize("request_", [b"GET /" + b"a" * 20_000, b"GET / HTTP/1.0\r\n" + b"a: b\r\n" * 100])

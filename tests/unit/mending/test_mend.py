@@ -407,7 +407,7 @@ def test_queues_and_log_take_their_places_together(
     assert mended.exit_code == 0
     assert [change.kind for change in mended.changes][:2] == ["moved-away", "stand-in"]
     states = set()
-    for last in sampled(range(1, counting.calls + 1, max(counting.calls // 20, 1))):
+    for last in sampled(range(1, counting.calls + 1, max(counting.calls // 40, 1))):
         reset()
         monkeypatch.setattr(files, "system", Dying(last))
         assert died(case.mend)
