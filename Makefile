@@ -131,7 +131,7 @@ site: $(VENV)/dev ## write the docs as a site into build/site
 	@echo "build/site/index.html"
 
 .PHONY: dist
-dist: $(VENV)/dev ## build dist/, twice and the same, and try it with Python 3.11 to 3.13 (ARGS='--python 3.12')
+dist: $(VENV)/dev ## build dist/, twice and the same, and try it with Python 3.10 to 3.13 (ARGS='--python 3.12')
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.distribution $(ARGS)
 
 .PHONY: audit

@@ -1,7 +1,8 @@
 """Builds wheel and source archive twice, compares them, and tries them: ``python -m tests.distribution``.
 
 They are built of what is committed. Tried they are in new virtual environments with the locked versions, one
-with Spark and one without for each Python, as a user with a home of its own, away from the checkout.
+with Spark and one without for each Python, as a user with a home of its own, away from the checkout. Python
+3.10 is tried with the oldest Spark's locked versions, since those of requirements/run.txt need 3.11.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import sys
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -26,8 +27,11 @@ from reput.store.compare import compare
 from tests.golden.store import GoldenStore, unpack
 
 ROOT = Path(__file__).parents[1]
-PYTHONS = ("3.11", "3.12", "3.13")
-KINDS = ("light", "whole")
+PYTHONS = ("3.10", "3.11", "3.12", "3.13")
+#: Without Spark and with it: what is locked.
+KINDS = {"light": "light.txt", "whole": "run.txt"}
+#: Without Spark nothing is locked for it.
+KINDS_OF_3_10 = {"whole": "stacks/spark-4.0.txt"}
 GOLDEN = "5.5.0-mixed"
 #: By name, in a session that knows nothing of reput.
 _BY_NAME = """
@@ -137,11 +141,13 @@ class Trial:
         work: an empty directory.
         python: what the environment is made with.
         whole: with Spark.
+        locked: the versions in it.
     """
 
     work: Path
     python: str
     whole: bool
+    locked: Path
     steps: list[str] = field(default_factory=list)
 
     @property
@@ -159,10 +165,9 @@ class Trial:
         for name in ("home", "temporary", "elsewhere"):
             (self.work / name).mkdir(parents=True)
         _said(self.python, "-m", "venv", str(self.root))
-        locks = ROOT / "requirements"
         hashed = ["--require-hashes", "--no-build-isolation", "--use-pep517"]
-        self._pip("install", "--require-hashes", "-r", str(locks / "build.txt"))
-        self._pip("install", *hashed, "-r", str(locks / ("run.txt" if self.whole else "light.txt")))
+        self._pip("install", "--require-hashes", "-r", str(ROOT / "requirements" / "build.txt"))
+        self._pip("install", *hashed, "-r", str(self.locked))
         store = unpack(GOLDEN, self.work / "store")
         store.write_broker_conf(self.work / "broker.conf")
         return store
@@ -273,11 +278,12 @@ def gone(trial: Trial, before: set[str], *, removes: bool) -> None:
         raise TrialError(f"there is no {cache}")
 
 
-def try_out(work: Path, python: str, archive: Path, wheel: Path, kinds: Sequence[str]) -> Iterator[str]:
+def try_out(work: Path, python: str, archive: Path, wheel: Path, kinds: Mapping[str, str]) -> Iterator[str]:
     """Try both in environments of one Python; says what was done."""
-    for name in kinds:
-        began, whole = time.monotonic(), name == KINDS[1]
-        trial = Trial(work / f"{Path(python).name}-{name}", python, whole)
+    for name, locked in kinds.items():
+        began, whole = time.monotonic(), name == "whole"
+        place = work / f"{Path(python).name}-{name}"
+        trial = Trial(place, python, whole, ROOT / "requirements" / locked)
         store = trial.prepare()
         before = trial.files()
         for built in (archive, wheel):
@@ -315,7 +321,7 @@ def main() -> None:
     """Build, compare, try."""
     parser = argparse.ArgumentParser(prog="make dist", description=__doc__)
     parser.add_argument("--python", action="append", metavar="VERSION", help="only this one, e.g. 3.12")
-    parser.add_argument("--kind", choices=KINDS, help="without Spark, or with it (default: both)")
+    parser.add_argument("--kind", choices=tuple(KINDS), help="without Spark, or with it (default: both)")
     parser.add_argument("--only-build", action="store_true", help="build twice and compare; try nothing")
     given = parser.parse_args()
     if _said("git", "status", "--porcelain", "--untracked-files=no"):
@@ -332,7 +338,12 @@ def main() -> None:
             if python is None:
                 print(f"Python {version}: NOT TRIED, for there is no python{version}", flush=True)
                 continue
-            for said in try_out(work, python, archive, wheel, [given.kind] if given.kind else KINDS):
+            kinds = {
+                kind: locked
+                for kind, locked in (KINDS_OF_3_10 if version == "3.10" else KINDS).items()
+                if given.kind in (None, kind)
+            }
+            for said in try_out(work, python, archive, wheel, kinds):
                 print(f"Python {version}: {said}", flush=True)
             tried.append(version)
     print(f"Tried with Python {', '.join(tried) or '- none'}")
