@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import unicodedata
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from zlib import crc32
@@ -94,8 +94,10 @@ class Rebuilt:
     altered: set[int] = field(default_factory=set)
 
 
-def rebuild(segments: Iterable[tuple[int, bytes]], settings: Settings) -> Rebuilt:
-    """The files of a whole store.
+def rebuild(
+    segments: Iterable[tuple[int, bytes]], settings: Settings, own: Mapping[str, bytes] | None = None
+) -> Rebuilt:
+    """The files of a whole store; ``own`` are its queue files, which tell where altered messages belong.
 
     Raises:
         DamagedError: a record isn't sound.
@@ -116,11 +118,15 @@ def rebuild(segments: Iterable[tuple[int, bytes]], settings: Settings) -> Rebuil
         dispatch(message, queues, settings, breaks, from_zero=from_zero)
         index.build(message)
     written, more = as_written(messages, queues, settings)
-    if more:
+    beside = beside_their_own(messages, queues, settings, own or {})
+    if more or beside:
         queues = {}
         for message in messages:
             dispatch(message, queues, settings, breaks, from_zero=from_zero, written=written, more=more)
-        result.altered = set(written)
+            for name, place, tags in beside.get(message.position, ()):
+                queue = queues.setdefault(name, Queue(from_zero=from_zero))
+                queue.put(message, place, tags, breaks)
+        result.altered = {*written, *beside}
     for (topic, queue_id), queue in queues.items():
         for start, content in queue.files(settings.queue_file_size):
             result.queues[f"{topic}/{queue_id}/{start:020d}"] = content
@@ -350,6 +356,27 @@ def as_written(
             if found:
                 more.setdefault(name, []).append(before)
     return written, more
+
+
+def beside_their_own(
+    messages: list[Message],
+    queues: dict[tuple[str, int], Queue],
+    settings: Settings,
+    own: Mapping[str, bytes],
+) -> dict[int, list[tuple[tuple[str, int], int, int]]]:
+    """What light queues miss and had: by the message's position (queue, place in it, tagsCode)."""
+    found: dict[int, list[tuple[tuple[str, int], int, int]]] = {}
+    for name, queue in queues.items():
+        for first, stop, after, before in queue.gaps if settings.multi_dispatch else ():
+            for place in range(first, stop) if name[0].startswith("%LMQ%") and stop - first <= 64 else ():
+                start = place * 20 // settings.queue_file_size * settings.queue_file_size
+                unit = own.get(f"{name[0]}/{name[1]}/{start:020d}", b"")[place * 20 - start :][:20]
+                position, size, tags = struct.unpack(">qiq", unit.ljust(20, b"\0"))
+                if after <= position < before and any(
+                    (one.position, one.size) == (position, size) for one in messages
+                ):
+                    found.setdefault(position, []).append((name, place, tags))
+    return found
 
 
 def queues_name(messages: list[Message], position: int) -> tuple[str, int]:

@@ -192,7 +192,13 @@ class Cases:
     def _slowly(self) -> Files | None:
         """What the slow rebuild makes of the log, None where it is damaged."""
         try:
-            slow = slow_rebuild.rebuild(self._specimen.segments(), self._specimen.slow_settings())
+            queues_there = {
+                file.split("/", 2)[2]: self._specimen.files[file]
+                for file in self._specimen.of(names.CONSUME_QUEUE)
+            }
+            slow = slow_rebuild.rebuild(
+                self._specimen.segments(), self._specimen.slow_settings(), queues_there
+            )
         except slow_rebuild.NotUtf8Error:
             raise
         except slow_rebuild.DamagedError:
@@ -454,6 +460,9 @@ def _unseen_index(specimen: Specimen, change: Change) -> str | None:
         return "entry 0, which no file uses"
     if part == "entry" and number >= count:
         return "behind the index file's last entry"
+    if part == "header" and 32 <= byte < 36:
+        used, now = (int.from_bytes(one[32:36], "big") for one in (data, change.apply(data)))
+        return "counted as up to 4.7.0" if used <= now <= count - FIRST_ORDINAL else None
     first = change.file == min(specimen.of(names.INDEX))
     if first and (part, number) == ("entry", FIRST_ORDINAL) and TIME_DIFF <= byte < PREVIOUS:
         return "timeDiff of the index's first entry"

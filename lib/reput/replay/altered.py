@@ -12,6 +12,7 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -20,7 +21,6 @@ from numpy.typing import NDArray
 
 from reput.build.placement import Breaks, Gap
 from reput.caches import CACHED
-from reput.config.settings import StoreSettings
 from reput.errors import Finding
 from reput.format import commitlog, consumequeue, javastring, names
 from reput.format.commitlog import (
@@ -144,34 +144,47 @@ def find(
     if settings.entries or settings.remote is not None:
         return result
     left, missing = _MOST_BYTES, dict[tuple[Queue, int, Gap], list[_Candidate]]()
+    there, findings = dict[tuple[Queue, int, Gap], _Candidate | None](), dict[int, Finding]()
     for queue, gap in [*gaps][:_MOST_GAPS]:
         left -= gap.before - gap.after
         if gap.stop - gap.first > _MOST_MISSING or left < 0:
             continue
-        places = {offset: list[_Candidate]() for offset in range(gap.first, gap.stop)}
+        places = {(queue, offset, gap): list[_Candidate]() for offset in range(gap.first, gap.stop)}
         for one in _candidates(target, log, queue, gap):
-            places[one.row.offset].append(one)
-        missing |= {(queue, offset, gap): found for offset, found in places.items()}
-    named = {one.named for found in missing.values() for one in found if one.named is not None}
+            places[queue, one.row.offset, gap].append(one)
+        missing |= places
+        there |= {place: _unit_there(target, log, *place) for place in places}
+    looked_at = [*there.values(), *chain.from_iterable(missing.values())]
+    named = {one.named for one in looked_at if one is not None and one.named is not None}
     everything = replace(target, selection=Selection(batch=target.selection.batch))
     rows = collect(everything, parts, named) if named else {}
+
+    # Light queues miss messages in a sound log: those that have no unit by other rules.
+    def light(queue: Queue) -> bool:
+        return settings.enable_multi_dispatch and queue[0].startswith(_LIGHT)
+
     # What a queue lacks at its beginning may be all but one message of another one, which that misses.
-    for (queue, offset, gap), found in sorted(missing.items(), key=lambda one: one[0][2].first == 0):
+    for place in sorted(missing, key=lambda place: (light(place[0]), place[2].first == 0)):
+        (queue, _, gap), found, unit = place, missing[place], there[place]
         if queue in result.taken:
             continue
-        # Light queues miss messages in a sound log: those that have no unit by other rules.
-        alone = [] if settings.enable_multi_dispatch and queue[0].startswith(_LIGHT) else found
+        alone = [] if light(queue) else found
         strays = [one for one in alone if one.named not in result.added and _is_stray(one, rows, states)]
-        there = _unit_there(settings, log, queue, offset, gap)
-        if len(strays) != 1 and there is not None:
-            strays = [one for one in found if one.row.position == there.row.position] or [there]
+        if len(strays) != 1 and unit is not None:
+            strays = [one for one in found if one.row.position == unit.row.position]
+            if not strays and light(queue):  # beside the unit in the message's own queue
+                nowhere = "" if unit.named is None else ", whose properties don't name it"
+                strays = [unit._replace(named=None, said=f"{unit.said}{nowhere}")]
+            elif not strays and _is_stray(unit, rows, states):
+                strays = [unit]
         if len(strays) == 1:
             result.added.setdefault(queue, []).append(strays[0].row)
             if strays[0].named is not None:
                 result.taken.setdefault(strays[0].named, set()).add(strays[0].row.position)
-            result.findings.append(_finding(log, queue, strays[0]))
-        if alone or there is not None:
+            findings.setdefault(strays[0].row.position, _finding(log, queue, strays[0]))
+        if alone or strays:
             result.breaks.setdefault(queue, set()).add(gap.before)
+    result.findings.extend(findings.values())
     return result
 
 
@@ -213,11 +226,18 @@ def _candidate(
     if not out.counts[output.UNITS] or int(out.unit_offset[0]) != own:
         return None
     row = _Row(own, base + at, found.size, int(out.unit_tags[0]))
+    return _Candidate(row, *_named(target, topic, queue_id, offset, sys_flag))
+
+
+def _named(
+    target: Target, topic: bytes, queue_id: int, offset: int, sys_flag: int
+) -> tuple[Queue | None, str]:
+    """The queue that a record has its unit in by its own words, if any; and these."""
     name = javastring.utf8(topic)
-    has_unit = not sys_flag & TRANSACTION_PREPARED and target.topic_problem(name) is None
-    named = (name.decode(), queue_id) if has_unit else None
     said = f"{name.decode()!r}:{queue_id} queueOffset {offset}"
-    return _Candidate(row, named, said if has_unit else f"{said}, type {sys_flag & TRANSACTION_MASK}")
+    if sys_flag & TRANSACTION_PREPARED or target.topic_problem(name) is not None:
+        return None, f"{said}, type {sys_flag & TRANSACTION_MASK}"
+    return (name.decode(), queue_id), said
 
 
 def _is_stray(one: _Candidate, rows: Mapping[Queue, QueueRows], states: Mapping[Queue, QueueState]) -> bool:
@@ -236,10 +256,9 @@ def _is_stray(one: _Candidate, rows: Mapping[Queue, QueueRows], states: Mapping[
     )
 
 
-def _unit_there(
-    settings: StoreSettings, log: CommitLog, queue: Queue, offset: int, gap: Gap
-) -> _Candidate | None:
+def _unit_there(target: Target, log: CommitLog, queue: Queue, offset: int, gap: Gap) -> _Candidate | None:
     """The unit in the queue's own file, if it leads to a whole record in the gap."""
+    settings = target.settings
     size = settings.consume_queue_file_size
     at = offset * consumequeue.UNIT_LENGTH
     try:
@@ -261,10 +280,8 @@ def _unit_there(
     if not isinstance(found, Frame) or found.size != length:
         return None
     record = commitlog.decode(log_data, position - segment.base)
-    name = javastring.utf8(record.topic).decode()
-    named = (name, record.queue_id)
-    said = f"{name!r}:{record.queue_id} queueOffset {record.queue_offset}"
-    return _Candidate(_Row(offset, position, length, tags), named, said)
+    said = _named(target, record.topic, record.queue_id, record.queue_offset, record.sys_flag)
+    return _Candidate(_Row(offset, position, length, tags), *said)
 
 
 def _finding(log: CommitLog, queue: Queue, one: _Candidate) -> Finding:

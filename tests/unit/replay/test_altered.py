@@ -119,6 +119,20 @@ def test_what_the_queue_has_stays_where_more_than_a_byte_changed(changed: Change
     assert tree(changed.store.root / names.CONSUME_QUEUE) == changed.sound
 
 
+@pytest.mark.parametrize("field", [b"INNER_MULTI_QUEUE_OFFSET", b"INNER_MULTI_DISPATCH"])
+def test_a_light_queue_keeps_what_the_message_has_lost_the_names_of(tmp_path: Path, field: bytes) -> None:
+    store = golden("5.3.3-lmq", tmp_path)
+    lights = sorted(path.name for path in (store.root / names.CONSUME_QUEUE).glob("%LMQ%*"))
+    changed = Changed(store, lights[0], 0, 1)
+    changed.flip(changed.record.index(field) + 3, 1)
+    mended = changed.mended()
+    assert mended.now.verdict.sort == Sort.START_WITH_LOSS
+    (found,) = [one for one in mended.now.findings if one.kind == "altered-message"]
+    assert found.first == changed.position
+    assert "whose properties don't name it" in found.found
+    assert tree(store.root / names.CONSUME_QUEUE) == changed.sound
+
+
 @pytest.mark.parametrize("why", ["alone", "with-another", "all"])
 def test_the_tags_of_a_unit_are_kept_where_the_message_has_lost_them(tmp_path: Path, why: str) -> None:
     store = golden("5.3.3-mixed", tmp_path)
