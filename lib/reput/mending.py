@@ -29,7 +29,7 @@ from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE
 from reput.format.names import Queue
-from reput.job.in_place import discard_if_swapped, finish_swap, staging_of
+from reput.job.in_place import discard_leftovers, finish_swap, of_mending, staging_of
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
 from reput.job.plan import intended, prepare
@@ -305,7 +305,8 @@ def mend(
         options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
     )
     finished = None
-    if apply and (is_pending(settings.root) or staging_of(settings.root).exists()):
+    begun = (staging_of(settings.root), *of_mending(settings.root))
+    if apply and (is_pending(settings.root) or any(path.exists() for path in begun)):
         _refuse_in_use(take(settings))
         finished = _finish_swap(settings)
     comparison = None if replica is None else compare_logs(settings, replica, comparing)
@@ -348,8 +349,7 @@ def _refuse_in_use(snapshot: Snapshot) -> None:
 def _finish_swap(settings: StoreSettings) -> str | None:
     with _locked(settings):
         kept = finish_swap(settings.root)
-        discard_if_swapped(staging_of(settings.root))
-        _clear(settings)
+        discard_leftovers(settings.root)
     return None if kept is None else str(kept)
 
 
@@ -359,12 +359,6 @@ def _locked(settings: StoreSettings) -> Iterator[Owner]:
     owner.check_can_apply(settings.root)
     with StoreLock(settings.root, owner), OutputLock(settings.root, owner):
         yield owner
-
-
-def _clear(settings: StoreSettings) -> None:
-    """Remove what only a mending needs, once no swap does."""
-    for path in (settings.root / names.VIEW, settings.root / names.REPUT / names.MENDING):
-        files.remove_tree(path)
 
 
 class NotEnoughError(StoreError):
@@ -389,7 +383,7 @@ class _Mending:
         self._foresee()
         if result.replica is not None and result.replica.taken:
             with _locked(self._settings) as owner:
-                _clear(self._settings)
+                discard_leftovers(self._settings.root)
                 comparison = result.replica
                 self._without_whole(lambda options: self._with_replica(comparison, owner, options))
         elif before.snapshot is None or before.plan is None:
@@ -459,7 +453,7 @@ class _Mending:
     def _log_alone(self, snapshot: Snapshot) -> None:
         with _locked(self._settings) as owner:
             staging = self._settings.root / names.REPUT / names.MENDING
-            _clear(self._settings)
+            discard_leftovers(self._settings.root)
             try:
                 report = self._result.before.report
                 found = [] if report is None else report.findings
@@ -548,7 +542,7 @@ class _Mending:
             )
         finally:
             if not is_pending(settings.root):
-                _clear(settings)
+                discard_leftovers(settings.root)
 
     def _put(
         self,

@@ -56,6 +56,14 @@ def test_check_takes_a_sound_store_for_sound(reput: Command, store: GoldenStore)
     }
 
 
+def test_a_log_that_an_old_release_would_pass_over_is_there(
+    reput: Command, store: GoldenStore, other: Path
+) -> None:
+    words = ("-c", other, "--rocketmq-version", "4.3.0", "--json")
+    found = json.loads(reput("check", store.root, *words).stdout)["findings"]
+    assert {one["kind"] for one in found if one["area"] == "log"} == {"other-settings"}
+
+
 def test_settings_of_another_store_are_one_finding(reput: Command, store: GoldenStore, other: Path) -> None:
     log = json.loads(reput("check", store.root, "-c", other, "--json").stdout)["findings"]
     assert [(one["kind"], one["area"], one["effect"]) for one in log] == [("other-settings", "log", "blocks")]

@@ -234,7 +234,7 @@ def _has_anything(snapshot: Snapshot) -> bool:
 
 def _log_problems(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
     """Those of its files; where all have one other length, that once: it is another broker's broker.conf."""
-    wrong = [one for one in log.problems if one.kind == WRONG_LENGTH and one.stops]
+    wrong = [one for one in log.problems if one.kind == WRONG_LENGTH and one.unloads]
     if log.files or len(wrong) < 2 or len({one.found for one in wrong}) > 1:
         yield from log.problems
         return
@@ -288,7 +288,7 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
             )
     kept = snapshot.kept is not None and snapshot.kept.ends
     is_empty = not snapshot.log.files and not any(
-        one.kind == WRONG_LENGTH and one.stops for one in snapshot.log.problems
+        one.kind == WRONG_LENGTH and one.unloads for one in snapshot.log.problems
     )
     if is_empty and (snapshot.queues or snapshot.index or snapshot.checkpoint_exists or kept):
         yield Problem(

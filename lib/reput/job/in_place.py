@@ -53,8 +53,7 @@ def undo(store: Path, kept: Path | None = None) -> Undone:
     owner.check_can_apply(root)
     with StoreLock(root, owner), OutputLock(root, owner):
         finished = swap.Swap.resume(root)
-        discard_if_swapped(staging_of(root))
-        files.remove_tree(root / names.VIEW)
+        discard_leftovers(root)
         if finished is None or not swap.record_in(finished).of_undo:
             finished = swap.undo(root, chosen(root, kept), swap.new_stamp(root), owner=owner)
     done = swap.record_in(finished)
@@ -107,6 +106,11 @@ def staging_of(store: Path) -> Path:
     return store / names.REPUT / "staging"
 
 
+def of_mending(store: Path) -> tuple[Path, Path]:
+    """The directories in a store in which a mending works until its swap."""
+    return store / names.VIEW, store / names.REPUT / names.MENDING
+
+
 def finish_swap(store: Path) -> Path | None:
     """Finish a swap that was interrupted; returns what it replaced, None when there is nothing to finish.
 
@@ -118,6 +122,13 @@ def finish_swap(store: Path) -> Path | None:
         swap.abandon(store)
         files.remove_tree(staging_of(store))
         return None
+
+
+def discard_leftovers(root: Path) -> None:
+    """Remove, once no swap is pending, what only its beginning needed: a mending's, and empty staging."""
+    discard_if_swapped(staging_of(root))
+    for path in of_mending(root):
+        files.remove_tree(path)
 
 
 def discard_if_swapped(staging: Path) -> None:

@@ -14,9 +14,10 @@ from typing import TYPE_CHECKING
 from reput.config.basis import Basis
 from reput.config.kept import Kind, TopicsNow, batch_queue_topics, known_topics, unknown_queues
 from reput.config.settings import RocksDBSettings, StoreSettings
+from reput.derived.files import MISSING_SEGMENTS
 from reput.errors import JournalError, OutputError, Result, SettingsError, StoreError, UnsupportedError
 from reput.format import names, rocksdbindex
-from reput.job.in_place import discard_if_swapped, finish_swap, staging_of
+from reput.job.in_place import discard_leftovers, finish_swap, staging_of
 from reput.job.options import RebuildOptions
 from reput.log.segments import CommitLog, discover, likely_end, without_unwritten_end
 from reput.newer_python import Self
@@ -157,11 +158,18 @@ def check_same_log(state: State, log: CommitLog, root: Path) -> None:
     """Check that the log still holds what the output was made from: a broker may have cut or expired it."""
     from reput.output.log_changes import stands
 
+    gaps = [one.offset for one in state.findings if one.kind == MISSING_SEGMENTS]
     if state.cursor < log.start:
         problem, expected, found = (
             "the log has lost segments that this output hasn't got yet",
             f"a log that begins at {state.cursor} or before",
             f"one that begins at {log.start}",
+        )
+    elif back := [(at, one) for at in gaps if (one := log.segment_at(at)) is not None]:
+        problem, expected, found = (
+            "the log has segments that this output was made without",
+            f"no segment at {back[0][0]}",
+            str(back[0][1].path),
         )
     elif stands(log, state):
         return
@@ -334,6 +342,8 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
     if options.out is None:
         root = staging_of(settings.root)
         check_utf8(root)
+        # What was found isn't gone on with in a log that somebody has repaired since, or a broker written to.
+        decided["log_files"] = _as_it_is(log)
     else:
         root = output_root(options.out, settings)
     opening = Opening(settings.place, fingerprint(decided), log.start, decided)
@@ -422,11 +432,12 @@ def _enter_store(
     kept = finish_swap(settings.root)
     journal = staging / names.REPUT / names.JOURNAL
     rebuilt = kept is not None and not record_in(kept).of_undo
-    if rebuilt and _opening_fingerprint(journal) == fingerprint:
+    is_same = _opening_fingerprint(journal) == fingerprint
+    if rebuilt and is_same:
         return str(kept)
-    if rebuilt or not journal.exists():
+    if rebuilt or not is_same:  # nothing of the store depends on what was begun otherwise
         files.remove_tree(staging)
-    discard_if_swapped(staging)
+    discard_leftovers(settings.root)
     return None
 
 
@@ -434,9 +445,17 @@ def _opening_fingerprint(journal: Path) -> str | None:
     from reput.output.journal import read
 
     try:
-        return read(journal)[0].fingerprint
+        return read(journal)[0].fingerprint if journal.exists() else None
     except JournalError:
         return None
+
+
+def _as_it_is(log: CommitLog) -> str:
+    """One text for a log's files: another one where a file was brought back, or written to."""
+    with files.reporting("the log can't be looked at", log.segments[0].path.parent):
+        found = [segment.path.stat() for segment in log.segments]
+    facts = [(one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found]
+    return sha256(json.dumps(facts).encode()).hexdigest()
 
 
 #: Keys in the column families of timers and half messages that are no message's (``MessageRocksDBStorage``).

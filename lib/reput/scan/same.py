@@ -24,7 +24,7 @@ from reput.scan.load import i32, u8, u32, u64
 class Compared(NamedTuple):
     """What came of it; positions are relative to the segment."""
 
-    same: int  # same, different: records; a BLANK only where it differs
+    same: int  # same, different: records; a BLANK only where the other log has a message
     different: int
     first: int  # first, other: of the first two that differ, in the one log and in the other; -1 without any
     other: int
@@ -36,8 +36,8 @@ def compare(
 ) -> Compared:
     """Compare two chains of whole records, each of which a scan found; a BLANK may end them.
 
-    Records that overlap without beginning at the same place are different if a byte in both of them is. Of
-    two BLANKs only the headers are compared. ``ones`` and ``others`` are half-open ranges of positions: from
+    Records that overlap without beginning at the same place are different if a byte in both of them is. Two
+    BLANKs aren't, whatever they hold. ``ones`` and ``others`` are half-open ranges of positions: from
     a record's first byte to behind the last.
     """
     found = _compare(one, other, ones[0], ones[1], others[0], others[1])
@@ -76,10 +76,12 @@ def _compare(one, other, at, end, other_at, other_end):
         low, high = max(at, other_at), min(behind, other_behind)
         is_blank = np.int64(u32(one, at + MAGIC)) == MAGIC_BLANK
         other_is_blank = np.int64(u32(other, other_at + MAGIC)) == MAGIC_BLANK
-        if at == other_at and is_blank and other_is_blank:
-            high = at + BLANK_LENGTH
-        # A BLANK's bytes mean nothing, so one that overlaps by these alone doesn't differ.
-        elif (is_blank and low >= at + BLANK_LENGTH) or (other_is_blank and low >= other_at + BLANK_LENGTH):
+        # A BLANK's bytes mean nothing, so one that overlaps by these alone doesn't differ; nor do two.
+        if (
+            (at == other_at and is_blank and other_is_blank)
+            or (is_blank and low >= at + BLANK_LENGTH)
+            or (other_is_blank and low >= other_at + BLANK_LENGTH)
+        ):
             high = low
         if low < high and not _equal(one, other, low, high):
             if not different:

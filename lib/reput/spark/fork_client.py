@@ -39,7 +39,7 @@ def main() -> None:
     nothing = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(nothing, stream)
-    code, number = server.recv(2) or (1, 0)
+    code, number = server.recv(2) or (0, 9)  # the server was killed: how the other process ended isn't known
     if number:
         os.kill(os.getpid(), number)
         code = 128 + number  # it is one that Python ignores

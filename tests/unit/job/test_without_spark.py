@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from reput.errors import OutputError
+from reput.format import names
 from reput.job import RebuildOptions, rebuild
 from tests.rebuilds import LIB, assert_same, broker_conf, golden
 
@@ -78,3 +80,18 @@ def test_it_goes_on_after_sigkill(name: str, in_place: bool, tmp_path: Path) -> 
     summary = rebuild(asked, None)
     assert 0 < summary.new_messages < summary.messages
     assert_same(before, store.root if in_place else tmp_path / "out")
+
+
+def test_an_output_isnt_gone_on_with_once_the_log_has_more_than_it_was_made_from(tmp_path: Path) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    options = RebuildOptions(
+        store.root, broker_conf=broker_conf(store), rocketmq_version=store.version, out=tmp_path / "out"
+    )
+    segment = store.root / names.COMMIT_LOG / names.offset_name(65536)
+    segment.rename(tmp_path / "away")
+    assert "missing-segments" in {one.kind for one in rebuild(options, None).findings}
+    rebuild(options, None)
+    (tmp_path / "away").rename(segment)
+    with pytest.raises(OutputError, match="segments that this output was made without") as refused:
+        rebuild(options, None)
+    assert (refused.value.found, refused.value.path) == (str(segment), tmp_path / "out")

@@ -13,13 +13,15 @@ from random import Random
 import numpy as np
 import pytest
 
+from reput import mending
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
 from reput.format import commitlog, names
-from reput.job import undo
+from reput.job import rebuilding, undo
 from reput.job.in_place import staging_of
 from reput.job.options import RebuildOptions
+from reput.job.rebuilding import rebuild, stage
 from reput.mending import Mended, mend
 from reput.recovery.mend_log import LogCopies, WholeMessagesError, mend_log, stand_ins
 from reput.recovery.plan import plan
@@ -307,6 +309,93 @@ def test_a_store_that_lost_a_segment_is_mended_and_says_what_is_lost(name: str, 
     assert mend(options).steps == []
     mended = mend(options, tmp_path / "replica", apply=True)
     assert (mended.exit_code, mended.lost) == (0, 0), "nothing of what was taken"
+
+
+@pytest.fixture
+def whole(tmp_path: Path) -> Callable[[], Case]:
+    """Makes a sound store anew, with all its files' bytes as they were."""
+
+    def make() -> Case:
+        shutil.rmtree(tmp_path / "store", ignore_errors=True)
+        store = unpack("5.3.3-mixed", tmp_path / "store")
+        conf = store.write_broker_conf(tmp_path / "broker.conf")
+        options = RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version)
+        return Case(store, options, Copy(store.root, 65536, 0).records()[-1])
+
+    return make
+
+
+def interrupted(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
+    """Let all be made in staging, and end before the swap."""
+
+    def end(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(mending, "stage", lambda *words: end(stage(*words)))
+        patched.setattr(rebuilding, "_swap", end)
+        with pytest.raises(KeyboardInterrupt):
+            work()
+    assert (staging_of(root) / names.REPUT / names.JOURNAL).exists()
+
+
+def spoil_index(case: Case) -> None:
+    path = min((case.root / names.INDEX).iterdir())
+    path.write_bytes(path.read_bytes()[:60] + b"\1" * 400 + path.read_bytes()[460:])
+
+
+@pytest.mark.parametrize("by", ["mend", "rebuild"])
+@pytest.mark.parametrize("harm", ["segment", "bytes"])
+def test_what_was_repaired_by_hand_isnt_taken_for_damaged(
+    whole: Callable[[], Case], harm: str, by: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that was interrupted has found damage; the segment comes back; the next run looks again."""
+    case = whole()
+    path = case.copy.segments[1]
+    before, data = case.log(), path.read_bytes()
+    spoil_index(case)
+    if harm == "segment":
+        path.unlink()
+    else:
+        path.write_bytes(data[:20000] + bytes(3000) + data[23000:])
+    interrupted(case.mend, monkeypatch, case.root)
+    path.write_bytes(data)
+    if by == "mend":
+        mended = case.mend()
+        assert (mended.exit_code, mended.lost, mended.changes) == (0, 0, [])
+    else:
+        rebuilt = rebuild(case.options, None)
+        assert [one for one in rebuilt.findings if one.span == "physical"] == []
+    assert case.log() == before
+    assert mend(case.options).now.verdict.exit_code == 0
+
+
+@pytest.mark.parametrize(("first", "second"), [("rebuild", "mend"), ("mend", "rebuild"), ("mend", "more")])
+def test_a_run_that_another_one_began_otherwise_is_begun_anew(
+    whole: Callable[[], Case], first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    case = whole()
+    sound = tree(case.root / names.CONSUME_QUEUE)
+    shutil.rmtree(case.root / names.CONSUME_QUEUE / "Orders" / "0")
+    work = case.mend if first == "mend" else lambda: rebuild(case.options, None)
+    interrupted(work, monkeypatch, case.root)
+    if second == "more":
+        shutil.rmtree(case.root / names.CONSUME_QUEUE / "Payments" / "1")
+    if second == "rebuild":
+        rebuild(case.options, None)
+    else:
+        assert case.mend().exit_code == 0
+    assert tree(case.root / names.CONSUME_QUEUE) == sound
+    assert not staging_of(case.root).exists()
+
+
+def test_what_a_killed_mend_from_a_replica_left_goes(case: Case) -> None:
+    for left in (case.root / names.VIEW, case.root / names.REPUT / names.MENDING):
+        left.mkdir(parents=True)
+        (left / "file").touch()
+    assert case.mend().exit_code == 0
+    assert not (case.root / names.VIEW).exists()
+    assert not (case.root / names.REPUT / names.MENDING).exists()
 
 
 def test_a_message_that_gives_way_is_lost(case: Case) -> None:

@@ -373,6 +373,15 @@ def test_what_is_sound_in_one_of_both_is_there_in_the_end(seed: int, golden: Pai
         assert not any(rest), (seed, at)
 
 
+def test_closing_records_that_differ_are_no_contradiction(pair: Pair) -> None:
+    path = pair.ours.segments[0]
+    last = [one for one in pair.ours.records() if one.segment == path][-1]
+    flip(path, last.position + last.size + 2)
+    hurt = middle(pair.ours)
+    flip(hurt.segment, hurt.position)
+    assert kinds(pair.compare()) == [("damaged-range", hurt.offset, hurt.offset + hurt.size)]
+
+
 @pytest.mark.parametrize("seed", range(10))
 def test_records_are_compared_as_by_the_slow_twin(seed: int, golden: Pair) -> None:
     """Two chains of records, one of which has other bytes, or begins later."""

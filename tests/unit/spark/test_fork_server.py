@@ -210,7 +210,7 @@ def test_all_ends_with_the_owner(modules: Path, tmp_path: Path) -> None:
             process.send_signal(number)
         process.communicate()
         one.communicate()
-        assert one.returncode == 1
+        assert one.returncode == -signal.SIGKILL
         until(lambda fork=fork: not is_running(fork))
 
 
