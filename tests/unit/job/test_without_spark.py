@@ -94,4 +94,4 @@ def test_an_output_isnt_gone_on_with_once_the_log_has_more_than_it_was_made_from
     (tmp_path / "away").rename(segment)
     with pytest.raises(OutputError, match="segments that this output was made without") as refused:
         rebuild(options, None)
-    assert (refused.value.found, refused.value.path) == (str(segment), tmp_path / "out")
+    assert (refused.value.found, refused.value.path) == (str(segment), str(tmp_path / "out"))
