@@ -12,7 +12,6 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from itertools import chain
 from typing import NamedTuple
 
 import numpy as np
@@ -143,36 +142,32 @@ def find(
     result, settings = Altered(), target.settings
     if settings.entries or settings.remote is not None:
         return result
-    left, missing = _MOST_BYTES, dict[tuple[Queue, int, Gap], list[_Candidate]]()
-    there, findings = dict[tuple[Queue, int, Gap], _Candidate | None](), dict[int, Finding]()
+    left, findings = _MOST_BYTES, dict[int, Finding]()
+    missing = dict[tuple[Queue, int, Gap], tuple[list[_Candidate], _Candidate | None]]()
     for queue, gap in [*gaps][:_MOST_GAPS]:
         left -= gap.before - gap.after
         if gap.stop - gap.first > _MOST_MISSING or left < 0:
             continue
-        places = {(queue, offset, gap): list[_Candidate]() for offset in range(gap.first, gap.stop)}
+        for offset in range(gap.first, gap.stop):
+            missing[queue, offset, gap] = [], _unit_there(target, log, queue, offset, gap)
         for one in _candidates(target, log, queue, gap):
-            places[queue, one.row.offset, gap].append(one)
-        missing |= places
-        there |= {place: _unit_there(target, log, *place) for place in places}
-    looked_at = [*there.values(), *chain.from_iterable(missing.values())]
-    named = {one.named for one in looked_at if one is not None and one.named is not None}
+            missing[queue, one.row.offset, gap][0].append(one)
+    looked_at = [one for found, unit in missing.values() for one in (*found, unit) if one is not None]
+    named = {one.named for one in looked_at if one.named is not None}
     everything = replace(target, selection=Selection(batch=target.selection.batch))
     rows = collect(everything, parts, named) if named else {}
-
-    # Light queues miss messages in a sound log: those that have no unit by other rules.
-    def light(queue: Queue) -> bool:
-        return settings.enable_multi_dispatch and queue[0].startswith(_LIGHT)
-
+    light = {queue for queue, *_ in missing if settings.enable_multi_dispatch and queue[0].startswith(_LIGHT)}
     # What a queue lacks at its beginning may be all but one message of another one, which that misses.
-    for place in sorted(missing, key=lambda place: (light(place[0]), place[2].first == 0)):
-        (queue, _, gap), found, unit = place, missing[place], there[place]
+    for place in sorted(missing, key=lambda place: (place[0] in light, place[2].first == 0)):
+        (queue, _, gap), (found, unit) = place, missing[place]
         if queue in result.taken:
             continue
-        alone = [] if light(queue) else found
+        # Light queues miss messages in a sound log: those that have no unit by other rules.
+        alone = [] if queue in light else found
         strays = [one for one in alone if one.named not in result.added and _is_stray(one, rows, states)]
         if len(strays) != 1 and unit is not None:
             strays = [one for one in found if one.row.position == unit.row.position]
-            if not strays and light(queue):  # beside the unit in the message's own queue
+            if not strays and queue in light:  # beside the unit in the message's own queue
                 nowhere = "" if unit.named is None else ", whose properties don't name it"
                 strays = [unit._replace(named=None, said=f"{unit.said}{nowhere}")]
             elif not strays and _is_stray(unit, rows, states):
