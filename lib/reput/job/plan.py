@@ -220,6 +220,18 @@ class Intended:
         return self.root / names.REPUT / names.JOURNAL
 
     @property
+    def is_begun(self) -> bool:
+        """Whether it goes on with what a run has begun; in place only with its own, in a log as it was."""
+        from reput.output.journal import read
+
+        if not self.in_place or not self.journal_path.exists():
+            return self.journal_path.exists()
+        try:
+            return read(self.journal_path)[0].fingerprint == self.opening.fingerprint
+        except JournalError:
+            return False
+
+    @property
     def replaced(self) -> tuple[str, ...]:
         """What of a store it replaces in place, relative to it."""
         return names.OUTPUT if self.selection.is_all else names.QUEUES
@@ -367,7 +379,7 @@ def prepare(run: Intended, lock: OutputLock | None = None) -> Iterator[Plan]:
         if run.in_place:
             owner = Owner.of_store(settings.root, settings.commit_log_dirs)
             check_movable(settings.root, run.replaced)
-            kept = _enter_store(settings, root, owner, opening.fingerprint, stack)
+            kept = _enter_store(run, owner, stack)
         begun = run.journal_path.exists()
         if not begun:
             check_free(root, run.estimate.output_bytes, "the rebuild")
@@ -419,35 +431,23 @@ def _selection(options: RebuildOptions, settings: StoreSettings, known: frozense
     return replace(selection, batch=batch_topics)
 
 
-def _enter_store(
-    settings: StoreSettings, staging: Path, owner: Owner, fingerprint: str, stack: ExitStack
-) -> str | None:
+def _enter_store(run: Intended, owner: Owner, stack: ExitStack) -> str | None:
     """Lock the store; returns :attr:`Plan.swapped`.
 
     A swap that was interrupted is finished, whatever it was for. If this same run began it, all is done.
     """
-    owner.check_can_apply(settings.root)
-    stack.enter_context(StoreLock(settings.root, owner))
-    stack.enter_context(OutputLock(settings.root, owner))
-    kept = finish_swap(settings.root)
-    journal = staging / names.REPUT / names.JOURNAL
-    rebuilt = kept is not None and not record_in(kept).of_undo
-    is_same = _opening_fingerprint(journal) == fingerprint
-    if rebuilt and is_same:
+    store = run.settings.root
+    owner.check_can_apply(store)
+    stack.enter_context(StoreLock(store, owner))
+    stack.enter_context(OutputLock(store, owner))
+    kept = finish_swap(store)
+    rebuilt, is_begun = kept is not None and not record_in(kept).of_undo, run.is_begun
+    if rebuilt and is_begun:
         return str(kept)
-    if rebuilt or not is_same:  # nothing of the store depends on what was begun otherwise
-        files.remove_tree(staging)
-    discard_leftovers(settings.root)
+    if rebuilt or not is_begun:  # nothing of the store depends on what was begun otherwise
+        files.remove_tree(run.root)
+    discard_leftovers(store)
     return None
-
-
-def _opening_fingerprint(journal: Path) -> str | None:
-    from reput.output.journal import read
-
-    try:
-        return read(journal)[0].fingerprint if journal.exists() else None
-    except JournalError:
-        return None
 
 
 def _as_it_is(log: CommitLog) -> str:
@@ -640,13 +640,13 @@ def preview(options: RebuildOptions) -> Preview:
         check_store_free(settings.root)
     check_output_free(settings.root if in_place else root)
     check_can_make(settings.root if in_place else root)
-    start, continues = run.log.start, run.journal_path.exists() and not pending
+    start, continues = run.log.start, run.is_begun and not pending
     if continues:
         opening, state = read_state(run.journal_path)
         check_continues(opening, state, run.opening, run.log, root)
         check_same_log(state, run.log, root)
         start = state.cursor
-    elif not pending:
+    elif not pending and not run.journal_path.exists():  # else what was begun makes room
         check_free(root, run.estimate.output_bytes, "the rebuild")
     return Preview(
         store=settings.place,

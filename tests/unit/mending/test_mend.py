@@ -21,6 +21,7 @@ from reput.format import commitlog, names
 from reput.job import rebuilding, undo
 from reput.job.in_place import staging_of
 from reput.job.options import RebuildOptions
+from reput.job.plan import preview
 from reput.job.rebuilding import rebuild, stage
 from reput.mending import Mended, mend
 from reput.recovery.mend_log import LogCopies, WholeMessagesError, mend_log, stand_ins
@@ -312,17 +313,12 @@ def test_a_store_that_lost_a_segment_is_mended_and_says_what_is_lost(name: str, 
 
 
 @pytest.fixture
-def whole(tmp_path: Path) -> Callable[[], Case]:
-    """Makes a sound store anew, with all its files' bytes as they were."""
-
-    def make() -> Case:
-        shutil.rmtree(tmp_path / "store", ignore_errors=True)
-        store = unpack("5.3.3-mixed", tmp_path / "store")
-        conf = store.write_broker_conf(tmp_path / "broker.conf")
-        options = RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version)
-        return Case(store, options, Copy(store.root, 65536, 0).records()[-1])
-
-    return make
+def whole(tmp_path: Path) -> Case:
+    """A sound store."""
+    store = unpack("5.3.3-mixed", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    options = RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version)
+    return Case(store, options, Copy(store.root, 65536, 0).records()[-1])
 
 
 def interrupted(work: Callable[[], object], monkeypatch: pytest.MonkeyPatch, root: Path) -> None:
@@ -347,46 +343,45 @@ def spoil_index(case: Case) -> None:
 @pytest.mark.parametrize("by", ["mend", "rebuild"])
 @pytest.mark.parametrize("harm", ["segment", "bytes"])
 def test_what_was_repaired_by_hand_isnt_taken_for_damaged(
-    whole: Callable[[], Case], harm: str, by: str, monkeypatch: pytest.MonkeyPatch
+    whole: Case, harm: str, by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A run that was interrupted has found damage; the segment comes back; the next run looks again."""
-    case = whole()
-    path = case.copy.segments[1]
-    before, data = case.log(), path.read_bytes()
-    spoil_index(case)
+    path = whole.copy.segments[1]
+    before, data = whole.log(), path.read_bytes()
+    spoil_index(whole)
     if harm == "segment":
         path.unlink()
     else:
         path.write_bytes(data[:20000] + bytes(3000) + data[23000:])
-    interrupted(case.mend, monkeypatch, case.root)
+    interrupted(whole.mend, monkeypatch, whole.root)
     path.write_bytes(data)
     if by == "mend":
-        mended = case.mend()
+        mended = whole.mend()
         assert (mended.exit_code, mended.lost, mended.changes) == (0, 0, [])
     else:
-        rebuilt = rebuild(case.options, None)
+        rebuilt = rebuild(whole.options, None)
         assert [one for one in rebuilt.findings if one.span == "physical"] == []
-    assert case.log() == before
-    assert mend(case.options).now.verdict.exit_code == 0
+    assert whole.log() == before
+    assert mend(whole.options).now.verdict.exit_code == 0
 
 
 @pytest.mark.parametrize(("first", "second"), [("rebuild", "mend"), ("mend", "rebuild"), ("mend", "more")])
 def test_a_run_that_another_one_began_otherwise_is_begun_anew(
-    whole: Callable[[], Case], first: str, second: str, monkeypatch: pytest.MonkeyPatch
+    whole: Case, first: str, second: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    case = whole()
-    sound = tree(case.root / names.CONSUME_QUEUE)
-    shutil.rmtree(case.root / names.CONSUME_QUEUE / "Orders" / "0")
-    work = case.mend if first == "mend" else lambda: rebuild(case.options, None)
-    interrupted(work, monkeypatch, case.root)
+    sound = tree(whole.root / names.CONSUME_QUEUE)
+    shutil.rmtree(whole.root / names.CONSUME_QUEUE / "Orders" / "0")
+    work = whole.mend if first == "mend" else lambda: rebuild(whole.options, None)
+    interrupted(work, monkeypatch, whole.root)
     if second == "more":
-        shutil.rmtree(case.root / names.CONSUME_QUEUE / "Payments" / "1")
+        shutil.rmtree(whole.root / names.CONSUME_QUEUE / "Payments" / "1")
+    assert preview(whole.options).continues is (first == "rebuild"), "rebuild --in-place --dry-run"
     if second == "rebuild":
-        rebuild(case.options, None)
+        rebuild(whole.options, None)
     else:
-        assert case.mend().exit_code == 0
-    assert tree(case.root / names.CONSUME_QUEUE) == sound
-    assert not staging_of(case.root).exists()
+        assert whole.mend().exit_code == 0
+    assert tree(whole.root / names.CONSUME_QUEUE) == sound
+    assert not staging_of(whole.root).exists()
 
 
 def test_what_a_killed_mend_from_a_replica_left_goes(case: Case) -> None:
