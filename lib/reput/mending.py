@@ -32,7 +32,7 @@ from reput.format.names import Queue
 from reput.job.in_place import discard_leftovers, finish_swap, of_mending, staging_of
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
-from reput.job.plan import intended, prepare
+from reput.job.plan import intended, log_files, prepare
 from reput.job.rebuilding import rebuild, stage
 from reput.job.summary import Summary, summarize
 from reput.log.segments import SECOND_FILE
@@ -47,7 +47,7 @@ from reput.store.listing import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import read_file
-from reput.store.swap import Swap, check_movable, is_pending, new_stamp
+from reput.store.swap import Swap, broker_mark, check_movable, is_pending, new_stamp
 from reput.store.system import check_free, human
 from reput.verify.explain import TAGS_LOST
 from reput.verify.plan import VerifyOptions
@@ -309,6 +309,7 @@ def mend(
     if apply and (is_pending(settings.root) or any(path.exists() for path in begun)):
         _refuse_in_use(take(settings))
         finished = _finish_swap(settings)
+    seen = _seen(settings)
     comparison = None if replica is None else compare_logs(settings, replica, comparing)
     # With another log all is made anew.
     is_taken = comparison is not None and bool(comparison.taken)
@@ -319,7 +320,7 @@ def mend(
         if before.snapshot is not None:
             _refuse_in_use(before.snapshot)
         begins(result)
-        _Mending(result, options, start_spark, listener).run()
+        _Mending(result, seen, options, start_spark, listener).run()
     result.seconds = time.perf_counter() - started
     return result
 
@@ -346,6 +347,11 @@ def _refuse_in_use(snapshot: Snapshot) -> None:
         )
 
 
+def _seen(settings: StoreSettings) -> dict[str, tuple[int, ...]]:
+    """Of the log's files, and of the last start of a broker, what changes where one writes."""
+    return {**log_files(settings), str(settings.root / names.LOCK): (broker_mark(settings.root) or 0,)}
+
+
 def _finish_swap(settings: StoreSettings) -> str | None:
     with _locked(settings):
         kept = finish_swap(settings.root)
@@ -369,9 +375,15 @@ class _Mending:
     """One run that changes a store."""
 
     def __init__(
-        self, result: Mended, options: RebuildOptions, start_spark: Spark, listener: Listener
+        self,
+        result: Mended,
+        seen: dict[str, tuple[int, ...]],
+        options: RebuildOptions,
+        start_spark: Spark,
+        listener: Listener,
     ) -> None:
         self._result = result
+        self._seen = seen  # before the diagnosis
         self._options = options
         self._start_spark = start_spark
         self._listener = listener
@@ -383,6 +395,7 @@ class _Mending:
         self._foresee()
         if result.replica is not None and result.replica.taken:
             with _locked(self._settings) as owner:
+                self._refuse_changed()
                 discard_leftovers(self._settings.root)
                 comparison = result.replica
                 self._without_whole(lambda options: self._with_replica(comparison, owner, options))
@@ -424,6 +437,19 @@ class _Mending:
         moved = [path for path in (*there, *strays_of(snapshot)) if path.is_relative_to(root)]
         check_movable(root, [path.relative_to(root).as_posix() for path in moved])
 
+    def _refuse_changed(self) -> None:
+        """See, under the locks, that the log is as it was when it was looked at: that may be hours ago."""
+        now = _seen(self._settings)
+        for path in sorted(now.keys() | self._seen.keys()):
+            if now.get(path) != self._seen.get(path):
+                raise StoreInUseError(
+                    "the store was written to while it was looked at; nothing was changed",
+                    path=path,
+                    expected="the file as it was before" if path in self._seen else "no such file",
+                    found="another one" if path in now else "none",
+                    next_step="Stop what writes to it; then run the same command again.",
+                )
+
     def _without_whole(self, work: Callable[[RebuildOptions], None]) -> None:
         """Mend; once more, with all made anew, where that turns out to be not enough.
 
@@ -452,6 +478,7 @@ class _Mending:
 
     def _log_alone(self, snapshot: Snapshot) -> None:
         with _locked(self._settings) as owner:
+            self._refuse_changed()
             staging = self._settings.root / names.REPUT / names.MENDING
             discard_leftovers(self._settings.root)
             try:
@@ -466,6 +493,7 @@ class _Mending:
         result, started = self._result, time.perf_counter()
         options = self._making.options(options)
         with prepare(intended(options)) as rebuilding:
+            self._refuse_changed()
             before = replace(rebuilding.journal.state)
             stage(rebuilding, self._start_spark, self._listener)
             staging, owner = rebuilding.root, rebuilding.owner or Owner.default()

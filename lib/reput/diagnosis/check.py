@@ -39,6 +39,7 @@ from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
 from reput.statistics import Listener
 from reput.store.listing import ignored_features
+from reput.store.swap import refuse_half_replaced
 from reput.store.system import human
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import MEASURES, Note, Report, key_of
@@ -51,7 +52,7 @@ if TYPE_CHECKING:
 
 _TOPICS = "topics.json"
 #: A start that isn't foretold, or a comparison that isn't made: what decides is not known.
-NOT_FORETOLD, NOT_COMPARED = "not-foretold", "not-compared"
+NOT_FORETOLD, NOT_COMPARED, HALF_REPLACED = "not-foretold", "not-compared", "half-replaced"
 GIVE_RELEASE = "Give the broker's release: --rocketmq-version"
 _GIVE = (GIVE_RELEASE, GIVE_DELAY_LEVELS)
 
@@ -257,6 +258,12 @@ def check(
         elsewhere=True,
     )
     result = Diagnosis(settings, [], quick=quick)
+    try:
+        refuse_half_replaced(settings.root, settings.broker_conf, settings.basis.given)
+    except StoreError as error:
+        result.findings.append(replace(not_looked_at(HALF_REPLACED, settings, error), effect=Effect.LOSES))
+        result.not_read.append("all else: it changes when that is finished")
+        return result
     _foretell(result, quick=quick)
     foretold, cleared = result.plan, None
     if result.snapshot is not None and foretold is not None and strays_of(result.snapshot):

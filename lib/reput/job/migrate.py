@@ -197,20 +197,18 @@ def migrate(
         plan = replace(plan, selection=replace(plan.selection, batch=migration.config.batch))
         before = replace(plan.journal.state)
         stages = {"check": time.perf_counter() - started}
-        kept = plan.swapped
-        if kept is None:
-            # A broker that was ending when the plan was made may have written its last offsets since.
-            if _config_move(migration.broker_conf, options.changes, migration.settings) != migration.config:
-                raise StoreError(
-                    "topics, groups or offsets have changed since the plan was made",
-                    path=root / names.CONFIG,
-                    next_step="Run the same command again",
-                )
-            stages |= stage(plan, start_spark, listener)
-            found, others = _from_databases(plan) if to == FILE else ([], [])
-            findings, differs = [*findings, *found], [*differs, *others]
-            _note(plan, to, findings, differs)
-            kept = _swap(plan, migration)
+        # A broker that was ending when the plan was made may have written its last offsets since.
+        if _config_move(migration.broker_conf, options.changes, migration.settings) != migration.config:
+            raise StoreError(
+                "topics, groups or offsets have changed since the plan was made",
+                path=root / names.CONFIG,
+                next_step="Run the same command again",
+            )
+        stages |= stage(plan, start_spark, listener)
+        found, others = _from_databases(plan) if to == FILE else ([], [])
+        findings, differs = [*findings, *found], [*differs, *others]
+        _note(plan, to, findings, differs)
+        kept = _swap(plan, migration)
         for path in plan.root.iterdir():
             if path.name != _TOLD:
                 files.remove_tree(path)

@@ -158,18 +158,18 @@ def check_same_log(state: State, log: CommitLog, root: Path) -> None:
     """Check that the log still holds what the output was made from: a broker may have cut or expired it."""
     from reput.output.log_changes import stands
 
-    gaps = [one.offset for one in state.findings if one.kind == MISSING_SEGMENTS]
+    gaps = [one for one in state.findings if one.kind == MISSING_SEGMENTS]
     if state.cursor < log.start:
         problem, expected, found = (
             "the log has lost segments that this output hasn't got yet",
             f"a log that begins at {state.cursor} or before",
             f"one that begins at {log.start}",
         )
-    elif back := [(at, one) for at in gaps if (one := log.segment_at(at)) is not None]:
+    elif back := [one for one in log.segments if any(gap.offset <= one.base < gap.end for gap in gaps)]:
         problem, expected, found = (
             "the log has segments that this output was made without",
-            f"no segment at {back[0][0]}",
-            str(back[0][1].path),
+            f"no segment at {back[0].base}",
+            str(back[0].path),
         )
     elif stands(log, state):
         return
@@ -227,9 +227,10 @@ class Intended:
         if not self.in_place or not self.journal_path.exists():
             return self.journal_path.exists()
         try:
-            return read(self.journal_path)[0].fingerprint == self.opening.fingerprint
+            begun = read(self.journal_path)[0]
         except JournalError:
             return False
+        return (begun.store, begun.fingerprint) == (self.opening.store, self.opening.fingerprint)
 
     @property
     def replaced(self) -> tuple[str, ...]:
@@ -355,7 +356,7 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
         root = staging_of(settings.root)
         check_utf8(root)
         # What was found isn't gone on with in a log that somebody has repaired since, or a broker written to.
-        decided["log_files"] = _as_it_is(log)
+        decided["log_files"] = sha256(json.dumps(log_files(settings)).encode()).hexdigest()
     else:
         root = output_root(options.out, settings)
     opening = Opening(settings.place, fingerprint(decided), log.start, decided)
@@ -366,20 +367,21 @@ def intended(options: RebuildOptions, *, follows: bool = False) -> Intended:
 def prepare(run: Intended, lock: OutputLock | None = None) -> Iterator[Plan]:
     """Check everything, take the locks, open or begin the output's journal; a refusal changes nothing.
 
-    ``lock`` is the output's, if the caller already holds it.
+    ``lock`` is the output's, if the caller already holds it. In place all is looked at again under the locks.
     """
     from reput.log.end import LogEnd
     from reput.output.journal import Journal
 
-    settings, selection, root, opening = run.settings, run.selection, run.root, run.opening
-    if not run.journal_path.exists() and not is_pending(settings.root):
+    root = run.root
+    if not run.journal_path.exists() and not is_pending(run.settings.root):
         check_free(root, run.estimate.output_bytes, "the rebuild")
     with ExitStack() as stack:
         owner = kept = None
         if run.in_place:
-            owner = Owner.of_store(settings.root, settings.commit_log_dirs)
-            check_movable(settings.root, run.replaced)
-            kept = _enter_store(run, owner, stack)
+            owner = Owner.of_store(run.settings.root, run.settings.commit_log_dirs)
+            check_movable(run.settings.root, run.replaced)
+            run, kept = _enter_store(run, owner, stack)
+        settings, selection, opening = run.settings, run.selection, run.opening
         begun = run.journal_path.exists()
         if not begun:
             check_free(root, run.estimate.output_bytes, "the rebuild")
@@ -431,31 +433,43 @@ def _selection(options: RebuildOptions, settings: StoreSettings, known: frozense
     return replace(selection, batch=batch_topics)
 
 
-def _enter_store(run: Intended, owner: Owner, stack: ExitStack) -> str | None:
-    """Lock the store; returns :attr:`Plan.swapped`.
+def _enter_store(run: Intended, owner: Owner, stack: ExitStack) -> tuple[Intended, str | None]:
+    """Lock the store; returns the run as it is to be now, and :attr:`Plan.swapped`.
 
-    A swap that was interrupted is finished, whatever it was for. If this same run began it, all is done.
+    A swap that was interrupted is finished, whatever it was for: it may put segments or settings in place. If
+    this same run began it, all is done.
     """
     store = run.settings.root
     owner.check_can_apply(store)
     stack.enter_context(StoreLock(store, owner))
     stack.enter_context(OutputLock(store, owner))
     kept = finish_swap(store)
-    rebuilt, is_begun = kept is not None and not record_in(kept).of_undo, run.is_begun
-    if rebuilt and is_begun:
-        return str(kept)
+    run = intended(run.options, follows=run.follows)
+    done = None if kept is None else record_in(kept)
+    rebuilt, is_begun = done is not None and not done.of_undo, run.is_begun
+    if done is not None and rebuilt and is_begun and _is_whole(run, done):
+        return run, str(kept)
     if rebuilt or not is_begun:  # nothing of the store depends on what was begun otherwise
         files.remove_tree(run.root)
     discard_leftovers(store)
-    return None
+    return run, None
 
 
-def _as_it_is(log: CommitLog) -> str:
-    """One text for a log's files: another one where a file was brought back, or written to."""
-    with files.reporting("the log can't be looked at", log.segments[0].path.parent):
-        found = [segment.path.stat() for segment in log.segments]
-    facts = [(one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns) for one in found]
-    return sha256(json.dumps(facts).encode()).hexdigest()
+def _is_whole(run: Intended, done: swap.Intent) -> bool:
+    """Whether a swap has put in place all that a run makes; a mend, which begins one, may take some of it."""
+    queues = {*names.QUEUES, str(run.settings.rocksdb.queues)}
+    return not run.selection.is_all or not queues.isdisjoint(done.names)
+
+
+def log_files(settings: StoreSettings) -> dict[str, tuple[int, ...]]:
+    """Of each file of a store's log what changes where it is brought back, or written to."""
+    found: dict[str, tuple[int, ...]] = {}
+    for directory in settings.commit_log_dirs:
+        with files.reporting("the log can't be looked at", directory):
+            for path in sorted(directory.iterdir()) if directory.is_dir() else ():
+                one = path.lstat()
+                found[str(path)] = one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns
+    return found
 
 
 #: Keys in the column families of timers and half messages that are no message's (``MessageRocksDBStorage``).

@@ -51,7 +51,8 @@ from reput.report.facts import (
 from reput.report.log_scan import LogScan, Tally, scan_log
 from reput.report.queues import QueuesSeen, queue_facts, skew
 from reput.statistics import Listener
-from reput.verify.plan import VerifyOptions, may_be_running, refuse_half_replaced
+from reput.store.swap import refuse_half_replaced
+from reput.verify.plan import VerifyOptions, may_be_running
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -227,7 +228,7 @@ def gather(
     settings = StoreSettings.load(
         options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
     )
-    refuse_half_replaced(settings.root)
+    refuse_half_replaced(settings.root, settings.broker_conf, settings.basis.given)
     facts = Facts(
         store=settings.place,
         broker_conf=None if settings.broker_conf is None else str(settings.broker_conf),

@@ -42,7 +42,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from reput.errors import OutputError
+from reput.errors import OutputError, StoreError
 from reput.format import names
 from reput.newer_python import UTC
 from reput.store import files, system
@@ -74,7 +74,7 @@ class Intent:
     #: those of names that had no old one, or the outermost directory that was made for them
     created: tuple[str, ...]
     inodes: dict[str, int]  # of the new ones, by name
-    broker_mark: int | None  # see :func:`_broker_mark`, when the swap began
+    broker_mark: int | None  # see :func:`broker_mark`, when the swap began
     owner: Owner  # for new directories
     #: size and time (ns) of each file that is replaced; None in a record of reput 1.0
     old: dict[str, list[int]] | None = None
@@ -163,6 +163,22 @@ def is_pending(root: Path) -> bool:
     return os.path.lexists(_intent_path(root))
 
 
+def refuse_half_replaced(root: Path, broker_conf: Path | None, rocketmq_version: str | None) -> None:
+    """Refuse a store with a pending swap; the settings are for the command that finishes it."""
+    if (intent := Intent.read(_intent_path(root))) is None:
+        return
+    again = "Run the command that was interrupted again, which finishes that"
+    mend = next_command("mend", root, "--apply", broker_conf=broker_conf, rocketmq_version=rocketmq_version)
+    raise StoreError(
+        "the store is a mixture",
+        path=root,
+        found="files that an interrupted command has replaced, and others that it hasn't yet",
+        next_step=f"`{next_command('undo', root)}` finishes that."
+        if intent.of_undo
+        else f"{again}; of a rebuild or a mend `{mend}` does, too.",
+    )
+
+
 class Swap:
     """One swap, yet to begin.
 
@@ -213,7 +229,7 @@ class Swap:
                 )
             ),
             inodes={name: _inode(self.staging / name) for name in self.names},
-            broker_mark=_broker_mark(self.root),
+            broker_mark=broker_mark(self.root),
             owner=self.owner,
             old=_sizes_and_times(self.root, (*self.names, *self.remove)),
         )
@@ -368,9 +384,9 @@ def _finish(root: Path, intent: Intent) -> Path:
         for path in staging.iterdir():
             if path.is_dir() and path.name != names.REPUT:
                 files.remove_tree(path)
-    _move(_intent_path(root), kept / INTENT, intent.owner)
-    if intent.of_undo:  # what was recorded there is past
+    if intent.of_undo:  # what was recorded there is past: were it to stay alone, it could be undone again
         files.remove_tree(staging / INTENT)
+    _move(_intent_path(root), kept / INTENT, intent.owner)
     _remove_empty(staging)
     return kept
 
@@ -436,7 +452,7 @@ def _is_new(path: Path, intent: Intent, name: str) -> bool:
     return os.path.lexists(path) and _inode(path) == intent.inodes[name]
 
 
-def _broker_mark(root: Path) -> int | None:
+def broker_mark(root: Path) -> int | None:
     """When a broker last started on the store, in ns; None for never.
 
     Source: ``DefaultMessageStore.start`` writes four bytes to ``lock`` (rocketmq-all-4.9.7, 5.3.3).
@@ -453,7 +469,7 @@ def _broker_mark(root: Path) -> int | None:
 
 def _broker_since(root: Path, intent: Intent) -> str | None:
     """What shows that a broker has started since the swap began; None where nothing does."""
-    now = _broker_mark(root)
+    now = broker_mark(root)
     if now == intent.broker_mark:
         return None
     at = "" if now is None else f" at {datetime.fromtimestamp(now // 10**9, UTC):%Y-%m-%dT%H:%M:%SZ}"

@@ -17,7 +17,7 @@ from reput.replay.target import Selection, Target
 from reput.store.listing import nearest_queue, queues_in
 from reput.store.lock import is_broker_running
 from reput.store.reading import check_store
-from reput.store.swap import is_pending
+from reput.store.swap import refuse_half_replaced
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,18 +183,8 @@ def _refuse_unknown(stores: list[StoreSettings], selection: Selection) -> None:
 def open_store(root: Path, options: VerifyOptions) -> StoreSettings:
     """The settings of a store that is there and whole."""
     check_store(root)
-    refuse_half_replaced(root)
+    refuse_half_replaced(root, options.broker_conf, options.rocketmq_version)
     return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True)
-
-
-def refuse_half_replaced(root: Path) -> None:
-    """Refuse a store whose rebuild in place hasn't come to its end."""
-    if is_pending(root):
-        raise StoreError(
-            "a rebuild in place was interrupted while it replaced files: the store is a mixture",
-            path=root,
-            next_step="Run the rebuild again, which finishes that first",
-        )
 
 
 def may_be_running(root: Path) -> bool:
