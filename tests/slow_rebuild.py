@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import struct
 import unicodedata
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from zlib import crc32
@@ -115,18 +115,38 @@ def rebuild(
     messages = [message for base, data in segments for message in read(base, data, settings)]
     result.messages = len(messages)
     for message in messages:
-        dispatch(message, queues, settings, breaks, from_zero=from_zero)
         index.build(message)
-    written, more = as_written(messages, queues, settings)
-    beside = beside_their_own(messages, queues, settings, own or {})
-    if more or beside:
+    written: dict[int, Message] = {}
+    more: dict[tuple[str, int], list[int]] = {}
+    beside: dict[int, list[tuple[tuple[str, int], int, int]]] = {}
+    for _ in range(16):  # what one altered message has hidden of another one shows now
         queues = {}
         for message in messages:
-            dispatch(message, queues, settings, breaks, from_zero=from_zero, written=written, more=more)
-            for name, place, tags in beside.get(message.position, ()):
+            units = beside.get(message.position, [])
+            elsewhere = {name for name, _, _ in units}
+            dispatch(
+                message,
+                queues,
+                settings,
+                breaks,
+                from_zero=from_zero,
+                written=written,
+                more=more,
+                elsewhere=elsewhere,
+            )
+            for name, place, tags in units:
                 queue = queues.setdefault(name, Queue(from_zero=from_zero))
-                queue.put(message, place, tags, breaks)
-        result.altered = {*written, *beside}
+                queue.put(message, place, tags, sorted([*breaks, *more.get(name, [])]))
+        now, places = as_written(messages, queues, settings, written, more)
+        found, light = beside_their_own(messages, queues, settings, own or {}, more)
+        if not (now or places or found):
+            break
+        written |= now
+        for name, befores in [*places.items(), *light.items()]:
+            more.setdefault(name, []).extend(befores)
+        for position, added in found.items():
+            beside.setdefault(position, []).extend(added)
+    result.altered = {*written, *beside}
     for (topic, queue_id), queue in queues.items():
         for start, content in queue.files(settings.queue_file_size):
             result.queues[f"{topic}/{queue_id}/{start:020d}"] = content
@@ -267,7 +287,7 @@ class Queue:
     odd: bool = False
     from_zero: bool = False
     rows: list[tuple[int, int]] = field(default_factory=list)
-    gaps: list[tuple[int, int, int, int]] = field(default_factory=list)
+    gaps: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     own: int = 0
 
     def put(self, message: Message, queue_offset: int, tags_code: int, breaks: list[int]) -> None:
@@ -289,7 +309,7 @@ class Queue:
                 self.first = 0
                 self.units |= dict.fromkeys(range(queue_offset), unit)
             elif self.from_zero and queue_offset:
-                self.gaps.append((0, queue_offset, 0, message.position))
+                self.gaps.append((0, queue_offset, 0, message.position, 0))
         if queue_offset != self.next:
             self.odd = True
         zero, self.lone_zero = self.lone_zero, None
@@ -306,7 +326,7 @@ class Queue:
             lost = queue_offset != self.own and any(self.end <= place <= message.position for place in breaks)
             if not (lost and queue_offset - self.next <= (message.position - self.end) // 91):
                 if self.own < queue_offset:
-                    self.gaps.append((self.own, queue_offset, self.end, message.position))
+                    self.gaps.append((self.own, queue_offset, self.end, message.position, self.next))
                 queue_offset = self.next  # appended, as by a broker
             for hole in range(self.next, queue_offset):
                 self.units[hole] = unit
@@ -327,25 +347,36 @@ class Queue:
 
 
 def as_written(
-    messages: list[Message], queues: dict[tuple[str, int], Queue], settings: Settings
+    messages: list[Message],
+    queues: dict[tuple[str, int], Queue],
+    settings: Settings,
+    known: dict[int, Message],
+    asked: dict[tuple[str, int], list[int]],
 ) -> tuple[dict[int, Message], dict[tuple[str, int], list[int]]]:
-    """What messages were before a byte of them changed, by position, and where queues miss one."""
+    """What messages were before a byte of them changed, by position, and where queues miss one.
+
+    ``known`` are those that were found before, and ``asked`` the places.
+    """
     written: dict[int, Message] = {}
     more: dict[tuple[str, int], list[int]] = {}
     gaps = [(name, gap) for name, queue in queues.items() for gap in queue.gaps]
     if settings.multi_dispatch:  # light queues miss messages in a sound log
         gaps = [(name, gap) for name, gap in gaps if not name[0].startswith("%LMQ%")]
-    for name, (first, stop, after, before) in sorted(gaps, key=lambda one: one[1][0] == 0):
+    for name, (first, stop, after, before, _) in sorted(gaps, key=lambda one: one[1][0] == 0):
         if stop - first > 64 or name in {(queues_name(messages, place)) for place in written}:
+            continue
+        if before in asked.get(name, []):
             continue
         for place in range(first, stop):
             found = [
                 (one, was)
                 for one in messages
                 if after <= one.position < before
+                and one.position not in known
                 and (was := _but_for_a_byte(one, name, place, first, stop)) is not None
             ]
             given = {(one.topic, one.queue_id) for one in written.values()}
+            doubtful = any(_is_repeated(one, queues) for one, _ in found)
             strays = [
                 (one, was)
                 for one, was in found
@@ -353,7 +384,7 @@ def as_written(
             ]
             if len(strays) == 1:
                 written[strays[0][0].position] = strays[0][1]
-            if found:
+            if strays or doubtful:
                 more.setdefault(name, []).append(before)
     return written, more
 
@@ -363,20 +394,26 @@ def beside_their_own(
     queues: dict[tuple[str, int], Queue],
     settings: Settings,
     own: Mapping[str, bytes],
-) -> dict[int, list[tuple[tuple[str, int], int, int]]]:
-    """What light queues miss and had: by the message's position (queue, place in it, tagsCode)."""
+    asked: dict[tuple[str, int], list[int]],
+) -> tuple[dict[int, list[tuple[tuple[str, int], int, int]]], dict[tuple[str, int], list[int]]]:
+    """What light queues miss and had: by the message's position (queue, place in it, tagsCode); and where."""
     found: dict[int, list[tuple[tuple[str, int], int, int]]] = {}
+    more: dict[tuple[str, int], list[int]] = {}
     for name, queue in queues.items():
-        for first, stop, after, before in queue.gaps if settings.multi_dispatch else ():
+        for first, stop, after, before, due in queue.gaps if settings.multi_dispatch else ():
+            if before in asked.get(name, []):
+                continue
             for place in range(first, stop) if name[0].startswith("%LMQ%") and stop - first <= 64 else ():
-                start = place * 20 // settings.queue_file_size * settings.queue_file_size
-                unit = own.get(f"{name[0]}/{name[1]}/{start:020d}", b"")[place * 20 - start :][:20]
+                at = (due + place - first) * 20
+                start = at // settings.queue_file_size * settings.queue_file_size
+                unit = own.get(f"{name[0]}/{name[1]}/{start:020d}", b"")[at - start :][:20]
                 position, size, tags = struct.unpack(">qiq", unit.ljust(20, b"\0"))
                 if after <= position < before and any(
                     (one.position, one.size) == (position, size) for one in messages
                 ):
                     found.setdefault(position, []).append((name, place, tags))
-    return found
+                    more.setdefault(name, []).append(before)
+    return found, more
 
 
 def queues_name(messages: list[Message], position: int) -> tuple[str, int]:
@@ -410,6 +447,12 @@ def _is_stray(one: Message, queues: dict[tuple[str, int], Queue]) -> bool:
     )
 
 
+def _is_repeated(one: Message, queues: dict[tuple[str, int], Queue]) -> bool:
+    if one.transaction in ("prepared", "rollback"):
+        return False
+    return [row[0] for row in queues[one.topic, one.queue_id].rows].count(one.queue_offset) > 1
+
+
 def dispatch(
     message: Message,
     queues: dict[tuple[str, int], Queue],
@@ -419,8 +462,12 @@ def dispatch(
     from_zero: bool = False,
     written: dict[int, Message] | None = None,
     more: dict[tuple[str, int], list[int]] | None = None,
+    elsewhere: Container[tuple[str, int]] = (),
 ) -> None:
-    """One message's units; ``written`` has it as it was written, ``more`` where queues miss messages."""
+    """One message's units; ``written`` has it as it was written, ``more`` where queues miss messages.
+
+    Light queues that are ``elsewhere`` get another unit than its properties say.
+    """
     light, message = message, (written or {}).get(message.position, message)
     properties = message.properties
     tags_code = hash_code(properties["TAGS"]) if "TAGS" in properties else 0
@@ -463,7 +510,9 @@ def dispatch(
             raise DamagedError("LMQ offset")
         queue_id = 0 if settings.lmq and name.startswith("%LMQ%") else message.queue_id
         new = Queue(from_zero=from_zero)
-        _put(message, name, queue_id, queue_offset, tags_code, queues, breaks, new)
+        places = sorted([*breaks, *more.get((name, queue_id), [])])
+        if (name, queue_id) not in elsewhere:
+            _put(message, name, queue_id, queue_offset, tags_code, queues, places, new)
 
 
 def _put(

@@ -130,6 +130,7 @@ class Gap(NamedTuple):
     stop: int
     after: int  # after, before: physical offsets: after the message before them, and of the one behind
     before: int
+    due: int  # where the first of them would stand in the queue
 
 
 @dataclass(slots=True)
@@ -260,7 +261,7 @@ def place(
                 result.oddities.append(Oddity("missing-queue-offsets", row, 0, 0, queue_offset))
                 result.fills.append((0, queue_offset, row))
             elif from_zero and queue_offset:
-                result.gaps.append(Gap(0, queue_offset, 0, here))
+                result.gaps.append(Gap(0, queue_offset, 0, here, 0))
         elif queue_offset == 0 and due > 0 and stop - row == 1:
             if carried and row == 0:
                 continue  # it has its place
@@ -296,7 +297,7 @@ def place(
             else:
                 result.oddities.append(Oddity("queue-offset-jump", row, queue_offset, due, stop - row))
                 if own < queue_offset:
-                    result.gaps.append(Gap(own, queue_offset, max(placed_end, 0), here))
+                    result.gaps.append(Gap(own, queue_offset, max(placed_end, 0), here, due))
                 queue_offset = due
         result.runs.append((queue_offset, row, stop))
         result.next = queue_offset + stop - row

@@ -45,6 +45,8 @@ from reput.store.reading import open_file
 
 #: More messages than this aren't looked for in one gap; nor more gaps, nor in more bytes of log.
 _MOST_MISSING, _MOST_GAPS, _MOST_BYTES = 64, 1024, 1 << 32
+#: What one altered message has hidden of another one shows when the first is put right.
+_MOST_ROUNDS = 16
 _LIGHT = commitlog.LMQ_PREFIX.decode()
 
 
@@ -77,11 +79,23 @@ class Altered:
         """Where the log isn't whole for a queue."""
         return breaks._replace(places=sorted([*breaks.places, *self.breaks.get(queue, ())]))
 
+    def add(self, more: Altered) -> None:
+        """Take in what another round has found."""
+        for queue, rows in more.added.items():
+            self.added.setdefault(queue, []).extend(rows)
+        for queue, gone in more.taken.items():
+            self.taken.setdefault(queue, set()).update(gone)
+        for queue, places in more.breaks.items():
+            self.breaks.setdefault(queue, set()).update(places)
+        self.findings += more.findings
+
     def put_right(self, rows: Mapping[Queue, QueueRows]) -> dict[Queue, QueueRows]:
         """The queues' units, in log order, as they were written."""
         found = dict(rows)
-        for queue, gone in self.taken.items():
+        moved = {queue: {row.position for row in more} for queue, more in self.added.items()}
+        for queue in self.taken.keys() | moved.keys():
             if queue in found:
+                gone = self.taken.get(queue, set()) | moved.get(queue, set())
                 found[queue] = found[queue].only(~np.isin(found[queue].position, [*gone]))
         for queue, more in self.added.items():
             columns = zip(*sorted(more, key=lambda row: row.position), strict=True)
@@ -101,22 +115,25 @@ def in_rounds(
     queues: BatchQueues,
     place: Callable[[dict[Queue, QueueState | None], Altered], Iterable[QueueOutcome]],
 ) -> list[QueueOutcome]:
-    """Place a batch's irregular queues, and once more those with altered messages.
+    """Place a batch's irregular queues, and again those with altered messages.
 
     ``place`` is given some queues with their states before the batch.
     """
     placed: dict[Queue, QueueOutcome] = {}
     altered, again = Altered(), queues.irregular()
-    while again:
-        for outcome in place(again, altered):
+    for _ in range(_MOST_ROUNDS):
+        for outcome in place(again, altered) if again else ():
             queues.replace(outcome)
             placed[outcome.topic, outcome.queue_id] = outcome
-        if altered.queues:
-            next(iter(placed.values())).findings.extend(altered.findings)
-            break
         gaps = [(queue, gap) for queue, outcome in placed.items() for gap in outcome.gaps]
-        altered = find(target, log, parts, gaps, queues.changed())
-        again = queues.before(queue for queue in altered.queues if target.selection.wants_queue(*queue))
+        more = find(target, log, parts, gaps, queues, altered)
+        wanted = (queue for queue in more.queues if target.selection.wants_queue(*queue))
+        again = queues.before(queue for queue in wanted if queue[0] not in target.selection.batch)
+        altered.add(more)
+        if not again:
+            break
+    if altered.findings and placed:
+        next(iter(placed.values())).findings.extend(altered.findings)
     return [*placed.values()]
 
 
@@ -133,51 +150,63 @@ def find(
     log: CommitLog,
     parts: list[Part],
     gaps: Iterable[tuple[Queue, Gap]],
-    states: Mapping[Queue, QueueState],
+    queues: BatchQueues,
+    known: Altered,
 ) -> Altered:
     """Look for the messages that queues miss in a log that isn't damaged there.
 
-    ``gaps`` say where, and ``states`` how the queues are after the batch.
+    ``gaps`` say where, ``queues`` how the queues were before the batch, and ``known`` what was found before.
     """
     result, settings = Altered(), target.settings
     if settings.entries or settings.remote is not None:
         return result
     left, findings = _MOST_BYTES, dict[int, Finding]()
+    done = {row.position for rows in known.added.values() for row in rows}
     missing = dict[tuple[Queue, int, Gap], tuple[list[_Candidate], _Candidate | None]]()
-    for queue, gap in [*gaps][:_MOST_GAPS]:
+    small = [
+        (queue, gap)
+        for queue, gap in gaps
+        if gap.stop - gap.first <= _MOST_MISSING and gap.before not in known.breaks.get(queue, ())
+    ]
+    for queue, gap in sorted(small, key=lambda one: one[1].before - one[1].after)[:_MOST_GAPS]:
         left -= gap.before - gap.after
-        if gap.stop - gap.first > _MOST_MISSING or left < 0:
-            continue
+        if left < 0:
+            break
         for offset in range(gap.first, gap.stop):
             missing[queue, offset, gap] = [], _unit_there(target, log, queue, offset, gap)
         for one in _candidates(target, log, queue, gap):
-            missing[queue, one.row.offset, gap][0].append(one)
+            if one.row.position not in done:
+                missing[queue, one.row.offset, gap][0].append(one)
     looked_at = [one for found, unit in missing.values() for one in (*found, unit) if one is not None]
     named = {one.named for one in looked_at if one.named is not None}
     everything = replace(target, selection=Selection(batch=target.selection.batch))
-    rows = collect(everything, parts, named) if named else {}
+    rows = known.put_right(collect(everything, parts, named)) if named else {}
+    before = queues.before(named)
     light = {queue for queue, *_ in missing if settings.enable_multi_dispatch and queue[0].startswith(_LIGHT)}
     # What a queue lacks at its beginning may be all but one message of another one, which that misses.
     for place in sorted(missing, key=lambda place: (place[0] in light, place[2].first == 0)):
         (queue, _, gap), (found, unit) = place, missing[place]
         if queue in result.taken:
             continue
+        if unit is not None and unit.row.position in done and queue not in light:
+            unit = None
         # Light queues miss messages in a sound log: those that have no unit by other rules.
         alone = [] if queue in light else found
-        strays = [one for one in alone if one.named not in result.added and _is_stray(one, rows, states)]
+        strays = [one for one in alone if one.named not in result.added and _is_stray(one, rows, before)]
+        doubtful = bool(strays) or any(_is_repeated(one, rows) for one in alone)
         if len(strays) != 1 and unit is not None:
             strays = [one for one in found if one.row.position == unit.row.position]
             if not strays and queue in light:  # beside the unit in the message's own queue
                 nowhere = "" if unit.named is None else ", whose properties don't name it"
                 strays = [unit._replace(named=None, said=f"{unit.said}{nowhere}")]
-            elif not strays and _is_stray(unit, rows, states):
+            elif not strays and _is_stray(unit, rows, before):
                 strays = [unit]
         if len(strays) == 1:
             result.added.setdefault(queue, []).append(strays[0].row)
             if strays[0].named is not None:
                 result.taken.setdefault(strays[0].named, set()).add(strays[0].row.position)
             findings.setdefault(strays[0].row.position, _finding(log, queue, strays[0]))
-        if alone or strays:
+        if doubtful or strays:
             result.breaks.setdefault(queue, set()).add(gap.before)
     result.findings.extend(findings.values())
     return result
@@ -235,27 +264,33 @@ def _named(
     return (name.decode(), queue_id), said
 
 
-def _is_stray(one: _Candidate, rows: Mapping[Queue, QueueRows], states: Mapping[Queue, QueueState]) -> bool:
-    """Whether a record goes on with neither of its neighbours in the queue that it names."""
+def _is_stray(
+    one: _Candidate, rows: Mapping[Queue, QueueRows], before: Mapping[Queue, QueueState | None]
+) -> bool:
+    """Whether a record of the batch goes on with neither of its neighbours in the queue that it names."""
     if one.named is None:
         return True
     mine = rows.get(one.named)
     at = [] if mine is None else np.flatnonzero(mine.position == one.row.position).tolist()
-    if mine is None or not at:  # of an earlier batch
-        state = states.get(one.named)
-        return state is not None and state.units == 1 and state.end == one.row.position + one.row.size
-    offset, row = mine.offset, at[0]
-    return not (
-        (row > 0 and offset[row] == offset[row - 1] + 1)
-        or (row + 1 < len(offset) and offset[row + 1] == offset[row] + 1)
-    )
+    if mine is None or not at:  # of an earlier batch: what is committed stays
+        return False
+    offset, row, state = mine.offset, at[0], before.get(one.named)
+    due = offset[row - 1] + 1 if row else -1 if state is None else state.next + state.shift
+    return not (offset[row] == due or (row + 1 < len(offset) and offset[row + 1] == offset[row] + 1))
+
+
+def _is_repeated(one: _Candidate, rows: Mapping[Queue, QueueRows]) -> bool:
+    """Whether another message has the same place in the queue that a record names."""
+    mine = None if one.named is None else rows.get(one.named)
+    at = [] if mine is None else np.flatnonzero(mine.position == one.row.position).tolist()
+    return mine is not None and bool(at) and int((mine.offset == mine.offset[at[0]]).sum()) > 1
 
 
 def _unit_there(target: Target, log: CommitLog, queue: Queue, offset: int, gap: Gap) -> _Candidate | None:
     """The unit in the queue's own file, if it leads to a whole record in the gap."""
     settings = target.settings
     size = settings.consume_queue_file_size
-    at = offset * consumequeue.UNIT_LENGTH
+    at = (gap.due + offset - gap.first) * consumequeue.UNIT_LENGTH
     try:
         fd = open_file(names.queue_file(settings.root, *queue, at - at % size))
     except OSError:

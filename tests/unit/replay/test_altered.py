@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -13,9 +14,12 @@ from reput.diagnosis.verdict import COUNTS, Sort
 from reput.format import commitlog, names
 from reput.job.options import RebuildOptions
 from reput.mending import Mended, mend
+from reput.replay.target import Selection
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
+from tests.local import Store, rebuild_locally, units, write_store
 from tests.rebuilds import broker_conf, golden, overwrite, tree
+from tests.unit.output.test_bad_input import LENGTH, message, segment
 
 SEGMENT = 65536
 
@@ -151,3 +155,82 @@ def test_the_tags_of_a_unit_are_kept_where_the_message_has_lost_them(tmp_path: P
     mended = changed.mended()
     assert mended.now.verdict.sort == Sort.START_WITH_LOSS
     assert tree(root) == changed.sound
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_message_that_names_a_later_place_hides_none(tmp_path: Path, lost: bool) -> None:
+    """Messages of another queue that could be the ones between are where they belong."""
+    changed = Changed(golden("5.3.3-mixed", tmp_path), "Payments", 1, 4)
+    changed.flip(commitlog.QUEUE_OFFSET + 7, 32)
+    if lost:
+        shutil.rmtree(changed.store.root / names.CONSUME_QUEUE)
+    mended = changed.mended()
+    assert (mended.now.verdict.sort, mended.lost) == (Sort.START, 0)
+    assert tree(changed.store.root / names.CONSUME_QUEUE) == changed.sound
+
+
+@pytest.mark.parametrize("lost", [False, True])
+@pytest.mark.parametrize("crossing", [False, True])
+def test_what_one_message_hides_of_another_one_is_found(tmp_path: Path, crossing: bool, lost: bool) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    if crossing:
+        some = [Changed(store, "Payments", 1, 5), Changed(store, "Payments", 2, 14)]
+        for one in some:
+            one.flip(commitlog.QUEUE_ID + 3, 1 ^ 2)
+    else:
+        some = [Changed(store, "Orders", 0, 124), Changed(store, "Orders", 0, 150)]
+        for one, named in zip(some, (60, 22), strict=True):
+            one.flip(commitlog.QUEUE_OFFSET + 7, one.queue_offset ^ named)
+    if lost:
+        shutil.rmtree(store.root / names.CONSUME_QUEUE)
+    mended = some[0].mended()
+    found = {one.first for one in mended.now.findings if one.kind == "altered-message"}
+    assert found == {one.position for one in some}
+    assert tree(store.root / names.CONSUME_QUEUE) == some[0].sound
+
+
+def test_a_light_queue_keeps_a_message_that_names_an_earlier_place_in_it(tmp_path: Path) -> None:
+    store = golden("5.3.3-lmq", tmp_path)
+    changed = Changed(store, "%LMQ%device-0", 0, 5)
+    changed.flip(changed.record.index(b"INNER_MULTI_QUEUE_OFFSET\x016,5") + 27, ord("5") ^ ord("3"))
+    mended = changed.mended()
+    assert mended.now.verdict.sort == Sort.START_WITH_LOSS
+    assert tree(store.root / names.CONSUME_QUEUE) == changed.sound
+
+
+def test_units_are_found_where_the_queue_has_them(tmp_path: Path) -> None:
+    """A message that names a light queue twice has one unit there: later ones stand before their places."""
+    store = golden("5.3.3-lmq", tmp_path)
+    changed = Changed(store, "%LMQ%device-1", 0, 47)
+    changed.flip(commitlog.SYS_FLAG + 3, 4)
+    mended = changed.mended()
+    assert mended.now.verdict.sort == Sort.START_WITH_LOSS
+    assert tree(store.root / names.CONSUME_QUEUE) == changed.sound
+
+
+def written(directory: Path, records: list[bytes]) -> Store:
+    return write_store(directory / "store", [segment(*records, size=100 * LENGTH)])
+
+
+@pytest.mark.parametrize("ends", [(), (14, 16, 18), range(1, 20)])
+def test_a_message_alone_in_its_batch_stays_in_its_queue(tmp_path: Path, ends: Sequence[int]) -> None:
+    """One of another queue, which has a jump in a sound log, isn't taken for what that misses."""
+    places = [(queue_id, offset) for offset in range(7) for queue_id in (0, 1)]
+    places += [(1, 7), (0, 8), (1, 8), (0, 9), (1, 9), (0, 10)]
+    records = [message(offset, queue_id=queue_id) for queue_id, offset in places]
+    state = rebuild_locally(written(tmp_path, records), tmp_path / "out", ends=[LENGTH * end for end in ends])
+    assert {one.kind for one in state.findings} == {"queue-offset-jump"}
+    for queue_id in (0, 1):
+        found = [places[position // LENGTH] for position, _, _ in units(tmp_path / "out", "T", queue_id)]
+        assert found == [place for place in places if place[0] == queue_id]
+
+
+def test_a_batch_queue_gets_no_files_of_a_plain_one(tmp_path: Path) -> None:
+    """A message that another queue misses names a topic of batch queues, by one byte."""
+    batch = b"INNER_NUM\x011\x02INNER_BASE\x01%d\x02"
+    records = [message(offset, topic=b"U", properties=batch % offset) for offset in range(7)]
+    records += [message(0), message(1), message(2, topic=b"U"), message(3), message(4)]
+    selection = Selection(batch=frozenset(["U"]))
+    state = rebuild_locally(written(tmp_path, records), tmp_path / "out", index=False, selection=selection)
+    assert not (tmp_path / "out" / names.CONSUME_QUEUE / "U").exists()
+    assert state.queues["U", 0].is_batch
