@@ -22,7 +22,16 @@ from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, Listing
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.findings import LOG_CUTS, QUEUE_CUT, closable, merged, of_start, torn_end, unique
+from reput.diagnosis.findings import (
+    LOG_CUTS,
+    ODD_IN_ROCKSDB,
+    QUEUE_CUT,
+    closable,
+    merged,
+    of_start,
+    torn_end,
+    unique,
+)
 from reput.diagnosis.verdict import EXIT_CODES, WORDS, Area, Effect, Judged, Remedy, Sort, Verdict, lost
 from reput.errors import Problem, SettingsError, StoreError, StoreInUseError
 from reput.format import names
@@ -635,6 +644,9 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot)
     report = Report(0, 0, broker_running=False)
     aside = {str(path) for path in strays_of(snapshot)}
     for one in found:
+        if settings.rocksdb.queues is not None and one.kind in ODD_IN_ROCKSDB:
+            report.notes.append(Note(one.kind, one.said, one.topic, one.queue_id, one.count))
+            continue
         if one.area != LOG or one.kind in LEGAL or one.path in aside:
             continue
         if any(start <= one.first and one.end <= end for start, end in closed):

@@ -88,6 +88,10 @@ _CLOSED = frozenset(
 )
 _LEAST = commitlog.MIN_RECORD_LENGTH + 1
 #: What a start leaves wrong of queues and index; where the comparison finds nothing, the start makes it so.
+#: What a start says of a queue in RocksDB whose messages repeat queueOffsets or leave some out (the second):
+#: it is as its log has it, and as a broker leaves it, with the last message in a place.
+_NOT_IN_PLACE = frozenset({"missing-unit", "misplaced-unit"})
+ODD_IN_ROCKSDB = frozenset({"repeated-queue-offset", "queue-offset-jump"})
 _BY_THE_START = frozenset({"missing-unit", "misplaced-unit", "missing-entry", "queue-begins-late"})
 
 
@@ -117,7 +121,13 @@ def merged(
         for one in compared
     ]
     start, compared = _joined_cuts(start, compared)
-    start = [one for one in start if not _is_said(one, start, compared, plan)]
+    odd = {(one.topic, one.queue_id) for one in report.notes if one.kind in ODD_IN_ROCKSDB}
+    start = [
+        one
+        for one in start
+        if not _is_said(one, start, compared, plan)
+        and not (settings.rocksdb.queues and one.kind in _NOT_IN_PLACE and one.queue in odd)
+    ]
     for one in start:
         # Right as it lies there, and wrong after the start.
         is_made = plan is not None and one.effect is Effect.LACKS and one.kind in _BY_THE_START

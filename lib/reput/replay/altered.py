@@ -158,7 +158,7 @@ def find(
     ``gaps`` say where, ``queues`` how the queues were before the batch, and ``known`` what was found before.
     """
     result, settings = Altered(), target.settings
-    if settings.entries or settings.remote is not None:
+    if settings.entries or settings.remote is not None or target.queue_ext:  # a unit there would have to move
         return result
     left, findings = _MOST_BYTES, dict[int, Finding]()
     done = {row.position for rows in known.added.values() for row in rows}

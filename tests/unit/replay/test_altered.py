@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from reput.diagnosis.check import check
 from reput.diagnosis.verdict import COUNTS, Sort
 from reput.format import commitlog, names
 from reput.job.options import RebuildOptions
+from reput.log.walk import Frame, frame
 from reput.mending import Mended, mend
 from reput.replay.target import Selection
 from reput.verify.plan import VerifyOptions
@@ -234,3 +235,40 @@ def test_a_batch_queue_gets_no_files_of_a_plain_one(tmp_path: Path) -> None:
     state = rebuild_locally(written(tmp_path, records), tmp_path / "out", index=False, selection=selection)
     assert not (tmp_path / "out" / names.CONSUME_QUEUE / "U").exists()
     assert state.queues["U", 0].is_batch
+
+
+def test_queues_with_extended_units_are_as_a_broker_makes_them(tmp_path: Path) -> None:
+    """A unit there would have to move with the message: nothing is looked for, by check and by mend."""
+    changed = Changed(golden("5.3.3-queue-ext", tmp_path), "Orders", 0, 20)
+    changed.flip(commitlog.QUEUE_OFFSET + 7, 20 ^ 4)
+    changed.mended()
+
+
+def test_a_database_is_as_a_broker_leaves_it(tmp_path: Path) -> None:
+    """The last message of a queueOffset has the place, and mending comes to an end."""
+    store = golden("5.5.0-rocksdb-mixed", tmp_path)
+    at = next(
+        offset
+        for path in sorted((store.root / names.COMMIT_LOG).iterdir())
+        for offset, record in records(path)
+        if (record.topic, record.queue_id, record.queue_offset) == (b"Orders", 0, 20)
+    )
+    overwrite(store.root, SEGMENT, at + commitlog.QUEUE_OFFSET + 7, b"\4")
+    options = RebuildOptions(store.root, broker_conf=broker_conf(store), rocketmq_version=store.version)
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    assert check(wanted).verdict.sort == Sort.MEND
+    mended = mend(options, apply=True)
+    again = check(wanted)
+    assert mended.now.verdict.text == again.verdict.text
+    assert again.verdict.sort == Sort.START
+    odd = {"repeated-queue-offset", "queue-offset-jump"}
+    assert odd <= {note.kind for note in again.notes}
+    assert odd <= {note.kind for note in mended.now.notes}
+
+
+def records(path: Path) -> Iterator[tuple[int, commitlog.Record]]:
+    """The records of a segment, with their physical offsets."""
+    data, base, at = memoryview(path.read_bytes()), int(path.name), 0
+    while isinstance(found := frame(data, base, at, topic_length_v2=True), Frame):
+        yield base + at, commitlog.decode(data, at)
+        at += found.size
