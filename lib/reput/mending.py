@@ -192,7 +192,9 @@ def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
     if asked:
         return
     root = before.settings.root
-    found = before.mendable
+    # Of a store whose start isn't foretold the log stays as it is.
+    foretold = before.plan is not None or before.running
+    found = [one for one in before.mendable if one.area is not Area.LOG or foretold]
     for one in found:
         if one.area is Area.LOG and one.kind in _STRAY:
             yield Step("move-aside", f"move {_below(one.path, root)} aside: {one.said}")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
+import shlex
 from pathlib import Path
 
 import pytest
 
 from reput.format import names
+from reput.job import RebuildOptions, rebuild
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, broker_conf, golden, tree
 
@@ -55,3 +58,16 @@ def test_questions_are_answered(reput: Command, store: GoldenStore) -> None:
         found = json.loads(reput("query", *words, *asked, "--json").stdout)
         assert [each["physical_offset"] for each in found["messages"]] == [place]
     assert tree(store.root) == before
+
+
+def test_a_small_store_of_it_is_no_groups(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
+    small = tmp_path / "small"
+    outcome = reput("export", *options(store), "--as", "store", "-o", small)
+    assert outcome.code == 1, "what the group hasn't committed isn't there"
+    (step,) = re.findall(r"`reput (rebuild .*) --broker-conf COPY`", outcome.stdout)
+    conf = broker_conf(store)
+    conf.write_text(f"{conf.read_text()}enableDLegerCommitLog=false\n")
+    assert shlex.split(step)[1:3] == [str(small), "--in-place"]
+    assert (
+        rebuild(RebuildOptions(small, broker_conf=conf, rocketmq_version=store.version), None).messages > 100
+    )

@@ -98,6 +98,31 @@ def test_a_store_comes_whole(gateway: Gateway, name: str, tmp_path: Path) -> Non
     assert not first.exists()
 
 
+@pytest.mark.parametrize("second", ["empty", "here"])
+def test_of_two_files_for_a_place_the_logs_own_comes(gateway: Gateway, second: str, tmp_path: Path) -> None:
+    """Where storePathCommitLog names two directories, and the second one's file isn't the log's."""
+    store = golden("5.3.3-mixed", tmp_path)
+    log = tree(store.root / names.COMMIT_LOG)
+    sound = sorted((store.root / names.COMMIT_LOG).iterdir())[1]
+    more = store.root / "more"
+    data = sound.read_bytes()
+    if second == "here":  # of this host, as the broker's own broker.conf has it
+        more = tmp_path / "mnt"
+    more.mkdir()
+    (more / sound.name).write_bytes(b"" if second == "empty" else data[:20_000].ljust(len(data), b"\0"))
+    url = gateway.upload(store.root, f"{tmp_path.name}/store")
+    conf = broker_conf(store)
+    root = "/data/store"
+    beside = more if second == "here" else f"{root}/more"
+    text = f"storePathRootDir={root}\nstorePathCommitLog={root}/commitlog,{beside}\n"
+    conf.write_text(conf.read_text() + text)
+    out = tmp_path / "restored"
+    words = ["restore", url, "--out", out, "-c", str(conf), "--rocketmq-version", store.version]
+    done = run(*words, env=environment(**gateway.environment()))
+    assert done.code in (0, 1), done.stderr
+    assert tree(out / names.COMMIT_LOG) == log
+
+
 @pytest.mark.proof
 @pytest.mark.spark
 def test_queues_and_index_in_rocksdb(gateway: Gateway, tmp_path: Path) -> None:

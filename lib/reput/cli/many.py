@@ -415,7 +415,7 @@ class Night:
         history.begin(_asked(jobs, "all" if everything else "digest" if digests else ""))
         for job in jobs:
             row = history.done(job.place)
-            if row is None:
+            if row is None or row["exit_code"] == 2:  # what was refused may be there now
                 self._last[str(job.place)] = history.last(job.place)
                 continue
             self.todo.remove(job)

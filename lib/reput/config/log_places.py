@@ -60,17 +60,20 @@ def _dirs(
     entry, text = conf.entry(key), conf.text(key)
     if entry is None or text is None:
         return (own,)
-    conf_root = _conf_root(conf)
-    is_below = conf_root is not None and _is_below(_path(text), conf_root)
-    if remote_store(root) is not None and alone and not is_below:
-        return (own,)  # a directory of this host isn't the log of a store elsewhere
+    conf_root, is_elsewhere = _conf_root(conf), remote_store(root) is not None
+
+    def place(part: str, entry: Property) -> Path:
+        if is_elsewhere and (conf_root is None or not _is_below(_path(part), conf_root)):
+            return own  # a directory of this host isn't the log of a store elsewhere
+        return _place(part, entry, root, conf)
+
     several = several and _PATH_SEPARATOR in text
-    dirs = [_place(part, entry, root, conf) for part in _parts(text, several)]
+    dirs = [place(part, entry) for part in _parts(text, several)]
     if alone:
         read_only, text = conf.entry("readOnlyCommitLogStorePaths"), conf.text("readOnlyCommitLogStorePaths")
         # Only the queue of several paths looks at the read-only ones.
         if several and read_only is not None and text is not None and text.strip(JAVA_WHITE):
-            dirs += [_place(part, read_only, root, conf) for part in _parts(text, True)]
+            dirs += [place(part, read_only) for part in _parts(text, True)]
         dirs = list(dict.fromkeys(dirs))
         _refuse_ambiguous(dirs, entry, root, conf, own)
     return tuple(dirs)

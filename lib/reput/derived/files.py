@@ -319,7 +319,8 @@ def _empty(entry: Entry) -> Problem:
 
 
 def _wrong_length(entry: Entry, file_size: int, setting: str, step: str) -> Problem:
-    named = names.number(entry.path.name) is not None
+    # All that a broker makes has 20 digits.
+    named = names.parse_offset_name(entry.path.name) is not None
     if named:
         step = f"If that is the broker's {setting}: {step}"
     else:

@@ -15,6 +15,7 @@ from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
 from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
 from reput.config.kept import known_topics
 from reput.config.settings import StoreSettings
+from reput.derived.batch import BatchModel
 from reput.derived.files import MISSING_SEGMENTS, UNFINISHED_RESTORE, WRONG_LENGTH
 from reput.derived.plain import QueueModel
 from reput.derived.rocksdb import open_index
@@ -171,13 +172,20 @@ class _Healing:
 
     def _heals_queue(self, plan: Plan, one: Difference) -> bool:
         queue = (str(one.topic), one.queue_id or 0)
-        model = plan.prediction.queues.get(queue)
+        model = plan.prediction.all_queues.get(queue)
+        if isinstance(model, BatchModel):
+            begins = model.recovered_max <= one.first
+            return one.kind == "missing-unit" and begins and one.end <= model.max_offset
         if one.kind == "extra-unit" and model is not None:
             return one.first >= model.max_offset and all(loss.queue != queue for loss in plan.unrepaired)
-        if one.kind != "missing-unit" or queue in self._broken or not isinstance(model, QueueModel):
+        if one.kind != "missing-unit" or not isinstance(model, QueueModel):
             return False
         begin = model.recovered_end // UNIT_LENGTH
-        return begin <= one.first and one.end <= model.max_offset and model.puts_in_place
+        # What stands at other places in a light queue, as its messages name it, does so in a rebuilt one.
+        light = begin == 0 and queue[0].startswith(commitlog.LMQ_PREFIX.decode())
+        if not light and (queue in self._broken or not model.puts_in_place):
+            return False
+        return begin <= one.first and one.end <= model.max_offset
 
     def _heals_index(self, plan: Plan, one: Difference) -> bool:
         if self._broken & {"missing-entry", "index-dropped", "index-torn", "index-ahead"}:

@@ -138,8 +138,8 @@ _PAUSES = (1.0, 2.0, 4.0, 8.0)
 #: try gets the same answer.
 _FINAL = ("CODE: 13 ", "CODE: 16 ", "CODE: 17 ", "AclException")
 _IF_ILLEGAL = (
-    "The same command goes on from there. If the broker never takes it, being too large say, remove its "
-    "line, which has this offset_msg_id"
+    "The same command goes on from there. If the broker never takes it, being too large say, leave it out: "
+    "of a file remove its line, which has this offset_msg_id; export a store without it"
 )
 _GROUP = "reput-resend"
 _STORED = "SEND_OK"
@@ -350,6 +350,7 @@ class Reached:
     fingerprint: str = ""  # SHA-256 of that one's bytes
     sent: int = 0  # messages that were sent so far
     left_out: int = 0  # messages that were left out so far
+    unsure: int = 0  # messages that are stored, and weren't said to be on disk, or on a slave
     done: bool = False  # all were
 
 
@@ -364,21 +365,25 @@ class Position:
         self.reached = Reached()
         self._run = dict(run)
         self._fd = -1
+        self._is_locked = False  # the file at the path, and not one that was removed
         self._end = 0
 
     def __enter__(self) -> Self:
-        with files.reporting("the position can't be kept", self.path):
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         try:
             with files.reporting("the position can't be kept", self.path):
-                try:
-                    fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                except BlockingIOError:
-                    raise StoreInUseError(
-                        "another run sends these messages now",
-                        path=self.path,
-                        next_step="Wait for its end, or name another file with --position",
-                    ) from None
+                while not self._is_locked:  # a run that sent nothing removes its file
+                    self._close()
+                    self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                    try:
+                        fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    except BlockingIOError:
+                        raise StoreInUseError(
+                            "another run sends these messages now",
+                            path=self.path,
+                            next_step="Wait for its end, or name another file with --position",
+                        ) from None
+                    with suppress(FileNotFoundError):
+                        self._is_locked = os.path.samestat(os.fstat(self._fd), self.path.stat())
                 with os.fdopen(os.dup(self._fd), "rb") as file:
                     data = file.read()
             self._take(data)
@@ -451,10 +456,10 @@ class Position:
 
     def _close(self) -> None:
         if self._fd >= 0:
-            if not self._end and os.fstat(self._fd).st_size == 0:
+            if self._is_locked and not self._end and os.fstat(self._fd).st_size == 0:
                 self.path.unlink(missing_ok=True)  # nothing was sent
             os.close(self._fd)
-            self._fd = -1
+            self._fd, self._is_locked = -1, False
 
 
 #: Messages that are sent before the position is kept again, and so are sent twice at most after a kill.
@@ -493,7 +498,7 @@ class Resent(Result):
     sent: int = 0  # messages of this run
     sent_before: int = 0  # sent_before, left_out_before: messages of earlier runs
     left_out_before: int = 0
-    unsure: int = 0  # messages that are stored, and weren't said to be on disk, or on a slave
+    unsure: int = 0  # the same as :attr:`Reached.unsure`, in this run and in earlier ones
     topics: dict[str, int] = field(default_factory=dict)  # messages of this run by topic
     left_out: list[LeftOut] = field(default_factory=list)  # what wasn't sent
     findings: list[Damage] = field(default_factory=list)  # damage in the store's log
@@ -551,6 +556,7 @@ def resend(options: ResendOptions, show: Callable[[int], None] = lambda _: None)
             position = opened.enter_context(Position(path, _run_of(options)))
         reached = Reached() if position is None else position.reached
         result.sent_before, result.left_out_before = reached.sent, reached.left_out
+        result.unsure = reached.unsure
         if reached.last >= 0:
             check_resumed(options.source, source, reached.last, reached.fingerprint)
         client: Client | None = None
@@ -563,7 +569,7 @@ def resend(options: ResendOptions, show: Callable[[int], None] = lambda _: None)
                 if client is not None:
                     pace.wait(len(window.messages))
                     result.unsure += _send(client, window.messages)
-                position.reach(window.reached)
+                position.reach(replace(window.reached, unsure=result.unsure))
             for one in window.messages:
                 result.topics[one.topic] = result.topics.get(one.topic, 0) + 1
             result.sent += len(window.messages)

@@ -349,6 +349,10 @@ class Exported(Result):
             return []
         out, conf, release = self.options.out, self.options.broker_conf, self.options.version
         if self.options.form == STORE:
+            if self.settings.dledger is not None:
+                rebuild = next_command("rebuild", out, "--in-place", rocketmq_version=release)
+                text = "What is saved is no group's log: give a copy of broker.conf with"
+                return [f"{text} enableDLegerCommitLog=false, `{rebuild} --broker-conf COPY`"]
             return [next_command("rebuild", out, "--in-place", broker_conf=conf, rocketmq_version=release)]
         if self.options.finding is None or self.options.finding in WITHOUT_PLACE:
             return [next_command("resend", out, "--name-server", "HOST:9876", "--dry-run")]

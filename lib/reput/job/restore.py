@@ -27,6 +27,7 @@ from reput.job.options import RebuildOptions
 from reput.job.plan import Intended, intended, prepare
 from reput.job.rebuilding import stage
 from reput.job.summary import Summary, missing_queues, summarize
+from reput.log.segments import discover
 from reput.newer_python import Self
 from reput.remote import is_url
 from reput.remote.client import RANGE, RemoteFile
@@ -301,12 +302,8 @@ def _plan(place: str | Path, options: RebuildOptions) -> _Planned:
     directory = run.root
     if directory.exists():
         check_store_free(directory)
-    segments = [
-        file
-        for place in run.settings.commit_log_dirs
-        for file in remote.files_in(place)
-        if names.parse_offset_name(Path(file.name).name) is not None
-    ]
+    # Of two files for one place the one that is the log's.
+    segments = [remote.file_at(one.path) for one in discover(run.settings).segments]
     config = sorted(path for path in (remote.root / names.CONFIG).rglob("*") if path.is_file())
     taken = {file.name for file in segments}
     tops = {file.name.partition("/")[0] for file in remote.files if file.name not in taken}

@@ -13,9 +13,11 @@ from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.findings import not_derived
 from reput.diagnosis.verdict import Area, Effect, Finding, Remedy
 from reput.format import names
-from reput.mending import steps_of
+from reput.job.options import RebuildOptions
+from reput.mending import mend, steps_of
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore, unpack
+from tests.rebuilds import broker_conf, give_settings, golden
 
 
 def found_in(store: GoldenStore, version: str | None = None, *, quick: bool = True) -> Diagnosis:
@@ -82,3 +84,24 @@ def test_what_a_mending_has_no_place_for_is_saved_after_it(store: GoldenStore) -
         steps = Diagnosis(settings, findings, quick=True).next_steps
         assert not any("export" in step for step in steps)
         assert any("mend" in step for step in steps)
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("name", ["5.3.3-batch-queue", "5.3.3-lmq"])
+def test_what_a_start_makes_is_right_for_check_as_for_mend(name: str, crashed: bool, tmp_path: Path) -> None:
+    """Batch queues, and light queues whose messages don't stand at their own places."""
+    store = golden(name, tmp_path)
+    give_settings(store)
+    store.write_topics_json()
+    for lost in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE, names.INDEX):
+        shutil.rmtree(store.root / lost, ignore_errors=True)
+    (store.root / names.CHECKPOINT).unlink()
+    if crashed:
+        (store.root / names.ABORT).touch()
+    before = found_in(store, quick=False)
+    assert before.exit_code == 0
+    assert before.plan is not None
+    assert before.plan.prediction.units_added > 100
+    conf = broker_conf(store)
+    mended = mend(RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version), apply=True)
+    assert (mended.applied, mended.verdict.text) == (False, before.verdict.text)

@@ -63,8 +63,13 @@ def test_a_file_of_another_sort_is_left_alone(data: bytes, tmp_path: Path) -> No
 
 def test_two_runs_at_once(tmp_path: Path) -> None:
     path = tmp_path / "position"
-    with Position(path, RUN), pytest.raises(StoreInUseError), Position(path, RUN):
-        pass
+    with Position(path, RUN) as first:
+        for _ in range(2):
+            with pytest.raises(StoreInUseError), Position(path, RUN):
+                pass
+        first.reach(Reached(7, 6, "more", 5, 2, 1))
+    with Position(path, RUN) as position:
+        assert position.reached == Reached(7, 6, "more", 5, 2, 1), "the second has not removed it"
 
 
 def test_a_place_that_cannot_be_written(tmp_path: Path) -> None:

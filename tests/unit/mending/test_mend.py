@@ -16,6 +16,7 @@ import pytest
 from reput import mending
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.diagnosis.check import check
 from reput.errors import ReputError
 from reput.format import commitlog, names
 from reput.job import rebuilding, undo
@@ -31,6 +32,7 @@ from reput.store.listing import ignored_features
 from reput.store.ownership import Owner
 from reput.store.swap import KEPT, is_pending
 from reput.store.system import System
+from reput.verify.plan import VerifyOptions
 from tests.compat import damage
 from tests.compat.damage import Copy, Record
 from tests.crash import Dying, Failing, LosingPower, died
@@ -562,3 +564,29 @@ def test_stand_ins_fill_a_range(length: int) -> None:
     assert at == 100 + length
     with pytest.raises(ValueError, match="no room"):
         list(stand_ins(data, 0, 0, 91, 1))
+
+
+@pytest.mark.parametrize("name", ["1", "20261121", "131072"])
+def test_a_foreign_file_with_a_number_for_its_name_is_moved_aside(case: Case, name: str) -> None:
+    """As a shell makes one by a wrong redirection. A broker's own have 20 digits."""
+    foreign = case.root / names.COMMIT_LOG / name
+    foreign.write_text("hi\n")
+    wanted = VerifyOptions(case.root, None, case.options.broker_conf, case.options.rocketmq_version)
+    assert check(wanted).exit_code == 4
+    mended = case.mend()
+    assert mended.kept is not None
+    assert (Path(mended.kept) / names.COMMIT_LOG / name).read_text() == "hi\n"
+    assert not foreign.exists()
+    assert check(wanted).verdict.text == mended.verdict.text
+    assert not case.mend().applied
+
+
+def test_what_no_start_is_foretold_of_is_left_to_the_operator(case: Case) -> None:
+    """A file as long as a segment, with a name that none can have: nothing is made anew again and again."""
+    size = int(str(case.store.config["mappedFileSizeCommitLog"]))
+    foreign = case.root / names.COMMIT_LOG / names.offset_name(99_999_999)
+    foreign.write_bytes(bytes(size))
+    mended = case.mend()
+    assert not mended.applied
+    assert [step.kind for step in mended.steps] == ["by-hand"]
+    assert not list(case.root.glob(f"{KEPT}*"))
