@@ -290,6 +290,7 @@ class Plan(Intended):
             "path": self.settings.root,
             "content": "parts",
             "startOffset": self.journal.state.cursor,
+            "afterTimestamp": self.journal.state.last_timestamp or None,
             # What expires unread is told by the job itself.
             "failOnDataLoss": "false",
             "partBytes": self.options.part_bytes,

@@ -48,11 +48,11 @@ _TRIES = 5
 
 
 class LiveLog:
-    """The segments and the settled end of a live log; at ``exact`` a record is known to begin."""
+    """The segments and the settled end of a live log; ``exact``, ``timestamp``: see :class:`LiveEnd`."""
 
-    def __init__(self, settings: StoreSettings, exact: int | None = None) -> None:
+    def __init__(self, settings: StoreSettings, exact: int | None = None, timestamp: int = 0) -> None:
         self._settings = settings
-        self._end = LiveEnd(settings, exact=exact)
+        self._end = LiveEnd(settings, exact=exact, timestamp=timestamp)
         self._log: CommitLog | None = None
         self._listed = 0.0
         self._found: tuple[CommitLog, End] | None = None
@@ -320,7 +320,8 @@ class _Tail:
 class LiveEnd:
     """The settled end of a log, again and again while a broker writes it.
 
-    If a record begins at ``exact``, so does the first look.
+    If a record begins at ``exact``, so does the first look. What lies behind it and is older than
+    ``timestamp``, the storeTimestamp before it in ms, may be left of a log that was cut: it is in doubt.
     """
 
     def __init__(
@@ -328,6 +329,7 @@ class LiveEnd:
         settings: StoreSettings,
         *,
         exact: int | None = None,
+        timestamp: int = 0,
         clock: Callable[[], float] = time.monotonic,
         nap: Callable[[float], None] = time.sleep,
     ) -> None:
@@ -335,6 +337,7 @@ class LiveEnd:
         self._property_crc_only = settings.force_verify_prop_crc
         self._largest_record = settings.largest_record
         self._exact = exact
+        self._timestamp = timestamp
         self._clock = clock
         self._nap = nap
         self._tail: _Tail | None = None
@@ -598,7 +601,7 @@ class LiveEnd:
             head = tail.view[place : place + commitlog.BLANK_LENGTH]
             # What begins within a record says nothing of where the next one does: then all of it is walked.
             if tail.records.end(place) >= 0 or _is_zero(head) or _is_blank(head):
-                tail.end = place
+                tail.end, tail.timestamp = place, self._timestamp
         found = self._survey(tail, trusted)
         # What was written before the bytes that were seen just now is seen after this.
         self._nap(_NAP_SECONDS)

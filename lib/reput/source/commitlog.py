@@ -263,7 +263,8 @@ class _Plan:
         if self._live is None:
             from reput.log.live import LiveLog
 
-            self._live = LiveLog(self._settings, self._options.start_offset)
+            options = self._options
+            self._live = LiveLog(self._settings, options.start_offset, options.after_timestamp or 0)
         return self._live
 
     def partitions(

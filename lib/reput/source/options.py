@@ -142,6 +142,7 @@ NAMES = (
     "storeColumn",
     "content",
     "startOffset",
+    "afterTimestamp",
     "endOffset",
     "startingTimestamp",
     "startQueueOffsets",
@@ -237,6 +238,8 @@ class Options:
     content: str = MESSAGES  # ``messages`` or ``parts``
     #: physical offset where the first record to read begins, None for the log's start
     start_offset: int | None = None
+    #: storeTimestamp of the message before it, ms; what a live log has behind it is newer, or left of a cut
+    after_timestamp: int | None = None
     starts_at_end: bool = False  # begin with what is written from now on
     #: begin with the first record that was stored then or later, ms; None doesn't ask
     start_timestamp: int | None = None
@@ -328,6 +331,7 @@ class Options:
             store_column=store_column,
             content=content,
             start_offset=start,
+            after_timestamp=_count(values, "afterTimestamp"),
             starts_at_end=starts_at_end,
             start_timestamp=since,
             end_offset=end,

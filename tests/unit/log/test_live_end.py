@@ -56,8 +56,10 @@ class Watched:
         self.clock = Clock()
         self.restart()
 
-    def restart(self, exact: int | None = None) -> None:
-        self.live = LiveEnd(self.settings, exact=exact, clock=self.clock, nap=lambda _: None)
+    def restart(self, exact: int | None = None, timestamp: int = 0) -> None:
+        self.live = LiveEnd(
+            self.settings, exact=exact, timestamp=timestamp, clock=self.clock, nap=lambda _: None
+        )
 
     def end(self, floor: int | None = None) -> int:
         return self.live.find(discover(self.settings), floor).offset
@@ -125,6 +127,23 @@ def test_no_hole_in_a_record_is_taken(tmp_path: Path, shape: str, block: int) ->
         log.overwrite(start, whole)
         assert watched.end() == start + size
     watched.live.close()
+
+
+@pytest.mark.parametrize("grows", [False, True])
+def test_what_a_cut_left_is_not_taken_after_a_restart(watched: Watched, grows: bool) -> None:
+    """A message of the same size was committed where the log was cut; older ones are behind it."""
+    log = watched.log
+    log.append(*(message(number) for number in range(10)))
+    size = log.end // 10
+    log.end = 4 * size
+    log.append(message(4, store_timestamp=NOW + 1000))
+    watched.restart(exact=log.end, timestamp=NOW + 1000)
+    assert watched.rest() == 5 * size
+    if grows:
+        log.append(message(5, store_timestamp=NOW + 1001), message(6, store_timestamp=NOW + 1002))
+        assert watched.rest() == 7 * size
+    watched.restart(exact=5 * size)
+    assert watched.rest() == 10 * size if not grows else 7 * size, "without the time nothing shows it"
 
 
 def test_a_record_that_ends_in_a_zero_waits_for_the_next_or_for_rest(watched: Watched) -> None:
