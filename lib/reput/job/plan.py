@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -284,13 +285,19 @@ class Plan(Intended):
             index_in_rocksdb=self.index_in_rocksdb,
         )
 
+    @property
+    def last_timestamp(self) -> int:
+        """The storeTimestamp of the last message that was taken, ms; 0 for one of the future."""
+        found = self.journal.state.last_timestamp
+        return found if 0 < found <= time.time() * 1000 else 0
+
     def source(self, **more: object) -> dict[str, str]:
         """The options of the stream of parts from the cursor on; ``more`` adds to them, without None."""
         options: dict[str, object] = {
             "path": self.settings.root,
             "content": "parts",
             "startOffset": self.journal.state.cursor,
-            "afterTimestamp": self.journal.state.last_timestamp or None,
+            "afterTimestamp": self.last_timestamp or None,
             # What expires unread is told by the job itself.
             "failOnDataLoss": "false",
             "partBytes": self.options.part_bytes,

@@ -115,7 +115,7 @@ class _Following:
             writer.begin()  # may move the cursor, past what expired unread
             checkpoint = plan.root / names.REPUT / names.SPARK_CHECKPOINT
             begins = _begins_at_cursor(plan, log, checkpoint)
-            live = LiveLog(plan.settings, plan.journal.state.cursor, plan.journal.state.last_timestamp)
+            live = LiveLog(plan.settings, plan.journal.state.cursor, plan.last_timestamp)
             # With a limited rate nothing may be read ahead.
             settled = partial(self._by_now, live, writer) if self.max_rate is None else int
             try:

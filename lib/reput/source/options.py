@@ -331,7 +331,7 @@ class Options:
             store_column=store_column,
             content=content,
             start_offset=start,
-            after_timestamp=_count(values, "afterTimestamp"),
+            after_timestamp=_moment(values, "afterTimestamp"),
             starts_at_end=starts_at_end,
             start_timestamp=since,
             end_offset=end,
