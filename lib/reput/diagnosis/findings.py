@@ -88,11 +88,11 @@ _CLOSED = frozenset(
     }
 )
 _LEAST = commitlog.MIN_RECORD_LENGTH + 1
-#: What a start leaves wrong of queues and index; where the comparison finds nothing, the start makes it so.
 #: What a start says of a queue in RocksDB whose messages repeat queueOffsets or leave some out (the second):
 #: it is as its log has it, and as a broker leaves it, with the last message in a place.
 _NOT_IN_PLACE = frozenset({"missing-unit", "misplaced-unit"})
 ODD_IN_ROCKSDB = frozenset({"repeated-queue-offset", "queue-offset-jump"})
+#: What a start leaves wrong of queues and index; where the comparison finds nothing, the start makes it so.
 _BY_THE_START = frozenset({"missing-unit", "misplaced-unit", "missing-entry", "queue-begins-late"})
 
 

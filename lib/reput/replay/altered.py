@@ -270,20 +270,27 @@ def _is_stray(
     """Whether a record of the batch goes on with neither of its neighbours in the queue that it names."""
     if one.named is None:
         return True
-    mine = rows.get(one.named)
-    at = [] if mine is None else np.flatnonzero(mine.position == one.row.position).tolist()
-    if mine is None or not at:  # of an earlier batch: what is committed stays
+    offset, row = _place_of(one, rows)
+    if row < 0:  # of an earlier batch: what is committed stays
         return False
-    offset, row, state = mine.offset, at[0], before.get(one.named)
+    state = before.get(one.named)
     due = offset[row - 1] + 1 if row else -1 if state is None else state.next + state.shift
     return not (offset[row] == due or (row + 1 < len(offset) and offset[row + 1] == offset[row] + 1))
 
 
 def _is_repeated(one: _Candidate, rows: Mapping[Queue, QueueRows]) -> bool:
     """Whether another message has the same place in the queue that a record names."""
+    offset, row = _place_of(one, rows)
+    return row >= 0 and int((offset == offset[row]).sum()) > 1
+
+
+def _place_of(one: _Candidate, rows: Mapping[Queue, QueueRows]) -> tuple[NDArray[np.int64], int]:
+    """The batch's queueOffsets of the queue that a record names, and its row there, -1 without one."""
     mine = None if one.named is None else rows.get(one.named)
-    at = [] if mine is None else np.flatnonzero(mine.position == one.row.position).tolist()
-    return mine is not None and bool(at) and int((mine.offset == mine.offset[at[0]]).sum()) > 1
+    if mine is None:
+        return np.empty(0, np.int64), -1
+    at = np.flatnonzero(mine.position == one.row.position)
+    return mine.offset, int(at[0]) if len(at) else -1
 
 
 def _unit_there(target: Target, log: CommitLog, queue: Queue, offset: int, gap: Gap) -> _Candidate | None:

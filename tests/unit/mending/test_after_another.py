@@ -146,6 +146,7 @@ def test_an_undo_that_dies_anywhere_is_ended_by_the_next_one(
         assert {
             name: one for name, one in after.items() if not name.startswith((KEPT, names.REPUT))
         } == before
+    assert said == {"there is nothing to undo"}, "what died behind the last step was done"
 
 
 @pytest.mark.parametrize("from_replica", [False, True])
