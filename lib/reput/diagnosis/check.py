@@ -260,7 +260,7 @@ def check(
     result = Diagnosis(settings, [], quick=quick)
     try:
         refuse_half_replaced(settings.root, settings.broker_conf, settings.basis.given)
-    except StoreError as error:
+    except (StoreError, OutputError) as error:  # the second of a record that can't be read
         result.findings.append(replace(not_looked_at(HALF_REPLACED, settings, error), effect=Effect.LOSES))
         result.not_read.append("all else: it changes when that is finished")
         return result

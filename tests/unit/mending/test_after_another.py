@@ -122,6 +122,17 @@ def test_an_interrupted_undo_is_ended_by_undo(
     assert looked_at(options).exit_code == 0
 
 
+@pytest.mark.parametrize("quick", [False, True])
+def test_a_record_that_cant_be_read_is_a_half_replaced_store_too(
+    options: RebuildOptions, quick: bool
+) -> None:
+    record = options.store / names.REPUT / swap.INTENT
+    record.parent.mkdir(exist_ok=True)
+    record.write_bytes(b"{")
+    found = looked_at(options, quick=quick).for_start()
+    assert ([one.kind for one in found.left], found.exit_code) == (["half-replaced"], 3)
+
+
 def test_an_undo_that_dies_anywhere_is_ended_by_the_next_one(
     options: RebuildOptions, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
