@@ -26,6 +26,7 @@ from reput.diagnosis.findings import (
     LOG_CUTS,
     ODD_IN_ROCKSDB,
     QUEUE_CUT,
+    area_of,
     closable,
     merged,
     of_start,
@@ -599,6 +600,11 @@ class _Mending:
         view = _staged_view(snapshot, staging, staged, removed)
         log = mend_log(view, copies, closable(found, snapshot.segment_size), without, torn_end(found))
         result.after = _afterwards(log, found, snapshot)
+        for number, one in enumerate(result.after.findings):
+            if Path(one.path).is_relative_to(staging):  # a copy, told by where it will be
+                path = root / Path(one.path).relative_to(staging)
+                there = replace(one, path=str(path), area=area_of(path, self._settings))
+                result.after.findings[number] = there
         result.after.findings += [one for one in result.before.findings if one.cause == TAGS_LOST]
         strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
         copies.flush()
@@ -660,7 +666,7 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot)
         else:
             report.findings.append(one)
     start = of_start(log.view, log.plan)
-    findings = list(unique(merged(start, report, log.view, log.plan, settings)))
+    findings = list(unique(merged(start, report, log.view, log.plan, settings, log_alone=True)))
     wrong = [
         one
         for one in findings

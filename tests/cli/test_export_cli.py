@@ -46,6 +46,15 @@ def test_the_name_of_a_finding_is_copied_from_a_check(
     assert document["topics"] == {"Payments": count}
 
 
+def test_a_file_stays_where_nothing_is_found(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
+    out = tmp_path / "old.jsonl"
+    out.write_text("old")
+    said = reput("export", store.root, "--topic", "None", "-o", out, "--force", "-c", broker_conf(store))
+    assert said.code == 0
+    assert f"no file was written, and {out} is as it was" in said.stdout
+    assert out.read_text() == "old"
+
+
 def test_lines_on_stdout_are_all_of_stdout(store: GoldenStore) -> None:
     said = run("export", store.root, "--topic", "Orders", "-n", "3", "-o", "-", "-c", broker_conf(store))
     assert said.code == 0

@@ -109,6 +109,34 @@ def test_a_gap_before_an_empty_segment_is_closed_if_the_log_goes_on_over_it(
     assert (again["changes"], again["made"]) == ([], [])
 
 
+@pytest.mark.parametrize("place", ["behind", "within"])
+def test_a_file_between_the_places_of_segments_is_moved_aside(
+    reput: Command, store: GoldenStore, place: str
+) -> None:
+    size = int(str(store.config["mappedFileSizeCommitLog"]))
+    last = max((store.root / names.COMMIT_LOG).iterdir())
+    foreign = last.with_name(names.offset_name(int(last.name) + (size if place == "behind" else 0) + 123))
+    foreign.write_bytes(b"x" * 1000)
+    before = files(store)
+    planned = reput("mend", *options(store))
+    assert f"move commitlog/{foreign.name} aside" in planned.stdout
+    assert reput("check", *options(store), "--quick").code == planned.code == 4
+    assert reput("mend", *options(store), "--apply").code == 0
+    assert not foreign.exists()
+    assert reput("check", *options(store)).code == 0
+    assert reput("undo", store.root).code == 0
+    assert files(store) == before
+
+
+def test_what_is_left_is_told_by_where_it_is(reput: Command, store: GoldenStore) -> None:
+    size = int(str(store.config["mappedFileSizeCommitLog"]))
+    last = max((store.root / names.COMMIT_LOG).iterdir())
+    foreign = last.with_name(names.offset_name(int(last.name) + 2 * size))
+    foreign.write_bytes(b"x" * 1000)
+    mended = json.loads(reput("mend", *options(store), "--apply", "--json").stdout)
+    assert [(one["path"], one["area"]) for one in mended["findings"]] == [(str(foreign), "log")]
+
+
 def test_a_log_that_isnt_there_is_never_mended(reput: Command, store: GoldenStore) -> None:
     for path in (store.root / names.COMMIT_LOG).iterdir():
         path.unlink()

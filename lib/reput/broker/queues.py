@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -34,6 +35,12 @@ class Unreached:
     last: int
     displaced: int  # how many of them stand in another place of the queue
     position: int  # physical offset of the first
+    #: the queue that leads to all of them, and that they would name but for one byte; None as a rule
+    altered: Queue | None = None
+
+
+#: Of more messages than this, it isn't asked whether a byte of theirs has changed.
+_MOST_ALTERED = 64
 
 
 class WalkedUnits:
@@ -67,13 +74,18 @@ class WalkedUnits:
         for queue, parts in sorted(self._parts.items()):
             lost = np.concatenate(parts, axis=1)
             lost = lost[:, lost[0] < end]
-            model, displaced = queues.get(queue), 0
+            model, displaced = queues.get(queue), np.zeros(lost.shape[1], bool)
             if model is not None:
                 lost = lost[:, ~model.held(lost[0], lost[1])]
                 displaced = model.displaced(lost[0])
+            if 0 < len(displaced) - displaced.sum() <= _MOST_ALTERED:
+                for other in (one for one in queues if _is_one_byte_off(one, queue)):
+                    altered = queues[other].displaced(lost[0]) & ~displaced
+                    if altered.any():
+                        found.append(_unreached(queue, lost[:, altered], 0, other))
+                        lost, displaced = lost[:, ~altered], displaced[~altered]
             if lost.size:
-                position, first, last = (int(each) for each in (lost[0].min(), lost[1].min(), lost[-1].max()))
-                found.append(Unreached(queue, lost.shape[1], first, last, displaced, position))
+                found.append(_unreached(queue, lost, int(displaced.sum())))
         return found
 
     def behind(self, place: int) -> int:
@@ -99,6 +111,20 @@ class WalkedUnits:
         for header in files:
             covered |= (keyed >= header.begin_physical_offset) & (keyed <= header.end_physical_offset)
         return keyed[~covered]
+
+
+def _unreached(
+    queue: Queue, lost: NDArray[np.int64], displaced: int, altered: Queue | None = None
+) -> Unreached:
+    """``lost``: physical offset and queueOffset of messages, a batch's first and last one."""
+    position, first, last = (int(each) for each in (lost[0].min(), lost[1].min(), lost[-1].max()))
+    return Unreached(queue, lost.shape[1], first, last, displaced, position, altered)
+
+
+def _is_one_byte_off(one: Queue, other: Queue) -> bool:
+    """Whether a record that names one queue would name the other one but for one byte."""
+    first, second = ([*topic, *struct.pack(">q", queue_id)] for topic, queue_id in (one, other))
+    return len(first) == len(second) and sum(a != b for a, b in zip(first, second, strict=True)) == 1
 
 
 def by_queue(

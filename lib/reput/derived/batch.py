@@ -229,9 +229,9 @@ class BatchModel(MappedFiles[BatchFile]):
                 break
         return found
 
-    def displaced(self, _position: object) -> int:
-        """0: where a unit stands says nothing."""
-        return 0
+    def displaced(self, position: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[n], all False: where a unit stands says nothing."""
+        return np.zeros(len(position), bool)
 
 
 def _prefix(units: NDArray[np.void], start: int, before: int | None = None) -> int:

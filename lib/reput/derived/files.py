@@ -25,7 +25,7 @@ from reput.config.dialect import Recovery
 from reput.config.settings import StoreSettings
 from reput.errors import Problem, StoreError
 from reput.format import names
-from reput.log.segments import MISTAKEN, ODD_NAME, SECOND_FILE, Choice
+from reput.log.segments import MISTAKEN, ODD_NAME, SECOND_FILE, Choice, is_foreign
 from reput.newer_python import Self
 from reput.remote import remote_store
 from reput.remote.store import have, may_lack
@@ -170,11 +170,12 @@ def listed(
     files: list[StoreFile] = []
     problems: list[Problem] = []
     by_name = {entry.name: entry for entry in reversed(found) if entry.length}
+    usual = file_size if any(entry.length == file_size for entry in found) else 0
     for place, entry in enumerate(found):
         base = names.number(entry.name)
         twin = None if base is None else by_name.get(names.offset_name(base))
         if not rules.refuses_wrong_length and _java_length(entry) != file_size:
-            problems.append(_hiding(entry, file_size, setting, step))
+            problems.append(_hiding(entry, file_size, setting, step, usual))
         elif twin is not None and twin is not entry and entry.length:
             problems.append(_second(entry, twin, base or 0, choose, stops=entry.length != file_size))
             if entry.length == file_size:
@@ -191,7 +192,7 @@ def listed(
         elif entry.what is not None:
             problems.append(_no_file(entry))
         elif entry.length != file_size:
-            problems.append(_wrong_length(entry, file_size, setting, step))
+            problems.append(_wrong_length(entry, file_size, setting, step, usual))
         elif base is None or base < 0 or base % file_size or base > _LONG_MAX - file_size:
             problems.append(_misnamed(entry, base, file_size, setting))
         else:
@@ -249,13 +250,14 @@ def _java_length(entry: Entry) -> int:
     return entry.path.stat().st_size if entry.is_dir else entry.length
 
 
-def _hiding(entry: Entry, file_size: int, setting: str, step: str) -> Problem:
+def _hiding(entry: Entry, file_size: int, setting: str, step: str, usual: int) -> Problem:
     """``MappedFileQueue.load`` goes no further, and calls that a success (rocketmq-all-4.4.0)."""
     outcome = "the broker starts, loads neither it nor what lies behind, and writes its new files over them"
     if entry.is_dir:
         problem = _stray(entry, outcome, stops=False)
     else:
-        problem = _wrong_length(entry, file_size, setting, step) if entry.what is None else _no_file(entry)
+        is_file = entry.what is None
+        problem = _wrong_length(entry, file_size, setting, step, usual) if is_file else _no_file(entry)
     return replace(problem, outcome=outcome, stops=False, hides=True)
 
 
@@ -318,9 +320,10 @@ def _empty(entry: Entry) -> Problem:
     )
 
 
-def _wrong_length(entry: Entry, file_size: int, setting: str, step: str) -> Problem:
-    # All that a broker makes has 20 digits.
-    named = names.parse_offset_name(entry.path.name) is not None
+def _wrong_length(entry: Entry, file_size: int, setting: str, step: str, usual: int) -> Problem:
+    # All that a broker makes has 20 digits, and begins at a multiple of the length that all have.
+    base = names.parse_offset_name(entry.path.name)
+    named = base is not None and not is_foreign(base, entry.length, usual)
     if named:
         step = f"If that is the broker's {setting}: {step}"
     else:

@@ -344,14 +344,14 @@ class QueueModel(MappedFiles[QueueFile]):
         held: NDArray[np.bool_] = found == position
         return held
 
-    def displaced(self, position: NDArray[np.int64]) -> int:
-        """How many of these physical offsets a unit somewhere in the last three files leads to."""
-        if not self.files or not len(position):
-            return 0
+    def displaced(self, position: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """bool[n]: whether a unit somewhere in the last three files leads to each physical offset."""
         found = np.zeros(len(position), bool)
+        if not self.files or not len(position):
+            return found
         for _, units in self.units(self.files[-LAST_FILES:][0].base):
             found |= np.isin(position, units["position"].astype(np.int64))
-        return int(found.sum())
+        return found
 
     def without_ext(self) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.

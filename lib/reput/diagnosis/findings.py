@@ -27,7 +27,7 @@ from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue
 from reput.log.segments import MISTAKEN, SECOND_FILE, map_segment
 from reput.log.walk import Frame, frame
-from reput.recovery.losses import Loss
+from reput.recovery.losses import ALTERED, Loss
 from reput.recovery.plan import Plan
 from reput.recovery.refusals import are_its_own, is_derived, is_stray
 from reput.rocksdb import traces
@@ -102,6 +102,8 @@ def merged(
     snapshot: Snapshot | None,
     plan: Plan | None,
     settings: StoreSettings,
+    *,
+    log_alone: bool = False,
 ) -> Iterator[Finding]:
     """All findings, each once.
 
@@ -109,6 +111,7 @@ def merged(
         start: what was found about the start.
         report: the comparison with the whole log.
         snapshot, plan: the store as a start finds it, and what it does; None where that isn't foretold.
+        log_alone: no unit was compared: a message that no unit leads to is missing.
     """
     healing = _Healing(plan)
     # Files that are mistaken for the log's are known from the start, where one can be made.
@@ -126,7 +129,7 @@ def merged(
     start = [
         one
         for one in start
-        if not _is_said(one, start, compared, plan)
+        if not _is_said(one, start, compared, plan, log_alone=log_alone)
         and not (settings.rocksdb.queues and one.kind in _NOT_IN_PLACE and one.queue in odd)
     ]
     for one in start:
@@ -322,13 +325,19 @@ def _joined_cuts(start: list[Finding], compared: list[Finding]) -> tuple[list[Fi
     return rest, [joined if one is damage else one for one in compared]
 
 
-def _is_said(one: Finding, start: list[Finding], compared: list[Finding], plan: Plan | None) -> bool:
+def _is_said(
+    one: Finding, start: list[Finding], compared: list[Finding], plan: Plan | None, *, log_alone: bool
+) -> bool:
     """Whether the comparison says better what was found about the start, or that there is nothing."""
+    if one.kind == ALTERED:
+        return True
     if one.effect is not Effect.LACKS or one.kind == QUEUE_CUT or one.kind in _OF_A_FILE:
         return False
     if one.queue is not None:
         known = any(other.queue == one.queue for other in compared)
-        return known or (plan is not None and not plan.changes_queue(one.queue))
+        if known or (log_alone and one.kind == "missing-unit"):
+            return known
+        return plan is not None and not plan.changes_queue(one.queue)
     if one.area is Area.INDEX:
         known = any(other.area is Area.INDEX for other in compared)
         known = known or (one.kind == "missing-entry" and any(x.kind == "index-dropped" for x in start))
@@ -562,7 +571,9 @@ def of_loss(loss: Loss, plan: Plan, *, takes: bool) -> Finding:
     remedy, step = mending(settings, loss.path if loss.kind in LOG_CUTS else None)
     effect = Effect.LOSES if takes else Effect.LACKS
     messages = 0
-    if loss.kind in LOG_CUTS:
+    if loss.kind == ALTERED:
+        effect, remedy, step = Effect.GONE, Remedy.NONE, ""
+    elif loss.kind in LOG_CUTS:
         messages = loss.count
         if not loss.count:
             # A message that was never written whole. After a crash nobody was told that it had been.

@@ -78,6 +78,11 @@ def is_odd(path: Path, base: int) -> bool:
     return path.name != names.offset_name(base)
 
 
+def is_foreign(base: int, length: int, usual: int) -> bool:
+    """Whether a file has neither a place among those of the usual length nor that length, bytes."""
+    return usual > 0 and length != usual and base % usual != 0
+
+
 def choose_file(one: Path, other: Path, base: int, *, topic_length_v2: bool, entries: bool = False) -> Choice:
     """Compare two files for one place; the whole of both may be read.
 
@@ -544,14 +549,19 @@ def _one_for_each_place(settings: StoreSettings, files: list[Segment]) -> tuple[
     Raises StoreError where it isn't proven which of two files for one place is it.
     """
     files.sort(key=lambda segment: (segment.base, is_odd(segment.path, segment.base), segment.path))
-    named = [segment for segment in files if not is_odd(segment.path, segment.base)]
-    lengths = {segment.length for segment in named}
+    named = Counter(segment.length for segment in files if not is_odd(segment.path, segment.base))
+    lengths = named.keys()
+    usual = settings.segment_size or 0
+    if usual not in named:
+        usual = max(named, key=lambda length: (named[length], length), default=0)
     kept: list[Segment] = []
     findings: list[Finding] = []
     for segment in files:
         odd = is_odd(segment.path, segment.base)
-        if odd and (not segment.length or segment.base % max(lengths | {1})):
+        if odd and (not segment.length or segment.base % max(*lengths, 1)):
             continue  # it is no segment
+        if not odd and is_foreign(segment.base, segment.length, usual):
+            continue
         if not kept or kept[-1].base != segment.base:
             if odd and segment.length in lengths:
                 findings.append(_odd_name(segment))

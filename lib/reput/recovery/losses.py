@@ -38,6 +38,8 @@ from reput.words import counted
 # Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``ConsumeQueue.truncateDirtyLogicFiles``,
 # ``IndexService.buildIndex`` (rocketmq-all-4.9.7, 5.3.3).
 
+#: A message of which a byte has changed that says what queue it is of.
+ALTERED = "altered-message"
 #: Queues that one finding names.
 MOST_NAMED = 5
 
@@ -339,8 +341,23 @@ def broken_queues(prediction: Prediction) -> Iterator[Loss]:
 
 def _unreached(prediction: Prediction) -> Iterator[Loss]:
     for one in prediction.walked.unreached(prediction.all_queues, prediction.log_end):
+        if one.altered is not None:
+            yield _altered(prediction, one, one.altered)
+            continue
         kind = "misplaced-unit" if one.displaced == one.count else "missing-unit"
         yield _loss(prediction, one.queue, kind, (one.first, one.last + 1), one.count, _unreached_text(one))
+
+
+def _altered(prediction: Prediction, one: Unreached, queue: Queue) -> Loss:
+    """Messages whose records don't name any more the queue that has their units."""
+    segment = segment_at(prediction.segments, prediction.snapshot.segment_size, one.position)
+    path = str(prediction.place_of(one.queue)) if segment is None else segment.place
+    messages = counted(one.count, "message")
+    text = (
+        f"queue {named([queue])} leads to {messages} of {named([one.queue])}, from {one.position} of the log "
+        "on: a byte that says the queue was altered there"
+    )
+    return Loss(ALTERED, path, one.position, one.position, one.count, text)
 
 
 def _beginning_late(prediction: Prediction) -> Iterator[Loss]:

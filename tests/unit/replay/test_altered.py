@@ -49,9 +49,13 @@ class Changed:
             self.store.root, broker_conf=broker_conf(self.store), rocketmq_version=self.store.version
         )
 
+    @property
+    def verifying(self) -> VerifyOptions:
+        return VerifyOptions(self.store.root, None, broker_conf(self.store), self.store.version)
+
     def mended(self) -> Mended:
         mended = mend(self.options, apply=True)
-        again = check(VerifyOptions(self.store.root, None, broker_conf(self.store), self.store.version))
+        again = check(self.verifying)
         assert again.verdict.sort == mended.now.verdict.sort
         assert not mend(self.options, apply=True).applied
         return mended
@@ -82,6 +86,24 @@ def test_the_queue_is_what_it_was(changed: Changed, field: str, lost: bool) -> N
     assert (found.effect in COUNTS, found.first) == (True, changed.position)
     assert found.expected.startswith("Orders:0 queueOffset 124")
     assert tree(changed.store.root / names.CONSUME_QUEUE) == changed.sound
+
+
+@pytest.mark.parametrize("field", ["topic", "no-utf8", "queue"])
+def test_a_guard_refuses_nothing_that_no_mend_changes(tmp_path: Path, field: str) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    files = sorted((store.root / names.CONSUME_QUEUE / "Orders" / "0").iterdir())
+    count = sum(size > 0 for path in files for _, size, _ in struct.iter_unpack(">qiq", path.read_bytes()))
+    changed = Changed(store, "Orders", 0, count - 3)
+    at, bits = {
+        "topic": (changed.topic + 3, 1),
+        "no-utf8": (changed.topic + 3, 0x80),
+        "queue": (commitlog.QUEUE_ID + 1, 4),
+    }[field]
+    changed.flip(at, bits)
+    quick = check(changed.verifying, quick=True).for_start()
+    assert [one.kind for one in quick.left] == ["altered-message"]
+    assert quick.verdict.sort == Sort.START_WITH_LOSS
+    assert changed.mended().now.verdict.sort == Sort.START_WITH_LOSS
 
 
 @pytest.fixture
