@@ -558,7 +558,7 @@ def _one_for_each_place(settings: StoreSettings, files: list[Segment]) -> tuple[
     findings: list[Finding] = []
     for segment in files:
         odd = is_odd(segment.path, segment.base)
-        if odd and (not segment.length or segment.base % max(*lengths, 1)):
+        if odd and (not segment.length or segment.base % max([*lengths, 1])):
             continue  # it is no segment
         if not odd and is_foreign(segment.base, segment.length, usual):
             continue
