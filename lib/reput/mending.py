@@ -172,6 +172,9 @@ def making(before: Diagnosis) -> Making:
     healed = [one for one in before.findings if found and one.effect is Effect.HEALS]
     closes = any(one.area is Area.LOG for one in found)
     of_queues += [one for one in healed if one.area is Area.QUEUE and (closes or one.kind in _IN_LOG)]
+    # That of queues in RocksDB is a key in their database.
+    own = str(before.settings.root / names.CHECKPOINT)
+    of_queues += [one for one in found if one.area is Area.CHECKPOINT and one.path != own]
     index = any(one.area is Area.INDEX for one in (*found, *healed))
     checkpoint = index or any(one.area is Area.CHECKPOINT for one in found)
     if not of_queues:
@@ -734,6 +737,8 @@ def _staged_view(
     )
     if snapshot.kept is not None and snapshot.kept.directory.name in staged:
         view = replace(view, kept=seen.kept)
+    if names.ROCKSDB_STORE in staged:
+        view = replace(view, index_mark=seen.index_mark)
     if names.CHECKPOINT in staged:
         view = replace(view, checkpoint=seen.checkpoint, checkpoint_exists=True)
     view.problems.extend(type_problems(view))

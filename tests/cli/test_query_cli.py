@@ -318,6 +318,9 @@ def test_one_message_goes_into_files(reput: Command, tmp_path: Path) -> None:
     assert reput("query", tmp_path / "store", "--offset", str(first), *to).code == 0
     assert (tmp_path / "body").read_bytes() == b"second"
     assert (tmp_path / "record").read_bytes() == before[first : first + second]
+    one = ("--body-to", tmp_path / "one", "--record-to", tmp_path / "." / "one")
+    both = reput("query", tmp_path / "store", "--offset", "0", *one)
+    assert (both.code, "name one file" in both.stderr, (tmp_path / "one").exists()) == (2, True, False)
     again = reput("query", tmp_path / "store", "--offset", "0", *to)
     assert (again.code, "is there already" in again.stderr) == (2, True)
     inside = reput("query", tmp_path / "store", "--offset", "0", "--body-to", tmp_path / "store" / "x")

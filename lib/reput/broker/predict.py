@@ -15,13 +15,15 @@ import numpy as np
 
 from reput.broker.queues import FileQueues, StartedQueues, WalkedUnits
 from reput.broker.rocksdb_queues import RocksDBModel
-from reput.broker.snapshot import Snapshot
+from reput.broker.snapshot import NO_ROOM, Snapshot
 from reput.broker.walk import LogWalk, Walked, begin, last_written, store_timestamp
+from reput.config.dialect import CrashStart
 from reput.derived.batch import BatchModel
 from reput.derived.files import NO_FILE, STRAY, StoreFile
 from reput.derived.index import IndexModel, IndexModelFile
 from reput.derived.plain import QueueModel
 from reput.errors import Problem, StartFailsError, UnsupportedError
+from reput.format import names
 from reput.format.checkpoint import CONFIRM_FIELDS, LOGICS_FIELDS, StoreCheckpoint
 from reput.format.dtypes import BATCH, PLAIN
 from reput.format.names import Queue
@@ -206,7 +208,16 @@ class _Start:
         if not self._snapshot.clean:
             self._give(out, table, hashes=not self._rules.knows_delay_levels)
         elif self._rules.dispatches_after_clean:
-            self._give(out, table, self._result.queue_end)
+            self._give(out, table, self._dispatched_up_to())
+
+    def _dispatched_up_to(self) -> int:
+        """Physical offset behind which a start after a clean stop dispatches: where queues or index end.
+
+        Source: ``DefaultMessageStore.recover``, ``IndexRocksDBStore.getDispatchFromPhyOffset`` (5.5.0).
+        """
+        end, mark = self._result.queue_end, self._snapshot.index_mark
+        from_both = self._rules.crash_start is CrashStart.PHYSICAL_OFFSET  # 5.5 on
+        return min(end, mark) if from_both and mark is not None and mark > 0 else end
 
     def _cut_log(self, end: int) -> None:
         result, size = self._result, self._snapshot.segment_size
@@ -308,6 +319,14 @@ def _stuck(snapshot: Snapshot, offset: int) -> Problem:
 
 def _refuse_unknown(snapshot: Snapshot) -> None:
     settings = snapshot.settings
+    if snapshot.index_mark == NO_ROOM:
+        raise UnsupportedError(
+            "how far the index in RocksDB goes decides where a start begins, and that can't be read",
+            path=settings.root / names.ROCKSDB_STORE,
+            expected="room for links to its files, or copies",
+            found="none",
+            next_step="Make room in the directory for temporary files, or give another one in TMPDIR.",
+        )
     for problem in snapshot.problems:
         # One that hides the files behind it isn't loaded itself. A unit for its place has nowhere to go.
         unwritable = problem.hides and problem.kind == NO_FILE and not snapshot.clean
@@ -318,6 +337,7 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
         ("forceVerifyPropCRC", settings.force_verify_prop_crc),
         ("enableAcceleratedRecovery", settings.recovery.accelerated),
         ("enableControllerMode", settings.recovery.controller_mode),
+        ("transRocksDBEnable", settings.recovery.half_in_rocksdb),
     ):
         if there:
             raise UnsupportedError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,7 +18,7 @@ from reput.derived.files import Listing, StoreFile
 from reput.derived.plain import QueueModel
 from reput.format.commitlog import SCHEDULE_TOPIC
 from reput.format.indexfile import IndexHeader
-from reput.format.names import Queue
+from reput.format.names import Queue, one_byte_apart
 from reput.scan import output
 from reput.scan.output import OutputArrays
 from reput.scan.table import QueueTable
@@ -79,7 +78,7 @@ class WalkedUnits:
                 lost = lost[:, ~model.held(lost[0], lost[1])]
                 displaced = model.displaced(lost[0])
             if 0 < len(displaced) - displaced.sum() <= _MOST_ALTERED:
-                for other in (one for one in queues if _is_one_byte_off(one, queue)):
+                for other in (one for one in queues if one_byte_apart(one, queue)):
                     altered = queues[other].displaced(lost[0]) & ~displaced
                     if altered.any():
                         found.append(_unreached(queue, lost[:, altered], 0, other))
@@ -119,12 +118,6 @@ def _unreached(
     """``lost``: physical offset and queueOffset of messages, a batch's first and last one."""
     position, first, last = (int(each) for each in (lost[0].min(), lost[1].min(), lost[-1].max()))
     return Unreached(queue, lost.shape[1], first, last, displaced, position, altered)
-
-
-def _is_one_byte_off(one: Queue, other: Queue) -> bool:
-    """Whether a record that names one queue would name the other one but for one byte."""
-    first, second = ([*topic, *struct.pack(">q", queue_id)] for topic, queue_id in (one, other))
-    return len(first) == len(second) and sum(a != b for a, b in zip(first, second, strict=True)) == 1
 
 
 def by_queue(

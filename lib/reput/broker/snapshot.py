@@ -30,9 +30,9 @@ from reput.derived.files import (
     listed,
 )
 from reput.derived.index import read_header
-from reput.derived.rocksdb import KeptQueues, read_kept
-from reput.errors import Problem, ReputError, SettingsError, StoreError
-from reput.format import names, properties
+from reput.derived.rocksdb import KeptQueues, open_index, read_kept
+from reput.errors import OutputError, Problem, ReputError, SettingsError, StoreError
+from reput.format import names, properties, rocksdbindex
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.indexfile import IndexHeader, file_length
@@ -68,6 +68,10 @@ _BY_COUNT = (
 Topics = Sequence[tuple[Entry, Sequence[Entry]]]
 
 
+#: There was no room for links to a database's files.
+NO_ROOM = -2
+
+
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
     """An index file as the broker loads it."""
@@ -95,6 +99,9 @@ class Snapshot:
     ext_queues: dict[Queue, Listing] = field(default_factory=dict)
     #: queues in RocksDB, where they are there alone; else None: one beside files isn't read
     kept: KeptQueues | None = None
+    #: physicalOffset of the last message in an index in RocksDB, 0 of an empty one, -1 of one that doesn't
+    #: open, :data:`NO_ROOM` where it couldn't be tried; None without one
+    index_mark: int | None = None
     #: what the broker stumbles over, in the order in which it does
     problems: list[Problem] = field(default_factory=list)
 
@@ -171,6 +178,7 @@ def take(settings: StoreSettings) -> Snapshot:
         holder=store_holder(settings.root),
         ext_queues={queue: one for queue, one in ext.items() if queue in queues},  # as ConsumeQueue.load
         kept=kept,
+        index_mark=_index_mark(settings),
     )
     if not log.files and not _has_anything(snapshot):
         raise StoreError(
@@ -360,6 +368,25 @@ def _rocksdb(settings: StoreSettings) -> tuple[KeptQueues | None, list[Problem]]
         except StoreError as error:
             problems.append(_broken_rocksdb(settings, error, directory))
     return (kept if alone else None), problems
+
+
+def _index_mark(settings: StoreSettings) -> int | None:
+    """``MessageRocksDBStorage.getLastOffsetPy`` (5.5.0 by its bytecode)."""
+    directory = settings.root / names.ROCKSDB_STORE
+    if not settings.rocksdb.index:
+        return None
+    if not traces(directory):
+        return 0
+    try:
+        with open_index(directory) as database:
+            value = database.get(rocksdbindex.ENTRIES, rocksdbindex.LAST_POSITION)
+    except StoreError:
+        return -1
+    except OutputError:
+        return NO_ROOM
+    if value is None:
+        return 0
+    return int.from_bytes(value[:8], "big", signed=True) if len(value) >= rocksdbindex.VALUE_LENGTH else -1
 
 
 def _broken_rocksdb(settings: StoreSettings, error: StoreError, directory: Path) -> Problem:

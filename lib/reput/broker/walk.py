@@ -68,7 +68,7 @@ def _after_a_stop(snapshot: Snapshot, queue_end: int) -> int:
             left = snapshot.settings.recovery.most_segments
             while last > 0:
                 record = _first_record(snapshot, files[last])
-                if record is not None and record[0] <= queue_end and _index_allows(snapshot, record[1]):
+                if record is not None and record[0] <= queue_end and _index_allows(snapshot, *record):
                     break
                 left -= 1
                 if left <= 0:
@@ -93,9 +93,9 @@ def _after_a_crash(snapshot: Snapshot, queue_end: int) -> int:
 def _matches(snapshot: Snapshot, segment: StoreFile, queue_end: int) -> bool:
     """``isMappedFileMatchedRecover`` after a crash."""
     checkpoint = snapshot.checkpoint
-    if snapshot.kept is not None:  # the checkpoint key alone counts, and no time
+    if snapshot.kept is not None:  # of the queues the checkpoint key alone counts, and no time
         record = _first_record(snapshot, segment)
-        return record is not None and record[0] <= queue_end
+        return record is not None and record[0] <= queue_end and _index_allows(snapshot, *record)
     rule = snapshot.settings.dialect.recovery.crash_start
     if rule is CrashStart.TIMESTAMP:
         timestamp = _raw_timestamp(snapshot, segment)
@@ -105,12 +105,12 @@ def _matches(snapshot: Snapshot, segment: StoreFile, queue_end: int) -> bool:
         return False
     physical, timestamp = record
     if rule is CrashStart.RECORD_AND_TIMESTAMP:
-        return timestamp <= _oldest(snapshot)
+        return timestamp <= _oldest(snapshot) and _index_allows(snapshot, *record)
     if checkpoint.logics_physical_offset <= 0:
         fits = timestamp <= checkpoint.logics_msg_timestamp
     else:
         fits = physical <= checkpoint.logics_physical_offset
-    return fits and _index_allows(snapshot, timestamp)
+    return fits and _index_allows(snapshot, *record)
 
 
 def _oldest(snapshot: Snapshot) -> int:
@@ -126,7 +126,16 @@ def _index_counts(snapshot: Snapshot) -> bool:
     return snapshot.settings.message_index_enable and snapshot.settings.recovery.index_safe
 
 
-def _index_allows(snapshot: Snapshot, timestamp: int) -> bool:
+def _index_allows(snapshot: Snapshot, physical: int, timestamp: int) -> bool:
+    """Whether the index has what stands before: that in files by time, that in RocksDB by its last message.
+
+    Source: ``IndexService.isMappedFileMatchedRecover``, ``IndexRocksDBStore.isMappedFileMatchedRecover``
+    (5.5.0 by its bytecode).
+    """
+    if snapshot.settings.dialect.recovery.clean_start is not CleanStart.FIRST_RECORD:
+        return True
+    if snapshot.index_mark is not None and physical > snapshot.index_mark:
+        return False
     return not _index_counts(snapshot) or timestamp <= snapshot.checkpoint.index_msg_timestamp
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -148,6 +149,8 @@ def _save(store: QueryStore, answer: Answer, body: Path | None, record: Path | N
     """Write the one message that was found to files."""
     if (body is None and record is None) or not answer.found:
         return
+    if body is not None and record is not None and os.path.realpath(body) == os.path.realpath(record):
+        raise SettingsError("--body-to and --record-to name one file", expected="two", found=str(body))
     if len(answer.messages) != 1:
         raise SettingsError(
             "one message goes into a file",

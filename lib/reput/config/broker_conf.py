@@ -197,6 +197,7 @@ SETTINGS: Mapping[str, Setting] = {
     "rocksdbCQSelectiveDoubleWriteEnable": Setting(False, since="5.5.0"),  # 5.5.1 CombineConsumeQueueStore
     "useSeparateStorePathForRocksdbCQ": Setting(False, since="5.5.0"),  # RocksDBConsumeQueueStore
     "indexRocksDBEnable": Setting(False, since="5.4.0"),
+    "transRocksDBEnable": Setting(False, since="5.4.0"),  # TransMessageRocksDBStore
     # Topics, groups and offsets.
     "configManagerVersion": Setting(since="5.3.2"),
     "useSingleRocksDBForAllConfigs": Setting(False, since="5.4.0"),

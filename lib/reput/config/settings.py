@@ -67,6 +67,8 @@ class RecoverySettings:
     queue_ext_file_size: int = _default("mappedFileSizeConsumeQueueExt")  # bytes
     accelerated: bool = _default("enableAcceleratedRecovery")
     controller_mode: bool = _default("enableControllerMode")  # the group's epochs decide where the log ends
+    #: half messages are in RocksDB, too, and what is there decides where a start's walk begins
+    half_in_rocksdb: bool = _default("transRocksDBEnable")
 
     def deciding(self) -> dict[str, object]:
         """What of it decides which bytes a rebuild writes, JSON-ready; nothing where all is as usual."""
@@ -429,6 +431,7 @@ def _decide(
             accelerated=conf.switch("enableAcceleratedRecovery"),
             # From 5.0 on.
             controller_mode=conf.switch("enableControllerMode") and conf.rules.recovery.switches_queue_types,
+            half_in_rocksdb=conf.switch("transRocksDBEnable"),
         ),
         filters=FilterSettings(
             calculates=conf.switch("enableCalcFilterBitMap"),

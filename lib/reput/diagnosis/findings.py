@@ -136,12 +136,13 @@ def merged(
         # Right as it lies there, and wrong after the start.
         is_made = plan is not None and one.effect is Effect.LACKS and one.kind in _BY_THE_START
         yield replace(one, effect=Effect.LOSES) if is_made else one
-    said = {(one.path, one.kind) for one in start}
+    said = {(one.path, one.kind, one.queue) for one in start}
     files = {one.path for one in start if one.kind in _OF_A_FILE}
     yield from (
         one
         for one in compared
-        if (one.path, one.kind) not in said and not (one.path in files and one.kind in _FILE_IS_WRONG)
+        if (one.path, one.kind, one.queue) not in said
+        and not (one.path in files and one.kind in _FILE_IS_WRONG)
     )
 
 

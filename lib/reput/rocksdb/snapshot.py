@@ -112,6 +112,8 @@ def torn_at(manifest: Path) -> int | None:
             return begin if not whole else at
         length, kind = int.from_bytes(data[at + 4 : at + 6], "little"), data[at + 6]
         if kind == 0 and not length:  # zeros, up to the block's end
+            if not any(data[at:]):
+                return at if whole else begin  # nothing of what was written there is left
             at += left
             continue
         if whole:

@@ -19,7 +19,7 @@ from reput.derived.rocksdb import stored_ends
 from reput.errors import Finding
 from reput.format import rocksdbqueue
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
-from reput.format.names import Queue, QueueBytes
+from reput.format.names import Queue, QueueBytes, one_byte_apart
 from reput.format.rocksdbqueue import (
     CHECKPOINT_KEY,
     MAX,
@@ -52,6 +52,7 @@ from reput.verify.explain import DELAY_LEVELS, Explainer, of_range
 from reput.verify.plan import Plan, no_such_queue
 from reput.verify.report import (
     CHECKPOINT,
+    LOG,
     QUEUE,
     Difference,
     Note,
@@ -70,6 +71,7 @@ if TYPE_CHECKING:
 
 _AT_ONCE = 1 << 16  # units
 _ROW_BYTES = 40  # of a unit on its way
+_MOST_ALTERED = 64  # units of messages that may have been altered, which are looked at
 _FOREIGN = 16  # keys that no broker writes and that are kept
 
 
@@ -451,6 +453,7 @@ class QueueDatabaseCheck(DatabaseCheck):
         """What is wrong with the database, then what is odd and legal."""
         deleted: set[Queue] = set()
         notes: list[Note] = []
+        yield from self._altered(explainer)
         gone = self._without_key()
         for queue, stored in sorted(self._stored.items()):
             name = queue[0].decode("utf-8", "replace"), queue[1]
@@ -486,6 +489,47 @@ class QueueDatabaseCheck(DatabaseCheck):
         if expired := sum(share.expired for share in self._shares):
             text = f"{expired:,} units of expired messages, which a compaction will drop"
             yield Note("expired-unit", text, count=expired)
+
+    def _altered(self, explainer: Explainer) -> Iterator[Difference]:
+        """Messages of which a byte has changed that says where they belong: their units are let be."""
+        extra = [
+            (queue, one, one.found)
+            for queue, stored in self._stored.items()
+            for one in stored
+            if one.kind == EXTRA and one.count == 1 and isinstance(one.found, Unit)
+        ]
+        if self._held is None or not 0 < len(extra) <= _MOST_ALTERED:
+            return
+        with opened(self._held, named=self.directory) as database:
+            for queue, one, unit in extra:
+                name = queue[0].decode("utf-8", "replace"), queue[1]
+                segment = self._plan.log.segment_at(unit.position)
+                said = explainer.message(unit.position)
+                if (
+                    said is None
+                    or segment is None
+                    or not one_byte_apart(name, said[:2], (one.first, said[2]))
+                ):
+                    continue
+                named = said[0].encode("utf-8", "replace"), said[1]
+                there = database.get(UNITS, rocksdbqueue.unit_key(*named, said[2]))
+                if there is not None and there[:8] == unit.position.to_bytes(8, "big"):
+                    continue  # it has its unit, and this is another one
+                self._stored[queue].remove(one)
+                lacks = self._stored.get(named, [])
+                lacks[:] = [it for it in lacks if (it.kind, it.first, it.count) != (MISSING, said[2], 1)]
+                yield Difference(
+                    "altered-message",
+                    str(segment.path),
+                    LOG,
+                    f"{name[0]}:{name[1]} queueOffset {one.first}, which that queue misses here",
+                    f"{said[0]!r}:{said[1]} queueOffset {said[2]}",
+                    first=unit.position,
+                    end=unit.position + unit.size,
+                    offset=unit.position - segment.base,
+                    topic=said[0],
+                    queue_id=said[1],
+                )
 
     def _stored_range(
         self, explainer: Explainer, queue: Queue, one: Range, due: int | None, *, is_lost: bool

@@ -16,12 +16,15 @@ from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.findings import not_derived
 from reput.diagnosis.verdict import Effect, Finding, Remedy, Sort
 from reput.errors import OutputError
-from reput.format import names, rocksdbqueue
+from reput.format import commitlog, names, rocksdbindex, rocksdbqueue
 from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, MIN, OFFSETS, UNITS
+from reput.job.options import RebuildOptions
+from reput.mending import Mended, mend
 from reput.recovery.plan import Plan, plan
 from reput.verify.plan import VerifyOptions
 from tests.compat.conf import conf_text
 from tests.golden.store import GoldenStore, unpack
+from tests.rebuilds import tree
 from tests.rocksdbs import writing
 
 OLD, NEW = "5.3.3-rocksdb-mixed", "5.5.0-rocksdb-mixed"
@@ -67,6 +70,13 @@ class Store:
     def check(self, *, quick: bool = True) -> Diagnosis:
         settings = self.settings()
         return check(VerifyOptions(self.root, None, settings.broker_conf, settings.basis.given), quick=quick)
+
+    def mend(self) -> Mended:
+        settings = self.settings()
+        options = RebuildOptions(
+            self.root, broker_conf=settings.broker_conf, rocketmq_version=settings.basis.given
+        )
+        return mend(options, apply=True)
 
     def index_database(self) -> list[Finding]:
         """What is said of rocksdbstore/, quickly and in full."""
@@ -346,6 +356,55 @@ def test_a_torn_rocksdbstore_is_said(tmp_path: Path, tear: object) -> None:
     (found,) = store.index_database()
     assert Path(found.path).is_relative_to(directory)
     assert (found.effect, found.remedy) == (Effect.LACKS, Remedy.BY_HAND)
+
+
+@pytest.mark.parametrize("mark", [None, 1000])
+def test_a_lost_or_old_key_of_the_queues_end_is_mended_at_once(tmp_path: Path, mark: int | None) -> None:
+    store = Store("5.5.0-rocksdb-tiny", tmp_path)
+    value = None if mark is None else rocksdbqueue.checkpoint_value(mark)
+    store.change(OFFSETS, {CHECKPOINT_KEY: value})
+    assert store.check(quick=False).verdict.sort is Sort.MEND
+    assert store.mend().now.verdict.sort is Sort.START
+    assert store.check(quick=False).verdict.sort is Sort.START
+    assert not store.mend().applied
+
+
+def test_a_unit_stays_where_a_byte_of_its_message_has_changed(tmp_path: Path) -> None:
+    store = Store("5.5.0-rocksdb-tiny", tmp_path)
+    ((_, position),) = [one for one in store.places["One", 0].items() if one[0] == 1]
+    log = store.root / names.COMMIT_LOG / names.offset_name(0)
+    data = bytearray(log.read_bytes())
+    data[position + commitlog.QUEUE_OFFSET + 5] ^= 1  # 65,537
+    log.write_bytes(data)
+    found = store.check(quick=False)
+    assert [(one.kind, one.first) for one in found.left] == [("altered-message", position)]
+    assert found.verdict.sort is Sort.START_WITH_LOSS
+    before = tree(store.root)
+    assert not store.mend().applied
+    assert tree(store.root) == before
+
+
+@pytest.mark.parametrize("mark", [None, 0, 1 << 40])
+def test_a_start_goes_back_to_where_the_index_ends(tmp_path: Path, mark: int | None) -> None:
+    store = Store("5.5.0-rocksdb-index", tmp_path)
+    with writing(store.root / names.ROCKSDB_STORE, "timer", "trans") as db:
+        if mark is None:
+            del db[rocksdbindex.LAST_POSITION]
+        else:
+            db[rocksdbindex.LAST_POSITION] = rocksdbindex.value(mark)
+        db.flush()
+    began = store.plan().prediction.began_at
+    assert began is not None
+    files = store.plan().snapshot.log.files
+    assert (began == files[0]) == (mark != 1 << 40)
+    store.conf["messageIndexEnable"] = False
+    assert store.plan().prediction.began_at == files[-1]
+
+
+def test_without_room_for_links_no_start_is_foretold(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = Store("5.5.0-rocksdb-index", tmp_path)
+    monkeypatch.setattr("reput.broker.snapshot.open_index", _without_room)
+    assert store.check().verdict.sort is Sort.UNKNOWN
 
 
 def test_without_room_for_links_the_rest_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -331,3 +331,6 @@ def test_a_cut_manifest_is_known_at_every_byte(copy: Path, tmp_path: Path) -> No
             assert at < length
     assert (whole[0], whole[-1]) == (0, len(data))
     assert begins == {*whole[:-1]}
+    for length in whole[:-1]:
+        cut.write_bytes(data[:length] + bytes(len(data) - length))
+        assert torn_at(cut) == length, "zeros are no record"
