@@ -1,8 +1,10 @@
 """The Delta table of messages, by the package deltalake: read, and committed to.
 
 A transaction carries the cursor: the physical offset up to which the table holds the log. Rows and cursor
-come in one commit, and go in one. A table of one store has the transaction :data:`APPLICATION`; one of many
-has :data:`LAKE`, the columns of :class:`reput.catalog.table.Broker`, and a transaction for each.
+come in one commit, and go in one. So do the ranges before it that the table lacks: their offsets are versions
+of more transactions, which a table keeps however short its log is. A table of one store has the transaction
+:data:`APPLICATION`; one of many has :data:`LAKE`, the columns of :class:`reput.catalog.table.Broker`, and a
+transaction for each.
 
 A commit is made for the version that follows the one that was looked at, or not at all. Where another writer
 was faster, this one looks again, and tries again if nothing has changed that is its own. That is left to
