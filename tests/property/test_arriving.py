@@ -15,7 +15,8 @@ from reput.remote.segment import RemoteSegment
 from reput.remote.store import RemoteStore
 from reput.scan import output
 from reput.scan.frames import FrameWalk, frames, has_stored_crc
-from reput.scan.part import PartOutcome, scan_part
+from reput.scan.output import Status
+from reput.scan.part import PartOutcome, missing_range, scan_part
 from reput.scan.rules import Part
 from reput.scan.rules import rules as rules_of
 from reput.scan.table import QueueTable
@@ -132,6 +133,12 @@ def test_what_arrives_is_walked_over_as_what_is_there(
 def walked(
     part: Part, data: np.ndarray, arriving: RemoteSegment | None, start: int, block: int
 ) -> list[object]:
+    found: list[object] = []
+
+    def skipped(status: Status, position: int, end: int, outcome: str) -> None:
+        # What is said of damage is there while it is said.
+        found.append(missing_range(part, data, part.base + position, part.base + end, status, outcome))
+
     going = FrameWalk(
         data,
         part.base,
@@ -142,9 +149,10 @@ def walked(
         is_whole=lambda position: has_stored_crc(data.data, position),
         largest_record=1 << 12,
         arriving=arriving,
+        skipped=skipped,
     )
     going.advance(start)
-    found: list[object] = [going.position, going.end]
+    found += [going.position, going.end]
     out = frames(16)
     for rows in going.blocks(part.end - part.base, out, block):
         found.append([getattr(out, name)[:rows].tolist() for name in ("position", "size", "body_length")])

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reput.catalog import rows
-from reput.catalog.rows import Adding, Merging, Writer, columns
+from reput.catalog.rows import Added, Adding, Merging, Writer, columns
 from reput.catalog.table import File, Written
 from reput.config.settings import StoreSettings
 from reput.errors import ReputError
@@ -44,9 +44,9 @@ def place(row: dict[str, Any]) -> tuple[bytes, int, int, int]:
     return row["topic"].encode(), row["queueId"], row["queueOffset"], row["physicalOffset"]
 
 
-def written(result: list[Written] | ReputError) -> list[Written]:
-    assert isinstance(result, list)
-    return result
+def written(result: Added | list[Written] | ReputError) -> list[Written]:
+    assert not isinstance(result, ReputError)
+    return result.files if isinstance(result, Added) else result
 
 
 def held(table: Path, file: Written) -> list[dict[str, Any]]:

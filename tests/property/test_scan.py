@@ -12,14 +12,15 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from reput.config.settings import StoreSettings
+from reput.errors import Finding
 from reput.format import commitlog
 from reput.format.commitlog import Record
 from reput.log import walk, walk_kernel
 from reput.log.walk import Frame
 from reput.scan import kernel, output
-from reput.scan.frames import ROWS, FrameWalk, frames, has_stored_crc
+from reput.scan.frames import ROWS, FrameWalk, frames, has_stored_crc, which_crc
 from reput.scan.output import OutputArrays, Status, Stop
-from reput.scan.part import PartOutcome, is_blank_but_for_its_magic, scan_part
+from reput.scan.part import PartOutcome, is_blank_but_for_its_magic, missing_range, scan_part, wrong_end
 from reput.scan.rules import Part, Rules
 from reput.scan.rules import rules as rules_of
 from reput.scan.table import QueueTable
@@ -244,7 +245,14 @@ def test_columns_hold_what_the_scan_takes_and_what_no_broker_dispatches(
         for one in outcome.findings
         if one.kind in ("bad-delay", "bad-inner-batch")
     }
-    columns, going = frames(64), FrameWalk.over(part, data, SETTINGS, before)
+    skipped: list[Finding] = []
+
+    def skip(status: Status, position: int, end: int, outcome: str) -> None:
+        if status is Status.BAD_CRC:
+            status = which_crc(data.data, position)
+        skipped.append(missing_range(part, data, base + position, base + end, status, outcome))
+
+    columns, going = frames(64), FrameWalk.over(part, data, SETTINGS, before, skipped=skip)
     going.advance(len(data), columns, len(data) + 1)
     rows = int(columns.counts[ROWS])
     sizes = dict(zip(columns.position[:rows].tolist(), columns.size[:rows].tolist(), strict=True))
@@ -252,6 +260,12 @@ def test_columns_hold_what_the_scan_takes_and_what_no_broker_dispatches(
     assert rows == int(out.counts[output.MESSAGES]) + len(undispatched)
     assert sum(sizes.values()) == int(out.counts[output.BYTES]) + sum(undispatched.values())
     assert going.timestamp == (before if outcome.newest is None else outcome.newest)
+    # Both say the same of what they pass over; where the log ends, the scan says nothing yet.
+    said = [one for one in outcome.findings if one.outcome.startswith("passed over")]
+    end = wrong_end(part, data, outcome.end, outcome.status, rest_is_zero=outcome.rest_is_zero)
+    if last:
+        skipped = [one for one in skipped if one.offset < outcome.end]
+    assert skipped == [*said, *([] if last or end is None else [end])]
 
 
 @given(

@@ -46,8 +46,8 @@ def run(**changed):
 
 # Left right after the second commit.
 commit = appending.Appending._commit
-def leave(self, written, end):
-    commit(self, written, end)
+def leave(self, *given):
+    commit(self, *given)
     if self.commits == 2:
         raise RuntimeError("left")
 appending.Appending._commit = leave

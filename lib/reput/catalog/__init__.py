@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from reput.config.basis import Basis
-from reput.errors import Result
+from reput.errors import Finding, Result
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +59,7 @@ class Cataloged(Result):
     broker: str | None = None
     retired: int = 0  # messages that it took out, because their days are over for the table
     vacuumed: int = 0  # files that it removed, which had been taken out of the table a week before
+    findings: tuple[Finding, ...] = ()  # what the table lacks of the log, and what is wrong there
 
     def then(self, later: Cataloged) -> Cataloged:
         """This run and a later one as one."""

@@ -28,10 +28,11 @@ from numpy.typing import NDArray
 
 from reput.catalog import CatalogOptions
 from reput.catalog.hold import Hold, hold_of
-from reput.catalog.rows import Adding, Merging, Writer, schema
-from reput.catalog.table import HOST, KNOWN_BY, File, Table, Written, known_by
+from reput.catalog.rows import Added, Adding, Merging, Writer, schema
+from reput.catalog.table import HOST, KNOWN_BY, File, Ranges, Table, Written, before_offset, known_by
 from reput.config.settings import StoreSettings
 from reput.errors import (
+    Finding,
     LogWentBackError,
     OutputError,
     RemoteStoreError,
@@ -61,6 +62,7 @@ from reput.scan.output import Status
 from reput.scan.rules import Part
 from reput.source import messages
 from reput.store.lock import is_broker_running
+from reput.words import counted
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -342,7 +344,8 @@ class Appending:
     """Adds to a table, and merges its files.
 
     ``listener`` gets the bytes of log that were read, the messages that were found, and the bytes in all.
-    ``expired`` counts bytes of log that were deleted before they were read.
+    ``expired`` counts bytes of log that were deleted before they were read. ``findings`` are the ranges of
+    the log that the table lacks, and that couldn't be read now.
     """
 
     def __init__(
@@ -355,6 +358,7 @@ class Appending:
     ) -> None:
         self.commits = 0
         self.expired = 0
+        self.findings: tuple[Finding, ...] = ()
         self._options = options
         self._settings = settings
         self._table = table
@@ -363,23 +367,54 @@ class Appending:
         self._read = self._messages = 0
 
     def append(self, start: Callable[[], Runner], standing: Standing, end: int | None) -> None:
-        """Commit what the log holds behind ``standing``, up to ``end`` or its own end."""
+        """Commit what the log holds behind ``standing``, up to ``end`` or its own end.
+
+        Before that, what the table lacks is looked at again. It holds no message of these ranges, so that all
+        that can be read there by now is added.
+        """
         with ThreadPoolExecutor(1, "reput-log-end") as pool:  # beside a start of Spark
             looked = pool.submit(self._log, standing.begin, end)
             runner = start()
             log, end = looked.result()
         self.expired += max(min(log.start, end) - standing.begin, 0)
         with self._writing(runner) as writer:
-            work = Adding(writer, self._settings, standing.after)
+            work = Adding(writer, self._settings, standing.after, standing.begin)
+            known, cursor = self._table.lacks, self._table.cursor
+            # What lies behind ``begin`` is read again, and what expired doesn't come back.
+            lacks = tuple(one for one in before_offset(known, standing.begin) if one[1] > log.start)
+            behind = tuple(one for one in known if one[0] >= standing.begin)
             batches = list(self._batches(log, standing.begin, end, runner.slots))
+            again = [part for one in lacks for part in _lacked(log, *one)]
+            if lacks and cursor is not None:
+                batches.insert(0, (cursor, again))
+            damage: dict[tuple[str, int], Finding] = {}
             every = [part for _, parts in batches for part in parts]
             total = sum(part.end - part.start for part in every)
             with _results(runner, work, every) as results:
                 for stop, parts in batches:
                     written: list[Written] = []
                     for part in parts:
-                        written += self._of(part, next(results), total)
-                    self._commit(written, stop)
+                        added = self._of(part, next(results), total)
+                        written += added.files
+                        # Of damage that a part's end cuts, the next part tells all.
+                        damage |= {(one.kind, one.offset): one for one in added.findings}
+                    spans = lacks if parts is again else (*lacks, (standing.begin, stop))
+                    found = [*damage.values(), *(one for one in log.findings if one.offset < one.end)]
+                    found = [one for one in found if any(_meet(one, *span) for span in spans)]
+                    self.findings = tuple(sorted(found, key=lambda one: one.offset))
+                    lacking = _ranges(self.findings, spans)
+                    self._commit(written, stop, (*lacking, *behind) if parts is again else lacking)
+        self._warn(known)
+
+    def _warn(self, known: Ranges) -> None:
+        new = [one for one in self.findings if not any(_meet(one, *span) for span in known)]
+        if new:
+            _LOG.warning(
+                "%s: the table lacks %s of the log, the first: %s",
+                self._table.url,
+                counted(len(new), "more range"),
+                new[0],
+            )
 
     def merge(self, runner: Runner, groups: list[list[File]]) -> Iterator[list[File]]:
         """Put one file in the place of each group of files; yields the groups of which that was done."""
@@ -419,31 +454,31 @@ class Appending:
             yield stop, list(cut(log, at, stop, max(-(-(stop - at) // slots), _LEAST_PART), None))
             at = stop
 
-    def _of(self, part: Part, result: Any, total: int) -> list[Written]:
-        """A part's files; none if it has expired meanwhile."""
+    def _of(self, part: Part, result: Any, total: int) -> Added:
+        """What came of a part; nothing if it has expired meanwhile."""
         if isinstance(result, SegmentGoneError) and discover(self._settings).start > part.base:
             _LOG.warning(
                 "%s has expired; messages from %d to %d are left out", part.path, part.start, part.end
             )
             self.expired += part.end - part.start
-            return []
+            return Added([], [])
         if isinstance(result, ReputError):
             raise result
-        written: list[Written] = result
+        added: Added = result
         self._read += part.end - part.start
-        self._messages += sum(file.rows for file in written)
+        self._messages += sum(file.rows for file in added.files)
         self._listener(self._read, self._messages, total)
         self._hold.beat()
-        return written
+        return added
 
-    def _commit(self, written: list[Written], end: int) -> None:
-        """Add a batch's files, and its end as the cursor."""
+    def _commit(self, written: list[Written], end: int, lacks: Ranges) -> None:
+        """Add a batch's files, its end as the cursor, and what the table then lacks before that."""
         self._check_alone()
         cursor = self._table.cursor
-        if not written and cursor is not None and end <= cursor:
+        if not written and cursor is not None and end <= cursor and lacks == self._table.lacks:
             return  # only the record that the run began with
-        many = self._table.broker is not None
-        self._table.append(written, end, schema(bodies=self._options.bodies, many=many), self._hold.check)
+        columns_ = schema(bodies=self._options.bodies, many=self._table.broker is not None)
+        self._table.append(written, end, columns_, self._hold.check, lacks)
         self.commits += 1
 
     def _check_alone(self) -> None:
@@ -480,6 +515,29 @@ class Appending:
             with suppress(OutputError, RemoteStoreError, StoreInUseError):  # else the next run does it
                 table.refresh()
                 self._hold.clean(_LATE_SECONDS)
+
+
+def _meet(finding: Finding, start: int, end: int) -> bool:
+    """Whether a finding is about some of a range."""
+    return finding.offset < end and start < finding.end
+
+
+def _lacked(log: CommitLog, start: int, end: int) -> Iterator[Part]:
+    """The parts of a range that a table lacks; it begins where a record does."""
+    # In the last segment, the time of what stands before damage tells what a truncation has left behind it.
+    exact = None if log.segment_at(start) is log.segments[-1] else start
+    return cut(log, start, end, _PART, exact)
+
+
+def _ranges(findings: Sequence[Finding], spans: Ranges) -> Ranges:
+    """What findings are about, within some ranges; what overlaps is one."""
+    found: list[tuple[int, int]] = []
+    within = [(one, *span) for one in findings for span in spans if _meet(one, *span)]
+    for start, end in sorted((max(one.offset, low), min(one.end, high)) for one, low, high in within):
+        if found and start < found[-1][1]:
+            start, end = found[-1][0], max(end, found.pop()[1])
+        found.append((start, end))
+    return tuple(found)
 
 
 def _results(runner: Runner, work: Callable[[Any], object], items: Sequence[Any]) -> closing[Generator[Any]]:

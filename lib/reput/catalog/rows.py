@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, File, Written
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError, ReputError
+from reput.errors import STAND_IN, Finding, OutputError, ReputError
 from reput.newer_python import UTC
 from reput.remote.client import objects
 from reput.scan.rules import Part
@@ -158,20 +158,39 @@ def _write(rows: pa.Table, place: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
+class Added:
+    """What came of a part of the log."""
+
+    files: list[Written]  # with its messages
+    findings: list[Finding]  # what was passed over in it
+
+
+@dataclass(frozen=True, slots=True)
 class Adding:
     """Writes the messages of a part of the log."""
 
     writer: Writer
     settings: StoreSettings  # the store's
-    after: int  # messages with a greater physicalOffset are wanted
+    #: of parts from ``begin`` on, messages with a greater physicalOffset are wanted; of earlier ones all
+    after: int
+    begin: int = 0
 
-    def __call__(self, part: Part) -> list[Written] | ReputError:
+    def __call__(self, part: Part) -> Added | ReputError:
         """The files with the messages that begin in ``part``, or why there are none."""
-        return self.writer.guarded(self._written(part))
+        found: list[Finding] = []
+        files_ = self.writer.guarded(self._written(part, found))
+        if isinstance(files_, ReputError):
+            return files_
+        # Behind a stand-in nothing is left to be had: mending has closed the damage.
+        return Added(files_, [one for one in found if not one.found.endswith(STAND_IN)])
 
-    def _written(self, part: Part) -> Iterator[Written]:
+    def _written(self, part: Part, damage: list[Finding]) -> Iterator[Written]:
         bodies = self.writer.bodies
-        wanted = Wanted({"physicalOffset": Range(low=self.after + 1)}) if part.start <= self.after else None
+        wanted = None
+        if part.start < self.begin:  # where only an entry's head was damaged, its message is held
+            wanted = Wanted({"physicalOffset": Range(high=part.end - 1)})
+        elif part.start <= self.after:
+            wanted = Wanted({"physicalOffset": Range(low=self.after + 1)})
         for rows in messages.read(
             part,
             self.settings,
@@ -179,6 +198,7 @@ class Adding:
             wanted,
             seen=part.witness,
             by_queue=(MOST_ROWS, MOST_BYTES[bodies]),
+            damage=damage,
         ):
             for day, of_day in _by_day(pa.Table.from_batches([rows])):
                 below = self.writer.directory

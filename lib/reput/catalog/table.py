@@ -1,8 +1,10 @@
 """The Delta table of messages, by the package deltalake: read, and committed to.
 
 A transaction carries the cursor: the physical offset up to which the table holds the log. Rows and cursor
-come in one commit, and go in one. A table of one store has the transaction :data:`APPLICATION`; one of many
-has :data:`LAKE`, the columns of :class:`reput.catalog.table.Broker`, and a transaction for each.
+come in one commit, and go in one. So do the ranges before it that the table lacks: their offsets are versions
+of more transactions, which a table keeps however short its log is. A table of one store has the transaction
+:data:`APPLICATION`; one of many has :data:`LAKE`, the columns of :class:`reput.catalog.table.Broker`, and a
+transaction for each.
 
 A commit is made for the version that follows the one that was looked at, or not at all. Where another writer
 was faster, this one looks again, and tries again if nothing has changed that is its own. That is left to
@@ -138,6 +140,15 @@ _TRIES, _LONGEST_WAIT = 60, 2.0
 #: Conditional writes whatever the environment says of S3, and tries that end.
 _S3_OPTIONS = {"aws_s3_allow_unsafe_rename": "false", "conditional_put": "etag"}
 _OPTIONS = {"max_retries": "4", "retry_timeout": "60s", "timeout": "60s", "connect_timeout": "10s"}
+
+
+#: Half-open ranges of physical offsets, in log order.
+Ranges = tuple[tuple[int, int], ...]
+
+
+def before_offset(ranges: Ranges, offset: int) -> Ranges:
+    """What of some ranges lies before a physical offset."""
+    return tuple((start, min(end, offset)) for start, end in ranges if start < offset)
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,11 +397,13 @@ class Table:
         cursor: int,
         schema: pa.Schema,
         still: Callable[[], None] = lambda: None,
+        lacks: Ranges | None = None,
     ) -> None:
         """Add files, and set the cursor, in one commit; on return that is on disk.
 
         ``schema`` is for a table that has to be made. ``still`` is called before each try that follows the
         first; it raises if nothing shall be written any more. After an error the table is as it was.
+        ``lacks`` None leaves :attr:`lacks`.
         """
         from deltalake import Schema
         from deltalake.exceptions import DeltaError
@@ -406,7 +419,7 @@ class Table:
                         actions,
                         partition_by=self._partitioned_by,
                         storage_options=self._options,
-                        commit_properties=self._at(cursor),
+                        commit_properties=self._at(cursor, lacks),
                     )
                 except DeltaError:
                     self.refresh()
@@ -424,9 +437,9 @@ class Table:
                     if not self._has_all(actions):
                         self._check_cursor(None)
                         still()
-                        self._commit(actions, cursor, still)
+                        self._commit(actions, cursor, still, lacks=lacks)
             else:
-                self._commit(actions, cursor, still)
+                self._commit(actions, cursor, still, lacks=lacks)
         self._flush()
 
     def replace(
@@ -476,6 +489,7 @@ class Table:
         cursor: int | None,
         still: Callable[[], None] = lambda: None,
         needed: Sequence[File] = (),
+        lacks: Ranges | None = None,
     ) -> None:
         """Commit for the version after this one; again after others', if that doesn't concern this store."""
 
@@ -485,7 +499,7 @@ class Table:
                 "append",
                 delta.schema(),
                 self._partitioned_by,
-                commit_properties=self._at(cursor),
+                commit_properties=self._at(cursor, lacks),
             )
 
         def done() -> bool:
@@ -575,11 +589,28 @@ class Table:
             for file in old
         ]
 
-    def _at(self, cursor: int | None) -> CommitProperties:
+    @property
+    def lacks(self) -> Ranges:
+        """The ranges of the log before the cursor that couldn't be read when it came by, in log order."""
+        numbers = [
+            self._transaction(self._lacks(at)) or 0 for at in range(self._transaction(self._lacks()) or 0)
+        ]
+        return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+
+    def _lacks(self, at: int | None = None) -> str:
+        """The transaction that has one number of :attr:`lacks`; None for how many there are."""
+        application = APPLICATION if self.broker is None else self.broker.application
+        return f"{application}//lacks" if at is None else f"{application}//lacks/{at}"
+
+    def _at(self, cursor: int | None, lacks: Ranges | None = None) -> CommitProperties:
         """The transactions of a commit, that is made for the next version or not at all."""
         from deltalake import CommitProperties, Transaction
 
         made = []
+        if lacks is not None and lacks != self.lacks:
+            numbers = [number for one in lacks for number in one]
+            made += [Transaction(self._lacks(at), number) for at, number in enumerate(numbers)]
+            made.append(Transaction(self._lacks(), len(numbers)))
         if self.broker is not None and self._delta is None:
             made.append(Transaction(LAKE, _LAKE_VERSION))
         if cursor is not None:
@@ -603,10 +634,11 @@ class Table:
         where = self._where(f'"physicalOffset" >= {offset}')
 
         def delete(delta: DeltaTable) -> None:
-            found = delta.delete(where, commit_properties=self._at(offset))
+            at = self._at(offset, before_offset(self.lacks, offset))
+            found = delta.delete(where, commit_properties=at)
             if not found["num_deleted_rows"]:  # then nothing was committed
                 delta.create_write_transaction(
-                    [], "append", delta.schema(), self._partitioned_by, commit_properties=self._at(offset)
+                    [], "append", delta.schema(), self._partitioned_by, commit_properties=at
                 )
 
         with self._reported("written"):

@@ -281,7 +281,7 @@ class Catalog:
             end = min(end, begin + most)
         run = Appending(self._options, self._settings, self._table, self._listener, self._hold)
         with converting_spark_errors(self._options.table):
-            if end is None or cursor is None or cursor < end:
+            if end is None or cursor is None or cursor < end or self._table.lacks:
                 run.append(start, standing, end)
             added = self._messages() - before
             retired = self._retire()
@@ -306,6 +306,7 @@ class Catalog:
             clustered=clustered,
             retired=retired,
             vacuumed=vacuumed,
+            findings=run.findings,
             seconds=time.monotonic() - began,
             basis=self._settings.basis,
         )
@@ -547,9 +548,13 @@ class Outcome:
 
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
-        failed = isinstance(self.result, ReputError)
         facts = self.result.document() if isinstance(self.result, ReputError) else self.result.to_dict()
-        return {"next_steps": [], **facts, "store": self.store, "exit_code": 2 if failed else 0}
+        return {"next_steps": [], **facts, "store": self.store, "exit_code": self.exit_code}
+
+    @property
+    def exit_code(self) -> int:
+        """0, 1 where the table lacks something of the log, 2 where the store was refused or failed."""
+        return 2 if isinstance(self.result, ReputError) else self.result.exit_code
 
 
 def catalog_many(

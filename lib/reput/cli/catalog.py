@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from reput.catalog import Cataloged, CatalogOptions
 from reput.cli.arguments import TABLES, AsJson, Broker, OnSpark, PerCommit, argument, command, flag, option
 from reput.cli.jvm import spark_wanted
-from reput.cli.output import Output, ProgressDisplay, cataloged_apart, inline, noted, settings_lines
+from reput.cli.output import Output, ProgressDisplay, at_most, cataloged_apart, inline, noted, settings_lines
 from reput.config.stand_in import here
 from reput.errors import ReputError, SettingsError, UnsupportedError
 from reput.remote.client import is_url
@@ -68,7 +68,8 @@ def catalog_command(given: _Words) -> None:
 
     Neither Spark nor Java is needed, unless --master names a cluster.
 
-    Exit code 0: the table is up to the logs' ends. 2: refused or failed.
+    Exit code 0: the table is up to the logs' ends. 1: so it is, but lacks what can't be read or is missing in
+    a log. 2: refused or failed.
     """
     from reput.catalog.update import catalog, catalog_many
     from reput.job.many import listed
@@ -93,7 +94,7 @@ def catalog_command(given: _Words) -> None:
                 outcomes = catalog_many(options, start, display.update, _told)
     if is_one:
         output.show(done, _lines(done))
-    code = max(2 if isinstance(one.result, ReputError) else 0 for one in outcomes)
+    code = max(one.exit_code for one in outcomes)
     facts = {"table": _name(given.table), "stores": [one.to_dict() for one in outcomes]}
     output.end(code, facts, _lines_of_many(_name(given.table), outcomes))
 
@@ -159,6 +160,7 @@ def _lines(done: Cataloged) -> list[str]:
         f"  log        {done.start} to {done.end}: {counted(done.added, 'message')} added",
         f"  table      {counted(done.messages, 'message')}, {counted(done.commits, 'new commit')}",
         *cataloged_apart(done),
+        *_findings(done),
     ]
     if done.clustered:
         lines.append(f"  merged     small files of {counted(len(done.clustered), 'day')}")
@@ -179,3 +181,8 @@ def _lines_of_many(name: str, outcomes: Sequence[Outcome]) -> Iterator[str]:
                 f"{one.messages:,} in the table, {one.seconds:.1f} s"
             )
             yield from cataloged_apart(one)
+            yield from _findings(one)
+
+
+def _findings(done: Cataloged) -> Iterator[str]:
+    return at_most("    ", done.findings, "    and {} more; --json prints all")

@@ -314,6 +314,11 @@ def cataloged_apart(done: Cataloged) -> list[str]:
         lines.append(f"  retired    {counted(done.retired, 'message')} of days that the table isn't to keep")
     if done.vacuumed:
         lines.append(f"  vacuumed   {counted(done.vacuumed, 'file')} taken out of the table a week ago")
+    if done.findings:
+        lines.append(
+            f"  lacks      {counted(len(done.findings), 'range')} of the log; do what `reput check` says, "
+            "then run the same command again"
+        )
     return lines
 
 

@@ -187,11 +187,12 @@ class Summary(Result):
     def exit_code(self) -> int:
         """0 when all is sound, 1 otherwise.
 
-        With findings, broken queues, a requested queue that isn't in the log, or a store rebuilt in place on
-        which no broker starts.
+        With findings, also of the table of messages, broken queues, a requested queue that isn't in the log,
+        or a store rebuilt in place on which no broker starts.
         """
         stops = self.in_place and self.stops
-        return int(bool(self.findings or self.absent_queues or self.has_broken_queues or stops))
+        lacks = self.catalog is not None and self.catalog.findings
+        return int(bool(self.findings or lacks or self.absent_queues or self.has_broken_queues or stops))
 
     @property
     def has_broken_queues(self) -> bool:

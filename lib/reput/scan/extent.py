@@ -30,6 +30,8 @@ from reput.format.names import QueueBytes
 from reput.scan import kernel
 from reput.scan.output import Status, Stop
 
+#: What is done about damage behind which the log continues.
+TO_NEXT_RECORD = "passed over up to the next whole record"
 #: How many unproven records a finding lists.
 MOST_LISTED = 32
 #: Records whose queueOffsets are compared.
@@ -134,6 +136,17 @@ class Extents:
         """Whether a whole record with its CRC is there, not older than the log before the damage."""
         found = kernel.find_record(self._data, self._base, position, position + 1, self._v2, self._entries)
         return found == position and not self._is_left_over(position)
+
+    def told(self, resumed: Resumed) -> str:
+        """For people: what was done about damage behind which the log continues."""
+        text = TO_NEXT_RECORD
+        if resumed.contested is not None:
+            text += "; its size and its lengths disagree, and there are records behind both: not taken, "
+            text += f"as they may be part of its body: {self.listed(*resumed.contested)}"
+        if resumed.unproven > resumed.position:
+            text += "; nothing proves that one begins there, so that these may be part of a message's body, "
+            text += f"and give way to proven ones: {self.listed(resumed.position, resumed.unproven)}"
+        return text
 
     def listed(self, start: int, end: int) -> str:
         """For people: the records that begin in [start, end), the first :data:`MOST_LISTED` one by one."""

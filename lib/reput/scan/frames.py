@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from reput.caches import CACHED
 from reput.config.settings import StoreSettings
 from reput.errors import StoreError
-from reput.format import commitlog, properties
+from reput.format import commitlog, dledger, properties
 from reput.format.commitlog import (
     BODY_CRC,
     BORN_HOST,
@@ -43,7 +43,7 @@ from reput.format.commitlog import (
 )
 from reput.newer_python import Self
 from reput.scan import kernel
-from reput.scan.extent import Extents
+from reput.scan.extent import NOWHERE, TO_NEXT_RECORD, Extents, Resumed
 from reput.scan.kernel import (
     _BLANK,
     _END,
@@ -59,7 +59,7 @@ from reput.scan.kernel import (
 )
 from reput.scan.load import copy_u64, i32, i64, u8, u32, u64
 from reput.scan.output import Status
-from reput.scan.part import Arriving, Visible, is_blank_but_for_its_magic
+from reput.scan.part import TO_NEXT_SEGMENT, Arriving, Visible, is_blank_but_for_its_magic
 from reput.scan.rules import Part
 
 #: A property takes at least four bytes of at most 32767.
@@ -394,11 +394,7 @@ def has_stored_crc(view: memoryview, position: int, *, property_crc_only: bool =
     With ``property_crc_only``, the body's CRC isn't looked at (``forceVerifyPropCRC``).
     """
     record = commitlog.decode(view, position)
-    if (
-        not property_crc_only
-        and record.body
-        and commitlog.body_crc(record.body) != (record.body_crc or 0) & 0xFFFFFFFF
-    ):
+    if not property_crc_only and not _has_body_crc(record):
         return False
     stored = properties.parse(record.properties).get(properties.CRC32, b"")
     if len(stored) != 10 or not record.properties.endswith(properties.CRC32 + b"\x01" + stored + b"\x02"):
@@ -408,6 +404,17 @@ def has_stored_crc(view: memoryview, position: int, *, property_crc_only: bool =
     size = int.from_bytes(view[position + TOTAL_SIZE : position + TOTAL_SIZE + 4], "big")
     found = commitlog.body_crc(view[position : position + size - commitlog.PROPERTY_CRC_RESERVED])
     return bool(found == expected)
+
+
+def _has_body_crc(record: commitlog.Record) -> bool:
+    return not record.body or commitlog.body_crc(record.body) == (record.body_crc or 0) & 0xFFFFFFFF
+
+
+def which_crc(view: memoryview, frame: int, *, property_crc_only: bool = False) -> Status:
+    """Which CRC is wrong of the record in a whole frame that :func:`has_stored_crc` denies one."""
+    record = commitlog.decode(view, dledger.record_at(view, frame))
+    is_property = property_crc_only or _has_body_crc(record)
+    return Status.BAD_PROPERTY_CRC if is_property else Status.BAD_CRC
 
 
 class FrameWalk:
@@ -429,6 +436,8 @@ class FrameWalk:
         largest_record: bytes that no record exceeds.
         growing: whether a broker is writing the segment; called where there is damage.
         arriving: fills ``data`` while it is walked over; None where all of it is there.
+        skipped: is told of each range that is passed over: why, its positions, and what was done, in words.
+            Where nothing whole follows before ``limit``, it ends there, or with the segment.
     """
 
     def __init__(
@@ -449,6 +458,7 @@ class FrameWalk:
         largest_record: int = commitlog.LARGEST_RECORD,
         growing: Callable[[], bool] = lambda: False,
         arriving: Arriving | None = None,
+        skipped: Callable[[Status, int, int, str], None] | None = None,
     ) -> None:
         self._data = data
         self._base = base
@@ -461,6 +471,7 @@ class FrameWalk:
         self._largest_record = largest_record
         self._growing = growing
         self._is_whole = is_whole
+        self._skipped = skipped
         self._search_bytes = search_bytes
         self._search_unwritten = search_unwritten
         self.position = position  # where it continues
@@ -479,6 +490,7 @@ class FrameWalk:
         position: int = 0,
         entries: bool | None = None,
         arriving: Arriving | None = None,
+        skipped: Callable[[Status, int, int, str], None] | None = None,
     ) -> Self:
         """A walk from a part's segment's first byte up to the part's end, by the store's settings.
 
@@ -503,6 +515,7 @@ class FrameWalk:
             entries=settings.entries if entries is None else entries,
             largest_record=settings.largest_record,
             arriving=arriving,
+            skipped=skipped,
         )
 
     def advance(self, stop: int, out: Frames | None = None, most_bytes: int = 0) -> bool:
@@ -580,7 +593,7 @@ class FrameWalk:
         if status is Status.UNWRITTEN and not self._search_unwritten:
             return self._limit
         if kernel.first_written(self._data, position, self._limit) == self._limit:
-            return self._limit
+            return self._skip(position, status, NOWHERE)
         end = self._limit if self._search_bytes is None else min(self._limit, position + self._search_bytes)
         extents = Extents(
             self._data,
@@ -592,8 +605,19 @@ class FrameWalk:
             not_before=self.timestamp if self._last else None,
             growing=self._growing(),
         )
-        found = extents.resume(position, end).position
-        return self._limit if found < 0 else found
+        found = extents.resume(position, end)
+        return self._skip(position, status, found, extents)
+
+    def _skip(self, position: int, status: Status, found: Resumed, extents: Extents | None = None) -> int:
+        """Where it continues behind a bad record, which is told."""
+        end = self._limit if found.position < 0 else found.position
+        if self._skipped is not None and found.position >= 0 and extents is not None:
+            self._skipped(status, position, end, extents.told(found))
+        elif self._skipped is not None and end == len(self._data) and not self._last:
+            self._skipped(status, position, self._segment_size, TO_NEXT_SEGMENT)
+        elif self._skipped is not None:
+            self._skipped(status, position, end, TO_NEXT_RECORD)
+        return end
 
 
 def _drop_row(out: Frames) -> None:

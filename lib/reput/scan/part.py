@@ -138,6 +138,8 @@ class PartOutcome:
 
 #: The finding of a message whose properties damage has reached.
 TORN_PROPERTIES = "torn-properties"
+#: What is done about a segment that ends without BLANK though another follows.
+TO_NEXT_SEGMENT = "passed over up to the next segment"
 #: Topic of the records that ``reput mend`` puts in place of damage.
 STAND_IN_TOPIC = b"reput"
 #: Of so many bytes at the beginning of a frame some aren't zero: those of its magic, or of its entry's.
@@ -295,13 +297,8 @@ def scan_part(
                 ends = commitlog.decode(data.data, left).properties.endswith(b"\x02")
                 outcome.findings += () if torn else _torn(part, data, position, out, terminated=ends)
             break
-        text = "passed over up to the next whole record"
-        if resumed.contested is not None:
-            text += "; its size and its lengths disagree, and there are records behind both: not taken, "
-            text += f"as they may be part of its body: {extents.listed(*resumed.contested)}"
+        text = extents.told(resumed)
         if resumed.unproven > resumed.position:
-            text += "; nothing proves that one begins there, so that these may be part of a message's body, "
-            text += f"and give way to proven ones: {extents.listed(resumed.position, resumed.unproven)}"
             outcome.unproven.append((part.base + resumed.position, part.base + resumed.unproven))
         outcome.findings.append(_finding(part, data, status, position, resumed.position, text, entries))
         outcome.breaks.append(part.base + position)
@@ -355,10 +352,16 @@ def is_blank_but_for_its_magic(
 
 
 def missing_range(
-    part: Part, data: NDArray[np.uint8], position: int, end: int, status: Status, *, entries: bool = False
+    part: Part,
+    data: NDArray[np.uint8],
+    position: int,
+    end: int,
+    status: Status,
+    outcome: str = TO_NEXT_SEGMENT,
+    *,
+    entries: bool = False,
 ) -> Finding:
-    """The finding for a segment that ends without BLANK though another follows. Physical offsets."""
-    outcome = "passed over up to the next segment"
+    """The finding for a range that was passed over, up to the next segment unless said. Physical offsets."""
     return _finding(part, data, status, position - part.base, end - part.base, outcome, entries)
 
 

@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from reput.config.settings import StoreSettings
+from reput.errors import Finding
 from reput.format import javastring
 from reput.format.names import Queue
 from reput.log.segments import open_segment
@@ -31,7 +32,10 @@ from reput.scan.frames import (
     frames,
     gather,
     gather_in_order,
+    which_crc,
 )
+from reput.scan.output import Status
+from reput.scan.part import missing_range
 from reput.scan.rules import Part
 from reput.source import arrow
 from reput.source.columns import MESSAGE_COLUMNS, STORE_COLUMN, arrow_schema
@@ -56,6 +60,7 @@ def read(
     seen: FileSeen | None = None,
     by_queue: tuple[int, int] | None = None,
     units: tuple[QueueUnits, ...] | None = None,
+    damage: list[Finding] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """The messages that begin in ``part``, in log order.
 
@@ -69,6 +74,8 @@ def read(
             small batches in log order.
         units: those that lead to all wanted messages of the segment, and to others; None where the log has to
             be walked.
+        damage: gets what is passed over, also where it begins before the part; then a part with an exact
+            start is walked from there.
     """
     wanted, reads = wanted or Wanted(), reads or ReadStatistics()
     segment = open_segment(part.path, part.segment_length, keeps=False)
@@ -89,7 +96,25 @@ def read(
     if known is not None:
         blocks = _at(known, data, part, settings, out, most_bytes, reads)
     else:
-        walk = FrameWalk.over(part, data, settings, arriving=segment.arriving)
+
+        def skipped(status: Status, position: int, end: int, outcome: str) -> None:
+            if damage is not None and part.base + end > part.start:
+                at, entries = part.base + position, settings.entries
+                if status is Status.BAD_CRC:
+                    only = settings.force_verify_prop_crc
+                    status = which_crc(data.data, position, property_crc_only=only)
+                damage.append(
+                    missing_range(part, data, at, part.base + end, status, outcome, entries=entries)
+                )
+
+        walk = FrameWalk.over(
+            part,
+            data,
+            settings,
+            position=part.start - part.base if damage is not None and part.exact else 0,
+            arriving=segment.arriving,
+            skipped=None if damage is None else skipped,
+        )
         blocks = _walked(walk, part, out, most_bytes, reads)
     for rows in blocks:
         block = _Block(data, part.base, out, rows, store, reads)
