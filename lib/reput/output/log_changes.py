@@ -56,6 +56,7 @@ from reput.output.journal import Journal
 from reput.output.whole_queues import series
 from reput.replay.state import Batch, QueueState, State
 from reput.replay.target import Target
+from reput.scan.part import SKIPPED
 from reput.store import files, system
 from reput.store.files import opened
 from reput.store.listing import names_in, queues_in
@@ -433,47 +434,43 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
     A message that has expired can't be checked, and counts as present: a log isn't cut before its start.
     """
     sound: dict[int, int] = {}
+
+    def is_sound(position: int) -> bool:
+        """Whether a record is one that the records before it in its segment lead to."""
+        segment = log.segment_at(position)
+        if segment is None:
+            return True
+        if segment.base not in sound:
+            start = max(segment.base, journal.batch(journal.first_number).start)
+            sound[segment.base] = _sound_until(log, segment, start, journal.state.findings)
+        return position < sound[segment.base]
+
     for number in range(journal.state.batches, journal.first_number - 1, -1):
         batch = journal.batch(number)
-        if not stands(log, batch):
-            continue
-        segment = log.segment_at(batch.last_position)
-        if segment is None:
-            return number
-        if segment.base not in sound:
-            sound[segment.base] = _sound_until(segment, _after_breaks(journal, number, segment), log.entries)
-        if batch.last_position < sound[segment.base]:
+        if stands(log, batch) and is_sound(batch.last_position):
             return number
     state = journal.state_after(journal.first_number - 1)
     return state.batches if stands(log, state) else None
 
 
-def _after_breaks(journal: Journal, number: int, segment: Segment) -> int:
-    """Physical offset of a record in a segment, with no known damage from there to a batch's end.
-
-    Batches that the journal can't step back to don't matter.
-    """
-    known = [at for at in journal.state.breaks if at >= segment.base]
-    if not known:
-        return max(segment.base, journal.batch(journal.first_number).start)
-    while number > journal.first_number:
-        batch = journal.batch(number)
-        if batch.breaks or batch.start <= known[-1]:
-            return batch.end
-        number -= 1
-    return journal.batch(number).end
-
-
-def _sound_until(segment: Segment, start: int, entries: bool) -> int:
+def _sound_until(log: CommitLog, segment: Segment, start: int, findings: list[Finding]) -> int:
     """The physical offset up to which records follow one another from ``start``, none older than the last.
 
-    Where the broker's log ends and old bytes follow, there is no record, or an older one.
+    Where the broker's log ends and old bytes follow, there is no record, or an older one. What was found
+    damaged when it was read is passed over, as then; what follows it must not be older, either.
     """
     data = map_segment(segment.path, segment.length)
-    if start >= segment.base + len(data):
-        return start
-    found = walk(data, segment.base, start - segment.base, 0, True, _LEAST, len(data), entries)
-    return segment.base + (found.position if found.drop < 0 else found.drop)
+    at, top = start, _LEAST
+    while at < segment.base + len(data):
+        found = walk(data, segment.base, at - segment.base, 0, True, top, len(data), log.entries)
+        if found.drop >= 0:
+            return segment.base + found.drop
+        at, top = segment.base + found.position, found.top
+        behind = [one.end for one in findings if one.offset <= at < one.end and one.kind in SKIPPED]
+        if not behind:
+            break
+        at = max(behind)
+    return at
 
 
 def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> Finding:
