@@ -53,6 +53,8 @@ _SELDOM = (
     "dropped_index_timestamp",
     "last_record",
     "unproven_until",
+    "older",
+    "noted",
 )
 _OWN_FORM = ("queues", "index", "findings", "salvaged")
 _ALWAYS = [each.name for each in fields(Batch) if each.name not in (*_OWN_FORM, *_SELDOM)]

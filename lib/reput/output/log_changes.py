@@ -401,6 +401,8 @@ def _roll_back_index(target: Target, state: State) -> None:
 
 _LEAST = -(1 << 63)
 _RECORD_MARK = 16  # hexadecimal digits of a mark that are the last record's own
+#: Older records that are noted of a batch. With more of them, the clock shows nothing.
+_MOST_IN_BATCH = 64
 
 
 def record_mark(log: CommitLog, position: int, end: int) -> str:
@@ -442,7 +444,9 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
             return True
         if segment.base not in sound:
             start = max(segment.base, journal.batch(journal.first_number).start)
-            sound[segment.base] = _sound_until(log, segment, start, journal.state.findings)
+            known = set(journal.state.older)
+            findings = journal.state.findings
+            sound[segment.base] = _sound_until(log, segment, start, findings, known.__contains__)
         return position < sound[segment.base]
 
     for number in range(journal.state.batches, journal.first_number - 1, -1):
@@ -453,19 +457,53 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
     return state.batches if stands(log, state) else None
 
 
-def _sound_until(log: CommitLog, segment: Segment, start: int, findings: list[Finding]) -> int:
+def with_older(log: CommitLog, state: State, batch: Batch) -> Batch:
+    """The batch that follows ``state``, with what of its last segment is older than the record before.
+
+    By these a clock that was set back is told from a cut, which looks alike later.
+    """
+    segment = log.segment_at(batch.last_position)
+    older: list[str] = []
+    if segment is not None:
+
+        def is_noted(place: str) -> bool:
+            older.append(place)
+            return len(older) <= _MOST_IN_BATCH
+
+        start = max(state.last_position, segment.base)
+        findings = [*state.findings, *batch.findings]
+        _sound_until(log, segment, start, findings, is_noted, batch.end)
+    if len(older) > _MOST_IN_BATCH:
+        return batch
+    return replace(batch, older=older, noted=True)
+
+
+def _sound_until(
+    log: CommitLog,
+    segment: Segment,
+    start: int,
+    findings: list[Finding],
+    is_known: Callable[[str], bool],
+    end: int | None = None,
+) -> int:
     """The physical offset up to which records follow one another from ``start``, none older than the last.
 
     Where the broker's log ends and old bytes follow, there is no record, or an older one. What was found
-    damaged when it was read is passed over, as then; what follows it must not be older, either.
+    damaged when it was read is passed over, as then; what follows it must not be older, either. ``is_known``
+    gets the place of an older record, with the mark of the one before it: a cut leaves another one there.
     """
-    data = map_segment(segment.path, segment.length)
-    at, top = start, _LEAST
+    data = map_segment(segment.path, segment.length)[: None if end is None else max(end - segment.base, 0)]
+    at, top, last = start, _LEAST, -1
     while at < segment.base + len(data):
         found = walk(data, segment.base, at - segment.base, 0, True, top, len(data), log.entries)
         if found.drop >= 0:
-            return segment.base + found.drop
+            at, top = segment.base + found.drop, _LEAST
+            last = segment.base + found.before_drop if found.before_drop >= 0 else last
+            if not is_known(f"{at}:{record_mark(log, last, 0)}"):
+                break
+            continue
         at, top = segment.base + found.position, found.top
+        last = segment.base + found.last if found.last >= 0 else last
         behind = [one.end for one in findings if one.offset <= at < one.end and one.kind in SKIPPED]
         if not behind:
             break

@@ -153,3 +153,31 @@ def test_a_cut_behind_what_expired_unread(place: Path) -> None:
     state = rebuild_locally(store, place / "out")
     assert state.cursor == log.end
     assert "log-went-back" in kinds(state.findings)
+
+
+def set_back(*numbers: int) -> list[Spec]:
+    """The broker's clock is set back by an hour before these messages."""
+    return [replace(spec, later=-3_600_000) if at in numbers else spec for at, spec in enumerate(PLAIN)]
+
+
+@pytest.mark.parametrize("batches", [1, 3, 10])
+@pytest.mark.parametrize("numbers", [(4,), (4, 7), (1, 2, 3, 9)])
+def test_a_clock_that_was_set_back_is_no_cut(place: Path, batches: int, numbers: tuple[int, ...]) -> None:
+    log = laid(set_back(*numbers))
+    store = store_of(place / "store", log, "5.5.0")
+    ends = [*log.starts[1:], log.end]
+    followed(store, place / "out", ends[10 // batches - 1 :: 10 // batches])
+    for _ in range(2):
+        assert not restarted(store, place / "out")
+
+
+def test_what_a_rebuild_did_not_note_is_doubted_once(place: Path) -> None:
+    """As is what earlier releases placed."""
+    log = laid(set_back(4))
+    store = store_of(place / "store", log, "5.5.0")
+    rebuild_locally(store, place / "out", ends=[log.starts[2]])
+    assert restarted(store, place / "out")
+    followed(store, place / "out", [log.end])
+    for _ in range(2):
+        assert not restarted(store, place / "out")
+    check_as_anew(store, place / "out")
