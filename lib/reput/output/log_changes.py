@@ -436,6 +436,10 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
     A message that has expired can't be checked, and counts as present: a log isn't cut before its start.
     """
     sound: dict[int, int] = {}
+    kept = journal.first_number <= journal.state.batches
+    known_from = journal.batch(journal.first_number).start if kept else journal.state.cursor
+    if journal.state.noted_from >= 0:
+        known_from = min(known_from, journal.state.noted_from)
 
     def is_sound(position: int) -> bool:
         """Whether a record is one that the records before it in its segment lead to."""
@@ -443,7 +447,7 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
         if segment is None:
             return True
         if segment.base not in sound:
-            start = max(segment.base, journal.batch(journal.first_number).start)
+            start = max(segment.base, known_from)
             known = set(journal.state.older)
             findings = journal.state.findings
             sound[segment.base] = _sound_until(log, segment, start, findings, known.__contains__)
@@ -454,7 +458,7 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
         if stands(log, batch) and is_sound(batch.last_position):
             return number
     state = journal.state_after(journal.first_number - 1)
-    return state.batches if stands(log, state) else None
+    return state.batches if stands(log, state) and is_sound(state.last_position) else None
 
 
 def with_older(log: CommitLog, state: State, batch: Batch) -> Batch:
