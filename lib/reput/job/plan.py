@@ -409,6 +409,8 @@ def prepare(run: Intended, lock: OutputLock | None = None) -> Iterator[Plan]:
             selection.remember(journal.state.queues)
             if not run.follows:
                 check_same_log(journal.state, run.log, root)
+            if journal.opening.store != opening.store:
+                journal.move_store(opening.store)
         # What a broker is still writing isn't damage: a half-written end is left for the next run.
         live = not run.in_place and may_be_running(settings.root)
         yield Plan(

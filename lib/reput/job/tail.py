@@ -162,10 +162,13 @@ def _step_back(target: Target, journal: Journal, log: CommitLog) -> bool:
     Raises OutputError where what to take back is no longer known.
     """
     number = last_standing(journal, log)
-    # With nothing in common it is more likely another log than one that went back that far.
-    if number is None or (number < journal.state.batches and journal.state_after(number).last_position < 0):
-        if number is not None and stands(log, journal.state):
-            return False  # only older messages behind newer ones, as after a clock that was set back
+    # With nothing in common, not even the last message, it is more likely another log than one that went back
+    # that far.
+    if number is None or (
+        number < journal.state.batches
+        and journal.state_after(number).last_position < 0
+        and not stands(log, journal.state)
+    ):
         raise too_far(journal, log)
     if number < journal.state.batches:
         _LOG.warning("%s", step_back(target, journal, log, number))

@@ -194,12 +194,28 @@ class Table:
         pq.write_table(rows, buffer, row_group_size=_ROWS_IN_GROUP, compression=compression)
         data = buffer.getvalue()
         name = f"part-{first:012d}-{last:012d}-{uuid.uuid4()}.parquet"
-        fd = files.create_file(self.path / name, None)
+        with self._unless_failed(name):
+            fd = files.create_file(self.path / name, None)
+            try:
+                files.pwrite_all(fd, data, 0)
+                yield DataFile(name, data.size, _now(), rows.num_rows, first, last, level), fd
+            finally:
+                files.system.close(fd)
+
+    @contextmanager
+    def _unless_failed(self, name: str) -> Iterator[None]:
+        """Remove a new file when the block fails, unless a commit that is there all the same names it."""
+        first = self.version + 1
         try:
-            files.pwrite_all(fd, data, 0)
-            yield DataFile(name, data.size, _now(), rows.num_rows, first, last, level), fd
-        finally:
-            files.system.close(fd)
+            yield
+        except Exception:
+            with suppress(OSError, OutputError):
+                entries = [self._entry_path(version) for version in range(first, self.version + 2)]
+                if not entries[-1].exists():
+                    entries.pop()
+                if not any(name.encode() in read_file(entry) for entry in entries):
+                    _unlink(self.path / name)
+            raise
 
     def _flush_names(self) -> None:
         files.fsync_dir(self.path)
@@ -257,7 +273,7 @@ class Table:
                 "size": file.size,
             }
             actions.append({"remove": removed})
-        with self._lock:
+        with self._lock, self._unless_failed(new.name):
             self._commit(self._entry(actions).flushed())
             for file in old:
                 del self.files[file.name]

@@ -21,7 +21,7 @@ import os
 import struct
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, astuple, dataclass, fields
+from dataclasses import asdict, astuple, dataclass, fields, replace
 from functools import cache
 from itertools import groupby
 from operator import itemgetter
@@ -53,6 +53,8 @@ _SELDOM = (
     "dropped_index_timestamp",
     "last_record",
     "unproven_until",
+    "older",
+    "noted",
 )
 _OWN_FORM = ("queues", "index", "findings", "salvaged")
 _ALWAYS = [each.name for each in fields(Batch) if each.name not in (*_OWN_FORM, *_SELDOM)]
@@ -364,6 +366,19 @@ class Journal:
             self._last = record
             state.add(record)
         return state
+
+    def move_store(self, store: str) -> None:
+        """Write down where the store is now: on return it is on disk."""
+        self._check_usable()
+        opening = replace(self.opening, store=store)
+        data = os.pread(self._fd, self._length, 0)
+        old = next(length_of(payload) for _, payload in whole_frames(data))
+        head = opening_frame(opening, self.first_number - 1 if self._snapshot_end > old else None)
+        self._replace(head + data[old:])
+        self.opening, moved = opening, len(head) - old
+        self._kept = [_Kept(each.end + moved, each.committed) for each in self._kept]
+        self._length += moved
+        self._snapshot_end += moved
 
     def _rewrite_if_grown(self, now: int) -> None:
         """Replace the oldest batches by a snapshot once it is worth it."""

@@ -56,6 +56,7 @@ from reput.output.journal import Journal
 from reput.output.whole_queues import series
 from reput.replay.state import Batch, QueueState, State
 from reput.replay.target import Target
+from reput.scan.part import SKIPPED
 from reput.store import files, system
 from reput.store.files import opened
 from reput.store.listing import names_in, queues_in
@@ -400,6 +401,8 @@ def _roll_back_index(target: Target, state: State) -> None:
 
 _LEAST = -(1 << 63)
 _RECORD_MARK = 16  # hexadecimal digits of a mark that are the last record's own
+#: Older records that are noted of a batch. With more of them, the clock shows nothing.
+_MOST_IN_BATCH = 64
 
 
 def record_mark(log: CommitLog, position: int, end: int) -> str:
@@ -433,47 +436,83 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
     A message that has expired can't be checked, and counts as present: a log isn't cut before its start.
     """
     sound: dict[int, int] = {}
+    kept = journal.first_number <= journal.state.batches
+    known_from = journal.batch(journal.first_number).start if kept else journal.state.cursor
+    if journal.state.noted_from >= 0:
+        known_from = min(known_from, journal.state.noted_from)
+
+    def is_sound(position: int) -> bool:
+        """Whether a record is one that the records before it in its segment lead to."""
+        segment = log.segment_at(position)
+        if segment is None:
+            return True
+        if segment.base not in sound:
+            start = max(segment.base, known_from)
+            known = set(journal.state.older)
+            findings = journal.state.findings
+            sound[segment.base] = _sound_until(log, segment, start, findings, known.__contains__)
+        return position < sound[segment.base]
+
     for number in range(journal.state.batches, journal.first_number - 1, -1):
         batch = journal.batch(number)
-        if not stands(log, batch):
-            continue
-        segment = log.segment_at(batch.last_position)
-        if segment is None:
-            return number
-        if segment.base not in sound:
-            sound[segment.base] = _sound_until(segment, _after_breaks(journal, number, segment), log.entries)
-        if batch.last_position < sound[segment.base]:
+        if stands(log, batch) and is_sound(batch.last_position):
             return number
     state = journal.state_after(journal.first_number - 1)
-    return state.batches if stands(log, state) else None
+    return state.batches if stands(log, state) and is_sound(state.last_position) else None
 
 
-def _after_breaks(journal: Journal, number: int, segment: Segment) -> int:
-    """Physical offset of a record in a segment, with no known damage from there to a batch's end.
+def with_older(log: CommitLog, state: State, batch: Batch) -> Batch:
+    """The batch that follows ``state``, with what of its last segment is older than the record before.
 
-    Batches that the journal can't step back to don't matter.
+    By these a clock that was set back is told from a cut, which looks alike later.
     """
-    known = [at for at in journal.state.breaks if at >= segment.base]
-    if not known:
-        return max(segment.base, journal.batch(journal.first_number).start)
-    while number > journal.first_number:
-        batch = journal.batch(number)
-        if batch.breaks or batch.start <= known[-1]:
-            return batch.end
-        number -= 1
-    return journal.batch(number).end
+    segment = log.segment_at(batch.last_position)
+    older: list[str] = []
+    if segment is not None:
+
+        def is_noted(place: str) -> bool:
+            older.append(place)
+            return len(older) <= _MOST_IN_BATCH
+
+        start = max(state.last_position, segment.base)
+        findings = [*state.findings, *batch.findings]
+        _sound_until(log, segment, start, findings, is_noted, batch.end)
+    if len(older) > _MOST_IN_BATCH:
+        return batch
+    return replace(batch, older=older, noted=True)
 
 
-def _sound_until(segment: Segment, start: int, entries: bool) -> int:
+def _sound_until(
+    log: CommitLog,
+    segment: Segment,
+    start: int,
+    findings: list[Finding],
+    is_known: Callable[[str], bool],
+    end: int | None = None,
+) -> int:
     """The physical offset up to which records follow one another from ``start``, none older than the last.
 
-    Where the broker's log ends and old bytes follow, there is no record, or an older one.
+    Where the broker's log ends and old bytes follow, there is no record, or an older one. What was found
+    damaged when it was read is passed over, as then; what follows it must not be older, either. ``is_known``
+    gets the place of an older record, with the mark of the one before it: a cut leaves another one there.
     """
-    data = map_segment(segment.path, segment.length)
-    if start >= segment.base + len(data):
-        return start
-    found = walk(data, segment.base, start - segment.base, 0, True, _LEAST, len(data), entries)
-    return segment.base + (found.position if found.drop < 0 else found.drop)
+    data = map_segment(segment.path, segment.length)[: None if end is None else max(end - segment.base, 0)]
+    at, top, last = start, _LEAST, -1
+    while at < segment.base + len(data):
+        found = walk(data, segment.base, at - segment.base, 0, True, top, len(data), log.entries)
+        if found.drop >= 0:
+            at, top = segment.base + found.drop, _LEAST
+            last = segment.base + found.before_drop if found.before_drop >= 0 else last
+            if not is_known(f"{at}:{record_mark(log, last, 0)}"):
+                break
+            continue
+        at, top = segment.base + found.position, found.top
+        last = segment.base + found.last if found.last >= 0 else last
+        behind = [one.end for one in findings if one.offset <= at < one.end and one.kind in SKIPPED]
+        if not behind:
+            break
+        at = max(behind)
+    return at
 
 
 def step_back(target: Target, journal: Journal, log: CommitLog, number: int) -> Finding:

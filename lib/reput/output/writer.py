@@ -263,7 +263,7 @@ class BatchWriter:
             scan.audited = self._flush(scan)
         self.stages.end("flush")
         without_unit, unplaceable = _without_unit(scan.accepted, self._target.topic_problem)
-        return Batch(
+        batch = Batch(
             start=state.cursor,
             end=scan.end,
             batch_id=batch_id,
@@ -293,6 +293,8 @@ class BatchWriter:
             salvaged=salvaged,
             unproven_until=max((until for _, until in breaks.unproven), default=0),
         )
+        # Only a tail compares later, and its log is here: a rebuild needn't read its records again.
+        return batch if self._look is None else log_changes.with_older(self._log, state, batch)
 
     def _commit(self, scan: BatchScan, batch: Batch) -> None:
         """The end of step 8, and steps 9 to 12: check the files, commit to the journal, and the rest."""

@@ -24,6 +24,9 @@ MAX_FINDINGS = 4096
 #: A state keeps the newest of what was salvaged, up to this many.
 MAX_SALVAGED = 4096
 
+#: A state keeps the newest places of older records, up to this many.
+MAX_OLDER = 256
+
 #: Kinds of what was salvaged.
 KEPT, FILLED, HIDDEN = "kept", "filled", "hidden"
 
@@ -146,6 +149,9 @@ class Batch:
     )
     salvaged: list[Salvaged] = field(default_factory=list)  # what was kept, filled and found hidden
     unproven_until: int = 0  # physical offset: records that begin before it are unproven; 0: as before
+    #: where a record is older than the one before it: physical offset, colon, the mark of that one
+    older: list[str] = field(default_factory=list)
+    noted: bool = False  # ``older`` is all that there is to tell from a cut
 
 
 @dataclass(slots=True)
@@ -174,6 +180,8 @@ class State:
     last_record: str = ""  # the mark of the last record so far
     salvaged: list[Salvaged] = field(default_factory=list)  # the newest, at most :data:`MAX_SALVAGED`
     unproven_until: int = 0  # physical offset: records that begin before it are unproven
+    older: list[str] = field(default_factory=list)  # the newest, at most :data:`MAX_OLDER`
+    noted_from: int = -1  # physical offset from which on all batches are noted; -1: the last one isn't
 
     @property
     def units(self) -> int:
@@ -198,6 +206,7 @@ class State:
             last_unit_timestamp=self.last_unit_timestamp,
             last_unit_position=self.last_unit_position,
             last_record=self.last_record,
+            noted=self.noted_from >= 0,
         )
 
     def add(self, batch: Batch) -> None:
@@ -232,6 +241,9 @@ class State:
         self.dropped_index_timestamp = batch.dropped_index_timestamp or self.dropped_index_timestamp
         self.last_record = batch.last_record or self.last_record
         self.unproven_until = max(self.unproven_until, batch.unproven_until)
+        self.older = [*self.older, *batch.older][-MAX_OLDER:]
+        if not batch.noted or self.noted_from < 0:
+            self.noted_from = batch.start if batch.noted else -1
 
     def copy(self) -> State:
         """An independent copy."""

@@ -174,6 +174,8 @@ _KIND = {
     Status.BAD_INNER_BATCH: "bad-inner-batch",
     Status.UNWRITTEN: "unwritten-range",
 }
+#: Kinds of findings whose range was passed over, or taken as it is though it is damaged.
+SKIPPED = frozenset(_KIND.values())
 _REMARKS = {
     Remark.QUEUE_OFFSET_RANGE: ("bad-queue-offset", "a queueOffset that fits a file", "no unit was written"),
     Remark.LMQ_COUNTS: (

@@ -16,12 +16,15 @@ from reput.cli.tail import _lines
 from reput.errors import JournalError, OutputError
 from reput.format import names
 from reput.format.commitlog import Record, encode
+from reput.job import TailOptions
+from reput.job.plan import intended, prepare
 from reput.job.status import DIED, RUNNING, STOPPED, RunNote, Status, TableNote, look
 from reput.log.end import Lag, LagProbe
+from reput.output.writer import BatchWriter
 from reput.replay.state import Opening, State
 from reput.store.lock import OutputLock
 from reput.store.system import human
-from tests.local import open_store, rebuild_locally, tree
+from tests.local import Runner, open_store, parts_of, rebuild_locally, tree
 from tests.stores import LogWriter
 
 NOW = int(time.time() * 1000)
@@ -83,6 +86,33 @@ def test_the_lag_is_the_logs(log: LogWriter, out: Path) -> None:
     assert lag is not None
     assert (lag.end, lag.bytes) == (log.end, log.end - committed)
     assert before - oldest <= lag.ms <= time.time() * 1000 - oldest
+
+
+def test_a_store_that_was_moved(log: LogWriter, tmp_path: Path) -> None:
+    """A run that accepts it writes its place down; one that is refused doesn't."""
+    store, there, out = log.root, tmp_path / "there", tmp_path / "out"
+    with prepare(intended(TailOptions(store, out), follows=True)) as plan:
+        writer = BatchWriter(plan.target(flush_in_tasks=False), plan.journal, plan.log, Runner())
+        writer.begin()
+        writer.write(parts_of(plan.log, 0, log.end, 1 << 20, 0), 0)
+        writer.finish()
+    store.rename(there)
+    assert look(out).log_problem
+    with (
+        pytest.raises(OutputError, match="other settings"),
+        prepare(intended(TailOptions(there, out, index=False), follows=True)),
+    ):
+        pass
+    assert look(out).opening.store == str(store)
+    with prepare(intended(TailOptions(there, out), follows=True)):
+        pass
+    status = look(out)
+    assert (status.opening.store, status.log_problem) == (str(there), None)
+    assert status.lag == Lag(log.end, 0, 0)
+    before = (out / names.REPUT / names.JOURNAL).read_bytes()
+    with prepare(intended(TailOptions(there, out), follows=True)):
+        pass
+    assert (out / names.REPUT / names.JOURNAL).read_bytes() == before
 
 
 def test_somebody_writes(out: Path) -> None:

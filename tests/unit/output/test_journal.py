@@ -539,6 +539,28 @@ def test_a_failed_rewriting_ends_it(tmp_path: Path, short: None, monkeypatch: py
     assert lost > 10
 
 
+@pytest.mark.parametrize("count", [0, 2, 9], ids=["begun", "few", "behind a snapshot"])
+def test_a_store_that_was_moved(tmp_path: Path, short: None, count: int) -> None:
+    path = tmp_path / "journal"
+    done = [FIRST, *(numbered(number) for number in range(2, count + 2))] if count else []
+    with Journal.create(path, OPENING, None) as opened:
+        for one in done:
+            opened.append(one)
+        first = opened.first_number
+        for store in ("/a much longer place than the one before", "/s"):
+            opened.move_store(store)
+            assert journal.read_state(path) == (replace(OPENING, store=store), opened.state)
+            assert opened.batches == journal.read(path)[1] == done[first - 1 :]
+        assert opened.state_after(first - 1) == slowly(done[: first - 1])
+        opened.append(numbered(len(done) + 1))
+    with Journal.open(path) as opened:
+        assert opened.opening == replace(OPENING, store="/s")
+        assert opened.state == slowly([*done, numbered(len(done) + 1)])
+        if count:
+            opened.step_back(opened.state.batches - 1)
+            assert opened.state == slowly(done)
+
+
 # --- what a state leaves out -----------------------------------------------------------------------------
 
 

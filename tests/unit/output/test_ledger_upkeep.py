@@ -5,6 +5,8 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -15,14 +17,15 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from reput.errors import OutputError
 from reput.format import names
 from reput.format.indexfile import IndexHeader
 from reput.output import delta_table, ledger
-from reput.output.delta_table import LOG
+from reput.output.delta_table import LOG, Table
 from reput.output.ledger import APPLICATION, Ledger, LedgerUpkeep, merged, rows, step
 from reput.replay.state import Batch, QueueState
 from reput.store import files
-from tests.crash import Dying, LosingPower, died
+from tests.crash import Dying, Failing, LosingPower, died
 from tests.memory import scratch
 from tests.unit.output.test_ledger import batch, catch_up, contents, expected, identity, journal_of
 
@@ -85,6 +88,39 @@ def test_the_same_rows_in_fewer_files(tmp_path: Path, often: None) -> None:
     catch_up(tmp_path, batches_of(51))
     assert contents(tmp_path) == expected(batches_of(51))
     assert identity(tmp_path) == before
+
+
+def test_a_failed_step_leaves_no_file_that_nothing_names(
+    tmp_path: Path, often: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whichever call of a commit, or of what tidies up, the disk refuses: what a version names stays."""
+    batches = batches_of(12)
+    failed = 0
+    for last in range(1, 40):
+        root = tmp_path / str(last)
+        root.mkdir()
+        one = Ledger(root)
+        with journal_of(root, []) as opened:
+            for each in batches[:11]:
+                opened.append(each)
+                one.catch_up(opened)
+            opened.append(batches[11])
+            for work in (partial(one.catch_up, opened), LedgerUpkeep(one).work):
+                failing = Failing(last)
+                monkeypatch.setattr(files, "system", failing)
+                with suppress(OutputError):
+                    work()
+                monkeypatch.setattr(files, "system", Dying())
+                failed += failing.calls >= last
+                table = Table.open(one.path, APPLICATION, clean=False)
+                assert table is not None
+                assert data_files(root) <= {*table.files, *table._removed}
+                assert set(table.files) <= data_files(root)
+            again = Ledger(root)
+            again.catch_up(opened)
+            tidy_up(again)
+            assert contents(root) == expected(batches)
+    assert failed > 20
 
 
 def test_files_of_many_batches_in_between_are_taken_along(tmp_path: Path, often: None) -> None:
