@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.basis import Basis
-from reput.config.committed import LMQ_PREFIX, Committed, Offsets, committed_offsets
+from reput.config.committed import FILE, LMQ_PREFIX, Committed, Offsets, committed_offsets
 from reput.config.kept import of_either, parse
-from reput.errors import Result, SettingsError, StoreError, UnsupportedError
+from reput.errors import Result, SettingsError, StoreError, StoreInUseError, UnsupportedError
 from reput.format import commitlog, names
 from reput.format.names import Queue
 from reput.newer_python import StrEnum
@@ -30,6 +30,7 @@ from reput.store.listing import nearest
 from reput.store.lock import store_holder
 from reput.store.places import write_alone
 from reput.store.reading import check_store, read_file, unreadable
+from reput.words import next_command
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
@@ -57,7 +58,8 @@ class DelayLag:
     max_offset: int
     waiting: int  # messages that wait
     due_ms: int | None  # deliver time of the next one, ms; None without one
-    flag: str | None  # "past-end" or "expired" (before the first message); a start corrects both
+    #: "past-end" or "expired" (before the first message), which a start corrects; "unreadable"
+    flag: str | None
 
 
 def delay_lags(settings: StoreSettings) -> list[DelayLag]:
@@ -70,7 +72,12 @@ def _level_rows(settings: StoreSettings, offsets: dict[int, int]) -> Iterator[De
     levels = settings.delay_levels_ms
     there = {number + 1 for number in store.queue_ids(_DELAY_TOPIC)}
     for level in sorted({*there, *(level for level in offsets if level > 0)}):
-        view, offset = store.queue(_DELAY_TOPIC, level - 1), offsets.get(level)
+        offset, delay = offsets.get(level), levels[level - 1] if level <= len(levels) else None
+        try:
+            view = store.queue(_DELAY_TOPIC, level - 1)
+        except StoreError:
+            yield DelayLag(level, delay, offset, 0, 0, 0, None, Flag.UNREADABLE)
+            continue
         least, end = max(view.min_offset, 0), max(view.max_offset, 0)
         begin = min(max(offset or 0, least), end)
         flag = None
@@ -80,7 +87,6 @@ def _level_rows(settings: StoreSettings, offsets: dict[int, int]) -> Iterator[De
             flag = EXPIRED
         units = view.units_from(begin, 1) if begin < end else None
         due = units[0].tags_code if units else None
-        delay = levels[level - 1] if level <= len(levels) else None
         yield DelayLag(level, delay, offset, least, end, end - begin, due, flag)
 
 
@@ -125,7 +131,7 @@ class Flag(StrEnum):
     # until their offset is reset.
     PAST_END = "past-end"
     NO_QUEUE = "no-queue"  # there is no such queue, although messages of it were consumed
-    UNREADABLE = "unreadable"  # the next message isn't where the queue points
+    UNREADABLE = "unreadable"  # the next message isn't where the queue points, or no file of it can be read
     # The group commits other queues of the topic, but never this one. Its client decides where it will
     # begin. By itself this isn't a problem.
     NOT_COMMITTED = "not-committed"
@@ -216,11 +222,18 @@ class LagReport(Result):
 
     @property
     def next_steps(self) -> list[str]:
-        """What to do with the corrected file."""
+        """What to do about queues that can't be read, and with the corrected file."""
+        broken = any(Flag.UNREADABLE in row.flags for row in self.rows)
+        broken = broken or any(level.flag == Flag.UNREADABLE for level in self.delays)
+        steps = [f"`{next_command('check', self.store)}` says why queues can't be read"] if broken else []
         if self.corrected is None:
-            return []
-        target = self.offsets.with_name(self.offsets.name.removesuffix(".bak"))
-        return [f"With the broker stopped: {shlex.join(['cp', str(self.corrected), str(target)])}"]
+            return steps
+        config, name = self.store / names.CONFIG, self.offsets.name.removesuffix(".bak")
+        target = config / (name if self.offsets.parent == config else FILE)
+        return [
+            f"`{next_command('check', self.store)}`: what lost its files looks expired; mend it, ask again",
+            f"With the broker stopped: {shlex.join(['cp', str(self.corrected), str(target)])}",
+        ]
 
     hidden = ("taken", "rows", "delays")
 
@@ -343,7 +356,7 @@ class _Queues:
 
     def __init__(self, settings: StoreSettings, store: QueryStore | None = None) -> None:
         self._store = QueryStore(settings) if store is None else store
-        self._queues: dict[str, dict[int, View]] = {}
+        self._queues: dict[str, dict[int, View | None]] = {}
         self._ids: dict[str, frozenset[int]] = {}
 
     @property
@@ -352,11 +365,20 @@ class _Queues:
         times = self._store.log.times
         return None if times is None else times[1]
 
-    def views(self, topic: str) -> dict[int, View]:
-        """Those of a topic that are there, in order; some may have no files, or no keys."""
+    def views(self, topic: str) -> dict[int, View | None]:
+        """Those of a topic that are there, in order; some may have no files, or no keys. None: unreadable."""
         if topic not in self._queues:
-            self._queues[topic] = self._store.queues(topic)
+            try:
+                self._queues[topic] = {**self._store.queues(topic)}
+            except StoreError:
+                self._queues[topic] = {one: self._view(topic, one) for one in self._store.queue_ids(topic)}
         return self._queues[topic]
+
+    def _view(self, topic: str, queue_id: int) -> View | None:
+        try:
+            return self._store.queue(topic, queue_id)
+        except StoreError:
+            return None
 
     def ids(self, topic: str) -> frozenset[int]:
         """The numbers of :meth:`views`, without looking into the queues."""
@@ -385,8 +407,12 @@ def _rows(queues: _Queues, group: str, topic: str, found: dict[int, Committed]) 
         committed = _committed(entry)
         view = views.get(queue_id)
         pulled = None if entry is None else entry.pulled
+        if view is None and queue_id in views:
+            flags: tuple[Flag, ...] = (Flag.UNREADABLE,)
+            yield QueueLag(group, topic, queue_id, committed, pulled, 0, 0, 0, 0, None, flags)
+            continue
         if view is None or not view.exists:
-            flags: tuple[Flag, ...] = (Flag.NO_QUEUE,) if committed else ()
+            flags = (Flag.NO_QUEUE,) if committed else ()
             if entry is not None:
                 yield QueueLag(group, topic, queue_id, committed, pulled, 0, 0, 0, 0, None, flags)
             continue
@@ -461,7 +487,8 @@ def write_corrected(report: LagReport, file: Path) -> LagReport:
     """Write the offsets that a report is of to a new file, those outside of their queue moved to its end.
 
     Nothing is written where no offset lies outside. Returns the report, which says what was written. Offsets
-    that have changed meanwhile raise SettingsError, those in RocksDB UnsupportedError.
+    that have changed meanwhile raise SettingsError, those in RocksDB UnsupportedError, and those of a store
+    in use StoreInUseError.
     """
     file = files.new_file(file)
     moved = sum(_outside(row) for row in report.rows)
@@ -473,6 +500,14 @@ def write_corrected(report: LagReport, file: Path) -> LagReport:
             found="a RocksDB",
             next_step="Start the broker, and reset the groups that the report names: "
             "mqadmin resetOffsetByTime, or skipAccumulatedMessage",
+        )
+    if moved and _in_use(report.store):
+        raise StoreInUseError(
+            "a broker that stops writes its offsets anew",
+            path=report.store,
+            expected="a store that no broker uses",
+            found="one in use",
+            next_step="Stop the broker; then run the same command again.",
         )
     if moved:
         try:
@@ -518,7 +553,8 @@ def corrected(data: bytes, rows: Iterable[QueueLag], path: Path) -> bytes:
 
 def _outside(row: QueueLag) -> bool:
     """Whether it is committed, its queue is there, and has no place for it."""
-    there = row.committed is not None and Flag.NO_QUEUE not in row.flags
+    is_read = Flag.UNREADABLE not in row.flags or row.max_offset > 0
+    there = row.committed is not None and is_read and Flag.NO_QUEUE not in row.flags
     return there and not row.min_offset <= (row.committed or 0) <= row.max_offset
 
 

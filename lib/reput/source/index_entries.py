@@ -23,7 +23,7 @@ from reput.source import arrow
 from reput.source.columns import INDEX_COLUMNS, arrow_schema
 from reput.source.filters import ALL, Wanted
 from reput.source.queue_units import CURRENT_LENGTH
-from reput.source.ranges import ReadStatistics, opened, stretches
+from reput.source.ranges import ReadStatistics, check_whole, opened, stretches
 from reput.store.reading import check_store
 
 _ENTRY = ENTRY_DTYPE
@@ -75,6 +75,7 @@ def ranges(
     for file in index_files(settings):
         if not wanted.wants_text("file", Path(file.path).name):
             continue
+        check_whole("index", file.path, file.length, file.full_length)
         with opened(file.path, _WHAT, reads) as descriptor:
             header = _header(descriptor, file, settings)
             # A rolled file's first entry counts its seconds from the end of the file before.
@@ -212,7 +213,11 @@ def hour_ranges(settings: StoreSettings, wanted: Wanted) -> Iterator[HourRange]:
     with open_index(path) as db:
         found = []
         at = db.first(rocksdbindex.ENTRIES, rocksdbindex.value(low))
-        while at is not None and (entry := rocksdbindex.parse_key(at[0])) is not None and entry.hour <= high:
+        while at is not None and at[0][: rocksdbindex.VALUE_LENGTH] <= rocksdbindex.value(high):
+            entry = rocksdbindex.parse_key(at[0])
+            if entry is None:  # no broker writes it; others follow
+                at = db.first(rocksdbindex.ENTRIES, at[0] + b"\0")
+                continue
             found.append(entry.hour)
             if entry.hour == _LAST_HOUR:
                 break

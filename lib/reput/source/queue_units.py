@@ -32,7 +32,7 @@ from reput.source import arrow
 from reput.source.columns import QUEUE_COLUMNS, arrow_schema
 from reput.source.filters import Wanted
 from reput.source.ranges import BATCH as BATCH_UNITS
-from reput.source.ranges import ReadStatistics, opened, stretches
+from reput.source.ranges import ReadStatistics, check_whole, opened, stretches
 from reput.store.reading import check_store, extents
 
 PRE_BLANK, HOLE, DAMAGED = "pre-blank", "hole", "damaged"
@@ -81,12 +81,13 @@ def ranges(
     wants_blanks = blanks and any(wanted.wants_text("kind", other) for other in (PRE_BLANK, HOLE, DAMAGED))
     if wanted.wants_text("kind", PLAIN.name):
         yield from _rocksdb_ranges(settings, wanted, part_bytes)
+    sizes = {PLAIN: settings.consume_queue_file_size, BATCH: settings.recovery.batch_queue_file_size}
     for form, directory in ((PLAIN, names.CONSUME_QUEUE), (BATCH, names.BATCH_CONSUME_QUEUE)):
         if form == PLAIN and not settings.rocksdb.files:
             continue
         if wants_blanks or wanted.wants_text("kind", form.name):
             for queue in _queues(settings, directory, wanted, form):
-                yield from _of_queue(queue, wanted, part_bytes, blanks, reads)
+                yield from _of_queue(queue, wanted, part_bytes, blanks, reads, sizes[form])
 
 
 def _rocksdb_ranges(settings: StoreSettings, wanted: Wanted, part_bytes: int) -> Iterator[UnitRange]:
@@ -136,13 +137,14 @@ def _queues(settings: StoreSettings, name: str, wanted: Wanted, form: Form) -> I
 
 
 def _of_queue(
-    queue: UnitRange, wanted: Wanted, part_bytes: int, blanks: bool, reads: ReadStatistics
+    queue: UnitRange, wanted: Wanted, part_bytes: int, blanks: bool, reads: ReadStatistics, size: int
 ) -> Iterator[UnitRange]:
     unit = queue.form.unit_length
     found = numbered_files(Path(queue.path))
     with_data = [base for path, base, length in found if blanks and _has_data(path, length, reads)]
     most = max(part_bytes // unit, 1)
     for path, base, length in found:
+        check_whole("consume queue", path, length, size)
         if base % unit:
             raise StoreError(
                 "no unit of the queue begins where this file does",

@@ -14,7 +14,7 @@ from typing import Protocol, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.errors import SettingsError
+from reput.errors import SettingsError, StoreError
 from reput.store.reading import extents, reading
 
 # With the option ``readReport`` the planner and every task leave a JSON file in that directory;
@@ -123,6 +123,19 @@ def opened(path: str | Path, what: str, reads: ReadStatistics) -> Iterator[int]:
     with reading(path, what) as descriptor:
         reads.files += 1
         yield descriptor
+
+
+def check_whole(what: str, path: str | Path, length: int, expected: int) -> None:
+    """Raise StoreError where a file hasn't the bytes that a broker gives it: rows would be missing."""
+    if length != expected:
+        raise StoreError(
+            f"the {what} file has another length than it should",
+            path=path,
+            expected=f"{expected} bytes",
+            found=f"{length} bytes",
+            next_step="`reput check` says what else is wrong, and what mends it; badStores=skip reads other "
+            "stores without this one",
+        )
 
 
 def stretches(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from hypothesis import strategies as st
 from reput import demo
 from reput.config.kept import parse
 from reput.config.settings import StoreSettings
-from reput.errors import OutputError, SettingsError
+from reput.errors import OutputError, SettingsError, StoreInUseError
+from reput.format.names import queue_directory
 from reput.lag import EXPIRED, PAST_END, Flag, QueueLag, corrected, delay_lags, lag, write_corrected
+from tests.rebuilds import broker_lock
 
 PATH = Path("consumerOffset.json")
 
@@ -153,6 +156,33 @@ def test_every_offset_is_found_in_its_place(table: dict[tuple[str, str], dict[in
     assert changed["pullOffsetTable"] == json.loads(text)["pullOffsetTable"]
 
 
+def test_beside_a_broker_no_offsets_are_corrected(settings: StoreSettings, tmp_path: Path) -> None:
+    ours = tmp_path / "consumerOffset.json"
+    text = (settings.root / "config" / "consumerOffset.json").read_text()
+    ours.write_text(text.replace("0:1438", "0:999999"))
+    report = lag(settings, offsets=ours, now=0)
+    with broker_lock(settings.root), pytest.raises(StoreInUseError):
+        write_corrected(report, tmp_path / "corrected.json")
+    assert not (tmp_path / "corrected.json").exists()
+
+
+def test_one_broken_queue_hides_no_other(tmp_path: Path) -> None:
+    unpacked = demo.unpack(tmp_path / "demo")
+    settings = StoreSettings.load(unpacked.root, unpacked.broker_conf, demo.VERSION)
+    sound = lag(settings, now=0)
+    queue = queue_directory(settings.root, "Orders", 0)
+    os.truncate(min(queue.iterdir()), 5000)
+    found = lag(settings, now=0)
+    broken = [row for row in found.rows if Flag.UNREADABLE in row.flags]
+    assert {(row.topic, row.queue_id) for row in broken} == {("Orders", 0)}
+    assert len(found.rows) == len(sound.rows)
+    assert [row for row in found.rows if row not in broken] == [
+        row for row in sound.rows if (row.topic, row.queue_id) != ("Orders", 0)
+    ]
+    assert found.exit_code == 1
+    assert any("reput check" in step for step in found.next_steps)
+
+
 def test_the_file_is_new_and_leaves_no_flag(settings: StoreSettings, tmp_path: Path) -> None:
     ours = tmp_path / "consumerOffset.json"
     text = (settings.root / "config" / "consumerOffset.json").read_text()
@@ -161,7 +191,10 @@ def test_the_file_is_new_and_leaves_no_flag(settings: StoreSettings, tmp_path: P
     assert [one.flags for one in report.rows if one.flags] == [(Flag.PAST_END,)]
     done = write_corrected(report, tmp_path / "corrected.json")
     assert (done.moved, done.corrected) == (1, tmp_path / "corrected.json")
-    assert done.next_steps == [f"With the broker stopped: cp {tmp_path}/corrected.json {ours}"]
+    check, copy = done.next_steps
+    assert check.startswith(f"`reput check {settings.root}`: ")
+    store_s = settings.root / "config" / "consumerOffset.json"
+    assert copy == f"With the broker stopped: cp {tmp_path}/corrected.json {store_s}", "not over the copy"
     again = lag(settings, offsets=tmp_path / "corrected.json", now=0)
     assert not any(one.flags for one in again.rows)
     with pytest.raises(OutputError, match="is there already"):
