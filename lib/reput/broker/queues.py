@@ -38,7 +38,7 @@ class Unreached:
     altered: Queue | None = None
 
 
-#: Of more messages than this, it isn't asked whether a byte of theirs has changed.
+#: Where queues lack more messages than this, it isn't asked whether a byte of theirs has changed.
 _MOST_ALTERED = 64
 
 
@@ -69,7 +69,7 @@ class WalkedUnits:
         ``queues``: the queues after the start. ``end``: where the log ends then; messages past it are gone
         themselves.
         """
-        found: list[Unreached] = []
+        every: list[tuple[Queue, NDArray[np.int64], NDArray[np.bool_]]] = []
         for queue, parts in sorted(self._parts.items()):
             lost = np.concatenate(parts, axis=1)
             lost = lost[:, lost[0] < end]
@@ -77,7 +77,12 @@ class WalkedUnits:
             if model is not None:
                 lost = lost[:, ~model.held(lost[0], lost[1])]
                 displaced = model.displaced(lost[0])
-            if 0 < len(displaced) - displaced.sum() <= _MOST_ALTERED:
+            if lost.size:
+                every.append((queue, lost, displaced))
+        asks = sum(int((~displaced).sum()) for _, _, displaced in every) <= _MOST_ALTERED
+        found: list[Unreached] = []
+        for queue, lost, displaced in every:
+            if asks and not displaced.all():
                 for other in (one for one in queues if one_byte_apart(one, queue)):
                     altered = queues[other].displaced(lost[0]) & ~displaced
                     if altered.any():
