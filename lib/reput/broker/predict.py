@@ -17,7 +17,7 @@ from reput.broker.queues import FileQueues, StartedQueues, WalkedUnits
 from reput.broker.rocksdb_queues import RocksDBModel
 from reput.broker.snapshot import NO_ROOM, Snapshot
 from reput.broker.walk import LogWalk, Walked, begin, last_written, store_timestamp
-from reput.config.dialect import CrashStart
+from reput.config.dialect import CleanStart, CrashStart
 from reput.derived.batch import BatchModel
 from reput.derived.files import NO_FILE, STRAY, StoreFile
 from reput.derived.index import IndexModel, IndexModelFile
@@ -184,7 +184,9 @@ class _Start:
             self._cut_log(result.tail.end)
             return
         counts_bad = self._rules.counts_bad_lengths and not snapshot.clean
-        walked = walk.recover(number, self._take, self._give_bad if counts_bad else None)
+        checks = not snapshot.clean and self._settings.recovery.check_offsets
+        bad = self._give_bad if counts_bad else None
+        walked = walk.recover(number, self._take, bad, check_offsets=checks)
         result.recovered = walked
         self._queues.truncate(snapshot.log.files[0].base, walked.end, result.queue_end)
         self._cut_log(walked.end)
@@ -213,11 +215,14 @@ class _Start:
     def _dispatched_up_to(self) -> int:
         """Physical offset behind which a start after a clean stop dispatches: where queues or index end.
 
-        Source: ``DefaultMessageStore.recover``, ``IndexRocksDBStore.getDispatchFromPhyOffset`` (5.5.0).
+        Source: ``DefaultMessageStore.recover``, ``getDispatchFromPhyOffset`` of ``IndexRocksDBStore`` (5.5.0)
+        and ``CombineConsumeQueueStore`` (5.4.0, 5.5.0).
         """
-        end, mark = self._result.queue_end, self._snapshot.index_mark
-        from_both = self._rules.crash_start is CrashStart.PHYSICAL_OFFSET  # 5.5 on
-        return min(end, mark) if from_both and mark is not None and mark > 0 else end
+        end, beside, mark = self._result.queue_end, self._snapshot.beside, self._snapshot.index_mark
+        is_5_5 = self._rules.crash_start is CrashStart.PHYSICAL_OFFSET
+        if self._rules.clean_start is CleanStart.FIRST_RECORD and beside is not None:
+            end = min(end, beside) if beside > 0 or not is_5_5 else end
+        return min(end, mark) if is_5_5 and mark is not None and mark > 0 else end
 
     def _cut_log(self, end: int) -> None:
         result, size = self._result, self._snapshot.segment_size
@@ -244,7 +249,8 @@ class _Start:
         result = self._result
         if not (self._rules.begins_at_queue_end or self._settings.recovery.recheck_from_queues):
             return False
-        start = max(result.log_start, self._queues.end, 0)
+        # The queue table that it is taken from has no queue in RocksDB (RocksDBConsumeQueueStore, 5.3.3).
+        start = max(result.log_start, 0 if self._snapshot.kept is not None else self._queues.end, 0)
         if self._is_too_much(start, result.log_end):
             result.unread = start, result.log_end
             return False
@@ -333,6 +339,14 @@ def _refuse_unknown(snapshot: Snapshot) -> None:
         unwritable = unwritable and not any(one.path == problem.path for one in snapshot.log.problems)
         if unwritable or (problem.kind == STRAY and not problem.unloads):
             raise problem.error(UnsupportedError, "it isn't known what a start makes of this file")
+    if settings.recovery.rocksdb_first and settings.dialect.recovery.clean_start is CleanStart.FIRST_RECORD:
+        raise UnsupportedError(
+            "which queues decide, those in files or in RocksDB, isn't known with these settings",
+            path=settings.broker_conf,
+            expected="combineAssignOffsetCQType, combineCQPreferCQType and combineCQLoadingCQTypes left out",
+            found="another type than default in one of them",
+            next_step=f"Run `{settings.command('check')}`, which doesn't need that.",
+        )
     for name, there in (
         ("forceVerifyPropCRC", settings.force_verify_prop_crc),
         ("enableAcceleratedRecovery", settings.recovery.accelerated),

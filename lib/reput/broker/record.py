@@ -63,6 +63,8 @@ def _judge(view: memoryview, position: int, dialect: Dialect, check_crc: bool) -
     total, magic = struct.unpack_from(">iI", view, position)
     if dialect.recovery.checks_room and len(view) - position < total:
         return _BAD
+    if dialect.recovery.refuses_negative_size and total < 0:
+        return _BAD
     if magic == commitlog.MAGIC_BLANK:
         return Judged(Kind.BLANK)
     if magic != commitlog.MAGIC_V1 and not (magic == commitlog.MAGIC_V2 and dialect.topic_length_v2):

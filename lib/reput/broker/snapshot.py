@@ -99,6 +99,8 @@ class Snapshot:
     ext_queues: dict[Queue, Listing] = field(default_factory=dict)
     #: queues in RocksDB, where they are there alone; else None: one beside files isn't read
     kept: KeptQueues | None = None
+    #: the checkpoint key of queues in RocksDB beside those in files, 0 without one; None without both
+    beside: int | None = None
     #: physicalOffset of the last message in an index in RocksDB, 0 of an empty one, -1 of one that doesn't
     #: open, :data:`NO_ROOM` where it couldn't be tried; None without one
     index_mark: int | None = None
@@ -177,7 +179,8 @@ def take(settings: StoreSettings) -> Snapshot:
         index=index,
         holder=store_holder(settings.root),
         ext_queues={queue: one for queue, one in ext.items() if queue in queues},  # as ConsumeQueue.load
-        kept=kept,
+        kept=None if settings.rocksdb.files else kept,
+        beside=(kept.checkpoint or 0) if kept is not None and settings.rocksdb.files else None,
         index_mark=_index_mark(settings),
     )
     if not log.files and not _has_anything(snapshot):
@@ -356,7 +359,7 @@ def _rocksdb(settings: StoreSettings) -> tuple[KeptQueues | None, list[Problem]]
 
     Source: ``RocksDBConsumeQueueStore`` (rocketmq-all-5.3.3; 5.5.0 by its bytecode), and what both do.
     """
-    used, alone = settings.rocksdb.queues, not settings.rocksdb.files
+    used = settings.rocksdb.queues
     problems = list(_other_forms(settings))
     if used is None:
         return None, problems
@@ -367,13 +370,13 @@ def _rocksdb(settings: StoreSettings) -> tuple[KeptQueues | None, list[Problem]]
             kept = read_kept(directory)
         except StoreError as error:
             problems.append(_broken_rocksdb(settings, error, directory))
-    return (kept if alone else None), problems
+    return kept, problems
 
 
 def _index_mark(settings: StoreSettings) -> int | None:
     """``MessageRocksDBStorage.getLastOffsetPy`` (5.5.0 by its bytecode)."""
     directory = settings.root / names.ROCKSDB_STORE
-    if not settings.rocksdb.index:
+    if not (settings.rocksdb.index or settings.recovery.index_in_rocksdb):
         return None
     if not traces(directory):
         return 0

@@ -49,12 +49,38 @@ def begin(snapshot: Snapshot, queue_end: int) -> int:
     ``snapshot``: the store; it has segments. ``queue_end``: the greatest physical offset that a queue knows
     of, -1 if none does; the checkpoint key of queues in RocksDB.
     """
+    beside = _Beside(snapshot)
     if snapshot.clean:
-        return _after_a_stop(snapshot, queue_end)
-    return _after_a_crash(snapshot, queue_end)
+        return _after_a_stop(snapshot, queue_end, beside)
+    return _after_a_crash(snapshot, queue_end, beside)
 
 
-def _after_a_stop(snapshot: Snapshot, queue_end: int) -> int:
+class _Beside:
+    """Queues in RocksDB beside those in files, which a start goes back for, too.
+
+    Source: ``CombineConsumeQueueStore.isMappedFileMatchedRecover`` (5.4.0, 5.5.0 by their bytecode).
+    """
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        recovery = snapshot.settings.dialect.recovery
+        self._end = snapshot.beside if recovery.clean_start is CleanStart.FIRST_RECORD else None
+        # 5.5 passes over a database that no broker has begun.
+        if self._end is not None and self._end <= 0 and recovery.crash_start is CrashStart.PHYSICAL_OFFSET:
+            self._end = None
+        self._left = snapshot.settings.recovery.extra_segments
+        self._has_light = snapshot.settings.recovery.light_in_rocksdb
+
+    def match(self, physical: int) -> bool:
+        """Whether a walk may begin where the queues in files say; asked from behind, segment by segment."""
+        if self._end is None or physical <= self._end:
+            return True
+        if self._has_light:
+            return False
+        self._left -= 1
+        return self._left < 0
+
+
+def _after_a_stop(snapshot: Snapshot, queue_end: int, beside: _Beside) -> int:
     files = snapshot.log.files
     last = len(files) - 1
     match snapshot.settings.dialect.recovery.clean_start:
@@ -68,7 +94,8 @@ def _after_a_stop(snapshot: Snapshot, queue_end: int) -> int:
             left = snapshot.settings.recovery.most_segments
             while last > 0:
                 record = _first_record(snapshot, files[last])
-                if record is not None and record[0] <= queue_end and _index_allows(snapshot, *record):
+                fits = record is not None and record[0] <= queue_end and beside.match(record[0])
+                if record is not None and fits and _index_allows(snapshot, *record):
                     break
                 left -= 1
                 if left <= 0:
@@ -77,12 +104,12 @@ def _after_a_stop(snapshot: Snapshot, queue_end: int) -> int:
             return last
 
 
-def _after_a_crash(snapshot: Snapshot, queue_end: int) -> int:
+def _after_a_crash(snapshot: Snapshot, queue_end: int, beside: _Beside) -> int:
     files = snapshot.log.files
     left = snapshot.settings.recovery.most_segments
     limited = snapshot.settings.dialect.recovery.limits_segments
     for number in range(len(files) - 1, -1, -1):
-        if _matches(snapshot, files[number], queue_end):
+        if _matches(snapshot, files[number], queue_end, beside):
             return number
         left -= 1
         if limited and left <= 0:
@@ -90,27 +117,30 @@ def _after_a_crash(snapshot: Snapshot, queue_end: int) -> int:
     return 0
 
 
-def _matches(snapshot: Snapshot, segment: StoreFile, queue_end: int) -> bool:
+def _matches(snapshot: Snapshot, segment: StoreFile, queue_end: int, beside: _Beside) -> bool:
     """``isMappedFileMatchedRecover`` after a crash."""
     checkpoint = snapshot.checkpoint
-    if snapshot.kept is not None:  # of the queues the checkpoint key alone counts, and no time
-        record = _first_record(snapshot, segment)
-        return record is not None and record[0] <= queue_end and _index_allows(snapshot, *record)
     rule = snapshot.settings.dialect.recovery.crash_start
     if rule is CrashStart.TIMESTAMP:
-        timestamp = _raw_timestamp(snapshot, segment)
+        physical, timestamp = _raw_record(snapshot, segment)
+        if snapshot.kept is not None:  # the checkpoint key alone counts, and no time
+            return 0 <= physical <= queue_end
         return timestamp != 0 and timestamp <= _oldest(snapshot)
+    if snapshot.kept is not None:
+        record = _first_record(snapshot, segment)
+        return record is not None and record[0] <= queue_end and _index_allows(snapshot, *record)
     record = _first_record(snapshot, segment)
     if record is None:
         return False
     physical, timestamp = record
     if rule is CrashStart.RECORD_AND_TIMESTAMP:
-        return timestamp <= _oldest(snapshot) and _index_allows(snapshot, *record)
+        fits = timestamp <= _oldest(snapshot)
+        return fits and beside.match(physical) and _index_allows(snapshot, *record)
     if checkpoint.logics_physical_offset <= 0:
         fits = timestamp <= checkpoint.logics_msg_timestamp
     else:
         fits = physical <= checkpoint.logics_physical_offset
-    return fits and _index_allows(snapshot, *record)
+    return fits and beside.match(physical) and _index_allows(snapshot, *record)
 
 
 def _oldest(snapshot: Snapshot) -> int:
@@ -123,7 +153,7 @@ def _oldest(snapshot: Snapshot) -> int:
 
 
 def _index_counts(snapshot: Snapshot) -> bool:
-    return snapshot.settings.message_index_enable and snapshot.settings.recovery.index_safe
+    return snapshot.settings.recovery.index_safe
 
 
 def _index_allows(snapshot: Snapshot, physical: int, timestamp: int) -> bool:
@@ -148,20 +178,24 @@ def _first_record(snapshot: Snapshot, segment: StoreFile) -> tuple[int, int] | N
     return judged.physical_offset, judged.store_timestamp
 
 
-def _raw_timestamp(snapshot: Snapshot, segment: StoreFile) -> int:
-    """StoreTimestamp where the first record has it, whatever else it holds; 0 without a known magic."""
+def _raw_record(snapshot: Snapshot, segment: StoreFile) -> tuple[int, int]:
+    """Stored offset and storeTimestamp where the first record has them, whatever else it holds.
+
+    -1 and 0 without a known magic.
+    """
     data = map_segment(segment.path, snapshot.segment_size).data
     try:
         (magic,) = struct.unpack_from(">I", data, commitlog.MAGIC)
         if magic != commitlog.MAGIC_V1 and not (
             magic == commitlog.MAGIC_V2 and snapshot.settings.dialect.topic_length_v2
         ):
-            return 0
+            return -1, 0
+        (physical,) = struct.unpack_from(">q", data, commitlog.PHYSICAL_OFFSET)
         (sys_flag,) = struct.unpack_from(">i", data, commitlog.SYS_FLAG)
         (timestamp,) = struct.unpack_from(">q", data, commitlog.store_timestamp_at(sys_flag))
     except struct.error:
-        return 0  # a segment shorter than a record's head
-    return int(timestamp)
+        return -1, 0  # a segment shorter than a record's head
+    return int(physical), int(timestamp)
 
 
 def written_ranges(segment: StoreFile, start: int, end: int) -> list[tuple[int, int]]:
@@ -326,11 +360,19 @@ class LogWalk:
             excludes_lmq=lambda topic: self._dialect.lmq_excludes(topic.decode("utf-8", "replace"))
         )
 
-    def recover(self, index: int, sink: Sink, bad: Callable[[int], None] | None = None) -> Walked:
+    def recover(
+        self,
+        index: int,
+        sink: Sink,
+        bad: Callable[[int], None] | None = None,
+        *,
+        check_offsets: bool = False,
+    ) -> Walked:
         """Walk from the segment of number ``index`` on, up to where the log ends for a broker.
 
         ``bad``: takes the size of a record whose lengths don't add up, which is counted, and reading goes on
-        behind what those say; None ends the log there (4.3.1 CommitLog.recoverAbnormally).
+        behind what those say; None ends the log there (4.3.1 CommitLog.recoverAbnormally). ``check_offsets``:
+        a record whose stored place lies outside of its segment ends it, too.
         """
         recovery = self._settings.recovery
         rules = self._rules._replace(check_crc=recovery.check_crc)
@@ -348,7 +390,7 @@ class LogWalk:
                 while True:
                     kind, position, walked.why = self._segment(
                         data, segment, position, rules, ahead, sink, walked,
-                        check_offsets=recovery.check_offsets,
+                        check_offsets=check_offsets,
                     )  # fmt: skip
                     walked.end = segment.base + position + walked.moved
                     if kind is Kind.BLANK or bad is None:

@@ -193,6 +193,10 @@ SETTINGS: Mapping[str, Setting] = {
     "storeType": Setting(since="5.2.0"),
     "rocksdbCQDoubleWriteEnable": Setting(False, since="5.3.0"),  # 5.3.1
     "combineCQLoadingCQTypes": Setting(since="5.3.0"),  # 5.3.4 CombineConsumeQueueStore
+    # Which of both gives offsets, and is read, and how far a start goes back for the other one.
+    "combineAssignOffsetCQType": Setting(since="5.3.0"),
+    "combineCQPreferCQType": Setting(since="5.3.0"),
+    "combineCQMaxExtraSearchCommitLogFiles": Setting(3, least=-INT_MAX - 1, since="5.3.0"),
     "combineCQUseRocksdbForLmq": Setting(False, since="5.5.0"),
     "rocksdbCQSelectiveDoubleWriteEnable": Setting(False, since="5.5.0"),  # 5.5.1 CombineConsumeQueueStore
     "useSeparateStorePathForRocksdbCQ": Setting(False, since="5.5.0"),  # RocksDBConsumeQueueStore
@@ -209,8 +213,8 @@ SETTINGS: Mapping[str, Setting] = {
     "messageIndexSafe": _SWITCH,
     "commitLogRecoverMaxNum": Setting(10, least=-INT_MAX - 1, since="5.4.0"),
     "recheckReputOffsetFromCq": Setting(False, since="5.0.0"),
-    "checkCommitLogOffsetOnRecover": Setting(False, since="5.4.0"),
-    "enableAcceleratedRecovery": Setting(False, since="5.5.0"),
+    "checkCommitLogOffsetOnRecover": Setting(False, since="5.5.0"),
+    "enableAcceleratedRecovery": Setting(False, since="5.4.0"),
     "enableControllerMode": _SWITCH,
     # Whose store it is.
     "brokerClusterName": _TEXT,
@@ -354,6 +358,16 @@ def in_rocksdb_alone(conf: BrokerConf) -> bool:
 def in_rocksdb(conf: BrokerConf) -> bool:
     """Whether queues are in RocksDB, too, under ``storeType=default``."""
     return conf.switch("rocksdbCQDoubleWriteEnable") and "defaultrocksdb" in _loaded_types(conf)
+
+
+def reads_rocksdb_first(conf: BrokerConf) -> bool:
+    """Whether of queues in both forms those in RocksDB give offsets, or are read.
+
+    Source: ``CombineConsumeQueueStore`` (5.4.0, 5.5.0).
+    """
+    types = (conf.text("combineAssignOffsetCQType"), conf.text("combineCQPreferCQType"))
+    others = any((one or "default").lower() != "default" for one in types)
+    return conf.switch("rocksdbCQDoubleWriteEnable") and (others or "default" not in _loaded_types(conf))
 
 
 def refuse_unsupported(conf: BrokerConf, *, dledger: bool, rocksdb: bool = False) -> None:

@@ -55,6 +55,7 @@ class Recovery:
     #: hash of the tags
     knows_delay_levels: bool
     checks_room: bool  # a record's size is compared with the room left, that of a BLANK too
+    refuses_negative_size: bool  # also a BLANK's
     switches_queue_types: bool  # batch queues exist, and a queue of the wrong type stops the start
     flushes_logics_later: bool  # the checkpoint's logics fields move with the thorough flush of the queues
     knows_message_ends: bool = True  # a queue knows where its last message ends; else where that begins
@@ -204,6 +205,7 @@ _4_9_0 = Dialect(
         fails_on_empty_queue_file=False,
         knows_delay_levels=True,
         checks_room=False,
+        refuses_negative_size=False,
         switches_queue_types=False,
         flushes_logics_later=False,
     ),
@@ -451,6 +453,9 @@ _5_5 = replace(
         crash_start=CrashStart.PHYSICAL_OFFSET,
         fails_on_empty_queue_file=False,
         flushes_logics_later=True,
+        # 5.5.1 CommitLog.checkMessageAndReturnSize; 5.5.0 passes over such a closing record. By its bytes a
+        # store doesn't show which one it is of, so that what the later one loses counts.
+        refuses_negative_size=True,
     ),
 )
 

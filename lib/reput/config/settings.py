@@ -25,6 +25,7 @@ from reput.config.broker_conf import (
     in_rocksdb,
     in_rocksdb_alone,
     read,
+    reads_rocksdb_first,
     refuse_rocksdb,
     refuse_unsupported,
 )
@@ -67,6 +68,12 @@ class RecoverySettings:
     queue_ext_file_size: int = _default("mappedFileSizeConsumeQueueExt")  # bytes
     accelerated: bool = _default("enableAcceleratedRecovery")
     controller_mode: bool = _default("enableControllerMode")  # the group's epochs decide where the log ends
+    index_in_rocksdb: bool = _default("indexRocksDBEnable")  # that index decides, too, if none is made
+    #: of queues in files and in RocksDB, these give offsets, or are read
+    rocksdb_first: bool = False
+    #: segments that a start with both goes further back for those in RocksDB
+    extra_segments: int = _default("combineCQMaxExtraSearchCommitLogFiles")
+    light_in_rocksdb: bool = _default("combineCQUseRocksdbForLmq")  # for these without such a limit
     #: half messages are in RocksDB, too, and what is there decides where a start's walk begins
     half_in_rocksdb: bool = _default("transRocksDBEnable")
 
@@ -420,7 +427,12 @@ def _decide(
         broker_conf=conf.path,
         recovery=RecoverySettings(
             check_crc=conf.switch("checkCRCOnRecover"),
-            index_safe=conf.switch("messageIndexSafe"),
+            # IndexService.isMappedFileMatchedRecover asks both, and not whether index files are written.
+            index_safe=conf.switch("messageIndexSafe") and conf.switch("messageIndexEnable"),
+            index_in_rocksdb=conf.switch("indexRocksDBEnable"),
+            rocksdb_first=reads_rocksdb_first(conf),
+            extra_segments=conf.integer("combineCQMaxExtraSearchCommitLogFiles"),
+            light_in_rocksdb=conf.switch("combineCQUseRocksdbForLmq"),
             # CommitLog.recoverNormally: what isn't positive means the default.
             most_segments=most if most > 0 else _default("commitLogRecoverMaxNum"),
             recheck_from_queues=conf.switch("recheckReputOffsetFromCq"),

@@ -398,6 +398,8 @@ def test_a_start_goes_back_to_where_the_index_ends(tmp_path: Path, mark: int | N
     files = store.plan().snapshot.log.files
     assert (began == files[0]) == (mark != 1 << 40)
     store.conf["messageIndexEnable"] = False
+    assert store.plan().prediction.began_at == began
+    store.conf["indexRocksDBEnable"] = False
     assert store.plan().prediction.began_at == files[-1]
 
 
