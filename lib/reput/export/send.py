@@ -6,8 +6,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from reput.caches import temporary
 from reput.dump.damage import Damage
 from reput.errors import BrokerError, Finding, OutputError, Result, SettingsError, StoreInUseError
 from reput.export.outgoing import (
@@ -165,7 +164,8 @@ class Client:
         self._gateway: Any = None
 
     def __enter__(self) -> Self:
-        self._home = Path(tempfile.mkdtemp(prefix="reput-client-"))
+        self._held = ExitStack()
+        self._home = self._held.enter_context(temporary("reput-client-"))
         try:
             self._start()
         except BaseException:
@@ -333,7 +333,7 @@ class Client:
             for stream in (self._process.stdin,):
                 with suppress(OSError):
                     stream.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        self._held.close()
 
 
 # A line is appended, and flushed, whenever a broker has acknowledged all that went before. Half a last line
