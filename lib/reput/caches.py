@@ -14,16 +14,21 @@ Modules with kernels ask for :data:`CACHED`, so that this is settled before the 
 from __future__ import annotations
 
 import atexit
+import fcntl
 import functools
 import os
 import shutil
 import stat
 import sys
 import tempfile
-from collections.abc import Iterable
-from contextlib import suppress
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
+
+#: Whoever made a temporary directory has its lock by then.
+_OLD_SECONDS = 600
 
 _VARIABLE = "NUMBA_CACHE_DIR"
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
@@ -185,6 +190,48 @@ def remove_at_exit(directory: Path) -> None:
 def _remove(directory: Path, maker: int) -> None:
     if os.getpid() == maker:
         shutil.rmtree(directory, ignore_errors=True)
+
+
+def sweep(place: Path, prefix: str, old_seconds: float = _OLD_SECONDS) -> None:
+    """Remove what nobody holds any more: a process that needs one holds a lock on it (``flock``).
+
+    Names begin with ``prefix``; what isn't this user's is left, and so is what is younger than
+    ``old_seconds``, since its lock may not have been taken yet.
+    """
+    with suppress(OSError), os.scandir(place) as entries:
+        for entry in entries:
+            with suppress(OSError):  # somebody else is removing it
+                if not entry.name.startswith(prefix) or entry.is_symlink() or not entry.is_dir():
+                    continue
+                facts = entry.stat()
+                if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < old_seconds:
+                    continue
+                descriptor = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
+                try:
+                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(entry.path, ignore_errors=True)
+                finally:
+                    os.close(descriptor)
+
+
+@contextmanager
+def temporary(prefix: str, place: Path | str | None = None) -> Iterator[Path]:
+    """A directory that goes with the block; in ``place``, or where temporary files lie.
+
+    What killed processes left there by this prefix, which is no other directory's, goes first. OSError where
+    none can be made.
+    """
+    place = Path(place or tempfile.gettempdir())
+    sweep(place, prefix)
+    home, maker = Path(tempfile.mkdtemp(prefix=prefix, dir=place)), os.getpid()
+    held = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        with suppress(OSError):  # where there are no locks, none is swept
+            fcntl.flock(held, fcntl.LOCK_SH)
+        yield home
+    finally:
+        _remove(home, maker)
+        os.close(held)
 
 
 def _warn(message: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 
+from reput.caches import temporary
 from reput.demo import VERSION, DemoStore, unpack
 from reput.spark import ahead
 from reput.store.compare import compare
@@ -136,6 +137,9 @@ def test_nothing_outlives_its_command(
     [
         (signal.SIGINT, 130, "JVM"),
         (signal.SIGINT, 130, "workers"),
+        (signal.SIGTERM, -15, "JVM"),
+        (signal.SIGTERM, -15, "workers"),
+        (signal.SIGHUP, -1, "workers"),
         (signal.SIGKILL, -9, "JVM"),
         (signal.SIGKILL, -9, "workers"),
     ],
@@ -159,8 +163,13 @@ def test_one_that_is_interrupted_or_killed_leaves_no_process(
     assert "Traceback" not in stderr
     if number == signal.SIGINT:
         assert command.running() == {}
-        assert not directory.exists()
     until(lambda: not command.running())
+    if number == signal.SIGKILL:
+        assert directory.is_dir()
+        os.utime(directory, (0, 0))
+        with temporary("reput-jvm-", directory.parent):  # as the next command has it
+            pass
+    assert not directory.exists()
 
 
 @pytest.mark.spark

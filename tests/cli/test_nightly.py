@@ -149,7 +149,8 @@ def test_a_killed_run_goes_on(tmp_path: Path) -> None:
     stores, listed = fleet(tmp_path)
     history = tmp_path / "history"
     words = ["check", listed, "--history", history]
-    process = start(*words)
+    (tmp_path / "tmp").mkdir()
+    process = start(*words, env=environment(TMPDIR=str(tmp_path / "tmp")))
     log = history / "runs" / "_delta_log"
     deadline = time.monotonic() + 150
     while not (log / f"{0:020d}.json").exists():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -183,3 +184,29 @@ def test_a_rate_is_kept(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(run_module, "time", clock)
     resend(ResendOptions(file, "127.0.0.1:1", rate=2))
     assert sum(slept) == pytest.approx(3, abs=0.1), "four times two messages, the first two at once"
+
+
+def test_damage_is_not_forgotten_where_a_run_goes_on(
+    reput: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = LogWriter(tmp_path / "store", segment_size=20_000)
+    for n in range(12):
+        log.append(Record(b"t", b"%d" % n, queue_offset=n))
+    for n in (3, 4, 9):
+        log.overwrite(log.records[n].physical_offset, b"\xff" * 40)
+    monkeypatch.setattr(run_module, "client_jars", lambda *_: [])
+    monkeypatch.setattr(run_module, "MOST_REPEATED", 1)
+    words = ["resend", log.root, "--name-server", "127.0.0.1:1", "--rocketmq-version", "5.3.3"]
+    damaged = []
+    for taken in range(10):
+        options = ResendOptions(log.root, "127.0.0.1:1", position=tmp_path / f"{taken}", version="5.3.3")
+        monkeypatch.setattr(run_module, "Client", Recorder(taken))
+        with suppress(KeyboardInterrupt):
+            resend(options)
+        said = reput(*words, "--position", options.position or "", "--dry-run", "--json")
+        found = json.loads(said.stdout)
+        damaged.append((found["findings_before"], len(found["findings"])))
+        assert (said.code, found["sent_before"]) == (1, taken)
+    assert damaged == [(0, 2)] * 4 + [(1, 1)] * 4 + [(2, 0)] * 2
+    said = reput(*words, "--position", tmp_path / "9", "--dry-run")
+    assert "  damage     2 damaged places met by earlier runs\n" in said.stdout

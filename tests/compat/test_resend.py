@@ -156,3 +156,20 @@ def test_the_real_store_opens_a_small_store(release: str, tmp_path: Path) -> Non
     )
     rebuild_locally(opened, out, index=False)
     assert {path: (out / path).read_bytes() for path in by_java} == by_java
+
+
+@pytest.mark.parametrize("release", tried("5.5.0", more=["4.9.7", "5.3.3"]))
+def test_a_real_broker_starts_on_a_small_store(release: str, tmp_path: Path) -> None:
+    """With the settings that it has, which are empty but for topics."""
+    source, small = golden(f"{release}-mixed", tmp_path), tmp_path / "small"
+    source.write_topics_json()
+    wanted = Wanted(topics=("Orders",))
+    result = export(ExportOptions(source.root, small, form=STORE, version=release, wanted=wanted))
+    with Broker(release, small, {**source.config, "timerWheelEnable": False}) as broker:
+        broker.wait_dispatched()
+        broker.create_topic("Orders")  # or the name server may hear of it only ten seconds later
+        assert len(broker.consume_all("Orders")) == result.messages > 100
+        assert broker.committed("group", "Orders", 0) == -1
+        broker.commit_offset("group", "Orders", 0, 5)
+        assert broker.committed("group", "Orders", 0) == 5
+        broker.kill()  # a stop takes ten seconds, and nothing is looked at after it

@@ -98,6 +98,37 @@ def test_a_store_comes_whole(gateway: Gateway, name: str, tmp_path: Path) -> Non
     assert not first.exists()
 
 
+@pytest.mark.spark
+def test_what_was_found_is_said_again(gateway: Gateway, tmp_path: Path) -> None:
+    """A kill may come before a run says what it found; then nobody knows but the store."""
+    store = golden("5.3.3-tiny", tmp_path)
+    segment = min((store.root / names.COMMIT_LOG).iterdir())
+    with segment.open("r+b") as file:
+        file.seek(2000)
+        file.write(b"\xff" * 100)
+    url, out = gateway.upload(store.root, f"{tmp_path.name}/store"), tmp_path / "restored"
+    words = ["restore", url, "--out", out, "-c", broker_conf(store), "--rocketmq-version", store.version]
+    env = environment(**gateway.environment())
+    done = run(*words, "--json", env=env)
+    assert done.code == 1, done.stderr
+    findings = json.loads(done.stdout)["findings"]
+    assert findings
+    barrier = out / names.COMMIT_LOG / names.RESTORING
+    barrier.touch()
+    again = run(*words, "--json", env=env)
+    assert (again.code, json.loads(again.stdout)["findings"]) == (1, findings)
+    assert not barrier.exists()
+    # As an earlier version noted it.
+    note = out / names.REPUT / "restore.json"
+    facts = json.loads(note.read_text())
+    del facts["exit_code"]
+    note.write_text(json.dumps(facts))
+    again = run(*words, env=env)
+    assert again.code == 1
+    assert "Nothing to do" in again.stdout
+    assert f"findings   {len(findings)}\n" in again.stdout
+
+
 @pytest.mark.parametrize("second", ["empty", "here"])
 def test_of_two_files_for_a_place_the_logs_own_comes(gateway: Gateway, second: str, tmp_path: Path) -> None:
     """Where storePathCommitLog names two directories, and the second one's file isn't the log's."""
@@ -303,7 +334,7 @@ def begun(gateway: Gateway, tmp_path: Path) -> tuple[str, list[str], Path, Path]
     )
     planned = job._plan(url, options)
     files.make_dirs(out / names.REPUT)
-    job._note(planned, finished=False)
+    job._note(planned)
     return url, conf, out, min((store.root / names.COMMIT_LOG).iterdir())
 
 

@@ -215,8 +215,8 @@ def resend_command(given: _ResendWords) -> None:
 
     Topics have to exist. A message goes to the queue with its old queueId, if the topic has it.
 
-    Exit code 0: all is sent. 1: sent, but for what was left out, or some may not be on disk yet. 2: refused
-    or failed; what was sent is in the position.
+    Exit code 0: all is sent. 1: sent, but for what was left out or is damaged, or some may not be on disk
+    yet. 2: refused or failed; what was sent is in the position.
     """
     from reput.export.send import ResendOptions, resend
 
@@ -250,10 +250,12 @@ def _resend_lines(result: Resent) -> Iterator[str]:
         yield f"Sent {messages} of {options.source} to {options.name_server}"
     else:
         yield f"Nothing to do: {options.source} was sent before"
-    if result.sent_before:
+    if result.sent_before or result.left_out_before:
         left_out = f", which left out {result.left_out_before:,}" if result.left_out_before else ""
         before = f"{counted(result.sent_before, 'message')}, by earlier runs{left_out}"
         yield f"  before     {before}: {result.position}"
+    if result.findings_before:
+        yield f"  damage     {counted(result.findings_before, 'damaged place')} met by earlier runs"
     topics = [f"{count:,} {inline(topic)}" for topic, count in sorted(result.topics.items())]
     yield from at_most("  topic      ", topics, "             and {} more; --json lists all")
     yield from at_most("  left out   ", result.left_out, "             and {} more; --json lists all")

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from reput.caches import temporary
 from reput.cli import app as commands
 from reput.cli.arguments import BROKER_CONF_VARIABLE, VERSION_VARIABLE
 from reput.cli.jvm import prepare_spark
@@ -323,24 +322,21 @@ def _forks() -> Iterator[str | None]:
     from reput.spark import fork_server
     from reput.verify import run  # noqa: F401
 
-    try:
-        directory = tempfile.mkdtemp(prefix="reput-forks-")
-    except OSError:  # no room; each check loads by itself
-        yield None
-        return
-    path = Path(directory, "fork")
-    server = fork_server.begin(path, GRACE_SECONDS)
-    try:
-        yield None if server is None else str(path)
-    except BaseException:
-        if server is not None:
-            server.let_go()  # checks under way end as this process does
-        raise
-    else:
+    with ExitStack() as held:
+        try:
+            path = held.enter_context(temporary("reput-forks-")) / "fork"
+        except OSError:  # no room; each check loads by itself
+            yield None
+            return
+        server = fork_server.begin(path, GRACE_SECONDS)
+        try:
+            yield None if server is None else str(path)
+        except BaseException:
+            if server is not None:
+                server.let_go()  # checks under way end as this process does
+            raise
         if server is not None:
             server.end()
-    finally:
-        shutil.rmtree(directory, ignore_errors=True)
 
 
 def _check_cluster(master: str | None) -> None:

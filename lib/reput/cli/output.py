@@ -24,7 +24,7 @@ from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingCo
 from reput.catalog import Cataloged
 from reput.cli.process import INTERRUPTED, REFUSED
 from reput.config.basis import Basis
-from reput.errors import Fact, ReputError, Result
+from reput.errors import Fact, Finding, ReputError, Result
 from reput.newer_python import Self
 from reput.remote import with_urls
 from reput.replay.state import FILLED, HIDDEN, KEPT
@@ -211,7 +211,7 @@ def summary_lines(summary: Summary) -> list[str]:
         *_facts(summary),
         *remarks(summary),
         *_salvaged(summary),
-        *_findings(summary),
+        *findings_lines(summary.findings),
     ]
 
 
@@ -374,11 +374,12 @@ def _salvaged(summary: Summary) -> list[str]:
     return [f"  salvaged   {', '.join(said)}: the ledger lists them"] if said else []
 
 
-def _findings(summary: Summary) -> list[str]:
-    if not summary.findings:
+def findings_lines(findings: Sequence[Finding]) -> list[str]:
+    """What a rebuild found in the log, for people."""
+    if not findings:
         return ["  findings   none: every byte of the log was understood"]
     more = "    and {} more; --json prints all, and the ledger has them"
-    return [f"  findings   {len(summary.findings):,}", *at_most("    ", summary.findings, more)]
+    return [f"  findings   {len(findings):,}", *at_most("    ", findings, more)]
 
 
 def at_most(lead: str, items: Sequence[object], more: str) -> Iterator[str]:

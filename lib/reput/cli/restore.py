@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING
 
 from reput.cli import app as commands
 from reput.cli.arguments import MEND, AsJson, Dry, OnSpark, PerCommit, Writes, argument, command, option
-from reput.cli.output import Output, ProgressDisplay, inline, listed, step_lines, summary_lines, told
+from reput.cli.output import (
+    Output,
+    ProgressDisplay,
+    findings_lines,
+    inline,
+    listed,
+    step_lines,
+    summary_lines,
+    told,
+)
 from reput.spark.java import check_spark
 from reput.store.system import human
 from reput.words import counted
@@ -78,5 +87,7 @@ def _lines(found: Restored) -> Iterator[str]:
         yield f"  room       {human(found.needed_bytes)} needed, {human(found.free_bytes)} free"
     if found.rebuilt is not None:
         yield from summary_lines(found.rebuilt)[1:]
+    elif found.findings:
+        yield from findings_lines(found.findings)
     if found.needed_bytes is None:
         yield from step_lines((), found.next_steps)

@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from reput.caches import remove_at_exit
+from reput.caches import remove_at_exit, sweep
 from reput.config.evidence import chosen, telling
 from reput.errors import OutputError, StoreError
 from reput.format import names
@@ -31,7 +31,6 @@ from reput.remote.store import (
     left_in,
     listed_below,
 )
-from reput.store.places import sweep
 from reput.store.system import check_free
 
 #: What a broker derives: copied whole where a command reads it, else some of it, as evidence.

@@ -6,8 +6,6 @@ import fcntl
 import json
 import os
 import re
-import shutil
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -17,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from reput.caches import temporary
 from reput.dump.damage import Damage
 from reput.errors import BrokerError, Finding, OutputError, Result, SettingsError, StoreInUseError
 from reput.export.outgoing import (
@@ -165,7 +164,8 @@ class Client:
         self._gateway: Any = None
 
     def __enter__(self) -> Self:
-        self._home = Path(tempfile.mkdtemp(prefix="reput-client-"))
+        self._held = ExitStack()
+        self._home = self._held.enter_context(temporary("reput-client-"))
         try:
             self._start()
         except BaseException:
@@ -333,7 +333,7 @@ class Client:
             for stream in (self._process.stdin,):
                 with suppress(OSError):
                     stream.close()
-        shutil.rmtree(self._home, ignore_errors=True)
+        self._held.close()
 
 
 # A line is appended, and flushed, whenever a broker has acknowledged all that went before. Half a last line
@@ -352,6 +352,7 @@ class Reached:
     left_out: int = 0  # messages that were left out so far
     unsure: int = 0  # messages that are stored, and weren't said to be on disk, or on a slave
     done: bool = False  # all were
+    damage: int = 0  # damaged places of the log that were met so far
 
 
 class Position:
@@ -498,6 +499,7 @@ class Resent(Result):
     sent: int = 0  # messages of this run
     sent_before: int = 0  # sent_before, left_out_before: messages of earlier runs
     left_out_before: int = 0
+    findings_before: int = 0  # damaged places that they met
     unsure: int = 0  # the same as :attr:`Reached.unsure`, in this run and in earlier ones
     topics: dict[str, int] = field(default_factory=dict)  # messages of this run by topic
     left_out: list[LeftOut] = field(default_factory=list)  # what wasn't sent
@@ -521,7 +523,8 @@ class Resent(Result):
     @property
     def exit_code(self) -> int:
         """0 when all was sent, and is safe."""
-        return int(bool(self.left_out or self.left_out_before or self.unsure or self.findings))
+        before = self.left_out_before or self.findings_before
+        return int(bool(self.left_out or before or self.unsure or self.findings))
 
 
 @dataclass(slots=True)
@@ -556,7 +559,7 @@ def resend(options: ResendOptions, show: Callable[[int], None] = lambda _: None)
             position = opened.enter_context(Position(path, _run_of(options)))
         reached = Reached() if position is None else position.reached
         result.sent_before, result.left_out_before = reached.sent, reached.left_out
-        result.unsure = reached.unsure
+        result.unsure, result.findings_before = reached.unsure, reached.damage
         if reached.last >= 0:
             check_resumed(options.source, source, reached.last, reached.fingerprint)
         client: Client | None = None
@@ -643,6 +646,7 @@ def _windows(
             item.fingerprint,
             window.reached.sent + len(messages),
             window.reached.left_out + (not messages),
+            damage=reached.damage + len(source.damage),
         )
     if seen:
         window.reached = replace(window.reached, done=True)

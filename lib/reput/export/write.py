@@ -145,6 +145,9 @@ def _states(queue: OnDisk, offsets: NDArray[np.int64], places: NDArray[np.int64]
 # ``LmqDispatch`` (rocketmq-all-4.9.7, 5.3.3).
 
 _PIECE = 4 << 20
+#: What each broker has that has taken messages, with nothing in it: else it would count as lost. No offset
+#: that a group has committed fits the new queues. The second file's fields would show a release.
+_EMPTY = {"consumerOffset.json": b'{"offsetTable":{}}', "delayOffset.json": b"{}"}
 
 
 class SmallStore:
@@ -199,17 +202,18 @@ class SmallStore:
         """Flush everything, and give the store its name."""
         self._close_segment()
         config = self._settings.config
-        topics = config.file(Kind.TOPICS)
+        topics, new = config.file(Kind.TOPICS), self._staging / names.CONFIG
+        files.make_dirs(new)
+        for name, data in _EMPTY.items():
+            files.write_atomically(new / name, data)
         if config.form is not Form.FILES:
             found = kept(config, Kind.TOPICS)
             if found is not None:
-                files.make_dirs(self._staging / names.CONFIG)
                 table = json.dumps({"topicConfigTable": found.entries}).encode()
-                files.write_atomically(self._staging / names.CONFIG / topics.name, table)
+                files.write_atomically(new / topics.name, table)
         elif topics.is_file():
-            files.make_dirs(self._staging / names.CONFIG)
             with files.reporting("the topics can't be copied", topics):
-                shutil.copyfile(topics, self._staging / names.CONFIG / topics.name)
+                shutil.copyfile(topics, new / topics.name)
         files.fsync_dirs(self._staging)
         with files.reporting("the new store can't be moved to its place", self._path):
             if self._path.exists():
@@ -350,10 +354,10 @@ class Exported(Result):
         out, conf, release = self.options.out, self.options.broker_conf, self.options.version
         if self.options.form == STORE:
             if self.settings.dledger is not None:
-                rebuild = next_command("rebuild", out, "--in-place", rocketmq_version=release)
+                check = next_command("check", out, rocketmq_version=release)
                 text = "What is saved is no group's log: give a copy of broker.conf with"
-                return [f"{text} enableDLegerCommitLog=false, `{rebuild} --broker-conf COPY`"]
-            return [next_command("rebuild", out, "--in-place", broker_conf=conf, rocketmq_version=release)]
+                return [f"{text} enableDLegerCommitLog=false, `{check} --broker-conf COPY`"]
+            return [next_command("check", out, broker_conf=conf, rocketmq_version=release)]
         if self.options.finding is None or self.options.finding in WITHOUT_PLACE:
             return [next_command("resend", out, "--name-server", "HOST:9876", "--dry-run")]
         mend = self.settings.command("mend")

@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from reput.config.stand_in import opened, with_queues
-from reput.errors import OutputError, ReputError, Result, SettingsError, UnsupportedError
+from reput.errors import Finding, OutputError, ReputError, Result, SettingsError, UnsupportedError
 from reput.format import names
 from reput.job.options import RebuildOptions
 from reput.job.plan import Intended, intended, prepare
@@ -29,6 +29,7 @@ from reput.job.rebuilding import stage
 from reput.job.summary import Summary, missing_queues, summarize
 from reput.log.segments import discover
 from reput.newer_python import Self
+from reput.output.journal import read_state
 from reput.remote import is_url
 from reput.remote.client import RANGE, RemoteFile
 from reput.remote.store import RemoteStore, client_of, copying_mark
@@ -146,15 +147,15 @@ class Restored(Result):
     #: needed_bytes, free_bytes: of disk, for a dry run: what would be written, and what there is
     needed_bytes: int | None = None
     free_bytes: int | None = None
+    findings: tuple[Finding, ...] = ()  # of its rebuild, also where that was done before
+    code: int = 0  # its rebuild's exit code
+
+    hidden = ("code",)
 
     @property
     def exit_code(self) -> int:
         """The exit code of its rebuild."""
-        return 0 if self.rebuilt is None else self.rebuilt.exit_code
-
-    def more(self) -> dict[str, object]:
-        """Its findings."""
-        return {"findings": [] if self.rebuilt is None else self.rebuilt.findings}
+        return self.code
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +201,17 @@ class _Planned:
             left_out=self.left_out,
             rebuilt=rebuilt,
             next_steps=(self._check,),
+            findings=() if rebuilt is None else tuple(rebuilt.findings),
+            code=0 if rebuilt is None else rebuilt.exit_code,
         )
+
+    def done_before(self) -> Restored:
+        """What an earlier run found: a kill may have come before it was said."""
+        path, begun = self.run.journal_path, self.begun or {}
+        findings = tuple(read_state(path)[1].findings) if path.exists() else ()
+        noted = begun.get("exit_code")  # an older note lacks it
+        code = noted if isinstance(noted, int) else int(bool(findings))
+        return replace(self.result(0), findings=findings, code=code)
 
     @property
     def _check(self) -> str:
@@ -227,7 +238,7 @@ def restore(
     directory, barrier = planned.directory, planned.directory / names.COMMIT_LOG / names.RESTORING
     if planned.is_finished:
         files.remove_tree(barrier)
-        return planned.result(0)
+        return planned.done_before()
     _check_room(planned)
     files.make_dirs(directory / names.REPUT)
     files.make_dirs(directory / names.COMMIT_LOG)
@@ -236,9 +247,9 @@ def restore(
         planned = replace(planned, begun=_begun(directory))
         _check_begun(planned)
         if planned.is_finished:
-            return planned.result(0)
+            return planned.done_before()
         missing = planned.missing
-        _note(planned, finished=False)
+        _note(planned)
         with files.opened(barrier, 1, None) as fd:
             files.fsync_file(fd)
         files.fsync_dir(barrier.parent)
@@ -251,7 +262,7 @@ def restore(
         announce(f"copying {len(missing)} of {len(planned.segments)} segments from {remote.url}")
         with copies:
             done = _derive(remote, replace(options, store=remote.root), start_spark, listener, announce)
-        _note(planned, finished=True)
+        _note(planned, done.exit_code)
         files.remove_tree(barrier)
     return planned.result(copies.copied, done)
 
@@ -338,8 +349,9 @@ def _facts(planned: _Planned) -> dict[str, object]:
     return {"url": planned.remote.url, "segments": [list(file) for file in planned.segments]}
 
 
-def _note(planned: _Planned, *, finished: bool) -> None:
-    data = json.dumps({**_facts(planned), "finished": finished})
+def _note(planned: _Planned, exit_code: int | None = None) -> None:
+    """Write down what a run is about; with the exit code of its rebuild, that it has finished."""
+    data = json.dumps({**_facts(planned), "finished": exit_code is not None, "exit_code": exit_code})
     files.write_atomically(planned.directory / names.REPUT / _PLAN, data.encode())
 
 

@@ -14,20 +14,19 @@ Source: RocksDB, ``VersionSet::Recover``, ``DBImpl::OpenForReadOnly`` (v8.4.4); 
 from __future__ import annotations
 
 import errno
-import fcntl
 import os
 import re
 import shutil
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
+from reput import caches
 from reput.errors import OutputError, StoreError
 from reput.format import names
-from reput.store.places import sweep
 from reput.store.reading import check_file, open_file, read_file, step_to_read
 from reput.store.system import check_free
 
@@ -41,7 +40,6 @@ _HELD = (".sst", ".log", ".blob")
 #: What a flush or a compaction needs at most to become visible, and how often it may come between.
 _TRIES = 8
 _WAIT_SECONDS = 0.02
-_OLD_SECONDS = 600
 #: A MANIFEST's blocks, and its records' heads: checksum, length, kind. Of the kinds 1 to 4 the first is a
 #: whole record and the last the end of one; 5 to 8 are the same with 4 bytes more.
 _LOG_BLOCK, _LOG_HEADER, _LOG_LAST = 32_768, 7, 4
@@ -147,18 +145,12 @@ def temporary(place: Path | None = None) -> Iterator[Path]:
     OutputError where none can be made.
     """
     place = place or Path(tempfile.gettempdir())
-    sweep(place, PREFIX, _OLD_SECONDS)
-    try:
-        home = Path(tempfile.mkdtemp(prefix=PREFIX, dir=place))
-    except OSError as error:
-        raise _no_room(place, error) from error
-    held = os.open(home, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        fcntl.flock(held, fcntl.LOCK_SH)  # so that nobody sweeps it
+    with ExitStack() as held:
+        try:
+            home = held.enter_context(caches.temporary(PREFIX, place))
+        except OSError as error:
+            raise _no_room(place, error) from error
         yield home
-    finally:
-        shutil.rmtree(home, ignore_errors=True)
-        os.close(held)
 
 
 def _caught(directory: Path, home: Path) -> Snapshot:

@@ -15,21 +15,19 @@ from __future__ import annotations
 import atexit
 import logging
 import os
-import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from site import getsitepackages
 from typing import IO, TYPE_CHECKING
 
-from reput.caches import settle
+from reput.caches import settle, temporary
 from reput.errors import ReputError
 from reput.spark import class_archive
 from reput.spark.java import check_spark, is_submitted, spark_home
@@ -65,7 +63,8 @@ class Jvm:
     """
 
     def __init__(self) -> None:
-        self.directory = Path(tempfile.mkdtemp(prefix="reput-", dir=JAVA_TEMPORARY))
+        self._owner, self._held = os.getpid(), ExitStack()
+        self.directory = self._held.enter_context(temporary("reput-jvm-", JAVA_TEMPORARY))
         self.options = f"{driver_options()} -Djava.io.tmpdir={self.directory} {class_archive.java_options()}"
         self._address = self.directory / "gateway"
         settle()  # before workers are given the environment
@@ -81,9 +80,12 @@ class Jvm:
         try:
             self._start([str(spark_home() / "bin" / "spark-submit"), *given, "pyspark-shell"])
         except BaseException:
-            shutil.rmtree(self.directory, ignore_errors=True)
+            self._held.close()
             raise
-        atexit.register(self._end_with, os.getpid())
+        atexit.register(self._end_at_exit)
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            if signal.getsignal(number) == signal.SIG_DFL:
+                signal.signal(number, self._end_by)
 
     def _start(self, command: list[str]) -> None:
         reading, writing = os.pipe()
@@ -162,10 +164,24 @@ class Jvm:
         server, self._server = self._server, None
         if server is not None:
             server.end()
-        shutil.rmtree(self.directory, ignore_errors=True)
+        self._held.close()
 
-    def _end_with(self, owner: int) -> None:
-        if os.getpid() == owner:  # and not a worker that was forked from it
+    def _end_by(self, number: int, _frame: object) -> None:
+        """End this process by a signal, as without this, and before it what would stay.
+
+        No lock is waited for: the signal may have come to whoever holds it. A server of forks ends by itself.
+        """
+        signal.signal(number, signal.SIG_DFL)
+        if self._process.returncode is None and os.getpid() == self._owner:
+            with suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            with suppress(ChildProcessError):
+                os.waitpid(self._process.pid, 0)
+        self._held.close()
+        os.kill(os.getpid(), number)
+
+    def _end_at_exit(self) -> None:
+        if os.getpid() == self._owner:  # and not a worker that was forked from it
             try:
                 _finish_session()
             finally:

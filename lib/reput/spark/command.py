@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tempfile
 import threading
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+from reput.caches import temporary
 
 #: Of the executor's Spark, with which the process would take itself for a part of that; and what stands in
 #: for options: those are given by the driver.
@@ -49,8 +50,8 @@ class Command:
         """Run it to its end; what it says goes to this process's stderr, too, unless it is to be silent."""
         if self.option is None:
             return self._run(self.words)
-        with tempfile.TemporaryDirectory(prefix="reput-command-") as directory:
-            path = Path(directory, "given")
+        with temporary("reput-command-") as directory:
+            path = directory / "given"
             if self.content is not None:
                 path.write_bytes(self.content)
             ended = self._run((*self.words, self.option, str(path)))

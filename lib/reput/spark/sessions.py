@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import resource
@@ -11,12 +12,12 @@ import tempfile
 import threading
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
-from reput.caches import remove_at_exit, settle
+from reput.caches import settle, temporary
 from reput.errors import SettingsError, SparkError
 from reput.spark import ahead, class_archive
 from reput.spark.ahead import DRIVER_MEMORY, JAVA_TEMPORARY, LOG4J, choose_python, driver_options
@@ -197,9 +198,9 @@ def _socket_directory() -> str:
 
     A socket's path has at most 107 bytes, so TMPDIR doesn't count.
     """
-    directory = tempfile.mkdtemp(prefix="reput-", dir=JAVA_TEMPORARY)
-    remove_at_exit(Path(directory))
-    return directory
+    held = ExitStack()
+    atexit.register(held.close)
+    return str(held.enter_context(temporary("reput-sockets-", JAVA_TEMPORARY)))
 
 
 def _starts_jvm() -> bool:

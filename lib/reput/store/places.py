@@ -11,9 +11,7 @@ from __future__ import annotations
 import fcntl
 import os
 import secrets
-import shutil
 import socket
-import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -21,28 +19,6 @@ from pathlib import Path
 from reput.errors import OutputError
 from reput.remote.client import check_here
 from reput.store import files
-
-
-def sweep(place: Path, prefix: str, old_seconds: float) -> None:
-    """Remove what nobody holds any more: a process that needs one holds a lock on it (``flock``).
-
-    Names begin with ``prefix``; what isn't this user's is left, and so is what is younger than
-    ``old_seconds``, since its lock may not have been taken yet.
-    """
-    with suppress(OSError), os.scandir(place) as entries:
-        for entry in entries:
-            with suppress(OSError):  # somebody else is removing it
-                if not entry.name.startswith(prefix) or entry.is_symlink() or not entry.is_dir():
-                    continue
-                facts = entry.stat()
-                if facts.st_uid != os.getuid() or time.time() - facts.st_mtime < old_seconds:
-                    continue
-                descriptor = os.open(entry.path, os.O_RDONLY | os.O_DIRECTORY)
-                try:
-                    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                    shutil.rmtree(entry.path, ignore_errors=True)
-                finally:
-                    os.close(descriptor)
 
 
 @contextmanager

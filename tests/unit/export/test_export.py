@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from reput.diagnosis.check import check
 from reput.dump.commitlog import Block, Reader
 from reput.dump.places import log_place
 from reput.dump.wanted import Wanted
@@ -21,6 +22,7 @@ from reput.format import commitlog, names, properties
 from reput.format.commitlog import Record
 from reput.query.message import Message
 from reput.replay.placing import KINDS
+from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
 from tests.local import open_store, rebuild_locally
 from tests.rebuilds import broker_conf, golden, tree
@@ -173,6 +175,26 @@ def test_a_small_store_holds_the_records_from_0_on(store: GoldenStore, tmp_path:
     sizes = {path.stat().st_size for path in (tmp_path / "small" / "commitlog").iterdir()}
     assert sizes == {int(str(store.config["mappedFileSizeCommitLog"]))}
     assert end > min(sizes), "a closing record is among them"
+
+
+def test_a_small_store_lacks_no_settings_once_it_has_queues(tmp_path: Path) -> None:
+    """It never had committed offsets, and those of the store that it is from don't fit it."""
+    log, small = LogWriter(tmp_path / "store"), tmp_path / "small"
+    for n in range(9):  # as a broker takes messages
+        log.append(Record(b"t", properties=b"MSG_REGION\x01DefaultRegion\x02", queue_offset=n))
+    (log.root / names.CONFIG).mkdir()
+    topics = '{"topicConfigTable":{"t":{"topicName":"t","attributes":{}}}}'
+    (log.root / names.CONFIG / "topics.json").write_text(topics)
+    (log.root / names.CONFIG / "consumerOffset.json").write_text('{"offsetTable":{"t@g":{"0":9}}}')
+    result = export(ExportOptions(log.root, small, form=STORE, version="5.3.3"))
+    assert result.next_steps == [f"reput check {small} --rocketmq-version 5.3.3"]
+    rebuild_locally(open_store(small, version="5.3.3"), tmp_path / "rebuilt")
+    for name in (names.CONSUME_QUEUE, names.CHECKPOINT):
+        (tmp_path / "rebuilt" / name).rename(small / name)
+    found = check(VerifyOptions(small, rocketmq_version="5.3.3"))
+    assert (found.exit_code, found.findings, found.not_read) == (0, [], [])
+    offsets = json.loads((small / names.CONFIG / "consumerOffset.json").read_bytes())
+    assert offsets["offsetTable"] == {}
 
 
 def test_what_is_left_out_of_a_store_is_counted_and_can_be_asked_for(tmp_path: Path) -> None:

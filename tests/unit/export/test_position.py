@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -30,6 +32,15 @@ def test_it_goes_on_from_the_last_whole_line(tmp_path: Path) -> None:
             position.reach(Reached(7, 6, "more", 5, 2))
         with Position(path, RUN) as position:
             assert position.reached == Reached(7, 6, "more", 5, 2)
+
+
+def test_a_position_of_a_version_that_did_not_count_damage(tmp_path: Path) -> None:
+    reached = asdict(Reached(7, 6, "more", 5))
+    del reached["damage"]
+    path = tmp_path / "position"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in (RUN, reached)))
+    with Position(path, RUN) as position:
+        assert position.reached == Reached(7, 6, "more", 5)
 
 
 def test_a_run_that_sent_nothing_leaves_nothing(tmp_path: Path) -> None:
