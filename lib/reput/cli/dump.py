@@ -418,12 +418,12 @@ class _DigestWords(OnStore, Broker, AsJson):
 def digest_command(given: _DigestWords) -> None:
     """Compare log and queues of two hosts by a small file, without copying a store.
 
-    The file has a SHA-256 for each 16 MiB of log and each 65,536 units of a queue; batch queues and index
-    files aren't looked at. What only one of the two has is no difference: a slave may be behind, and a head
-    expires.
+    The file has a SHA-256 for each 16 MiB of log and each 65,536 units of a queue, for less towards their
+    ends; batch queues and index files aren't looked at. What lies before or behind the other's log is no
+    difference: a slave may be behind, and a head expires. A gap is, and a queue that ends before its log.
 
-    Exit code 0: written, or the same. 1: something differs, or nothing could be compared. 2: refused or
-    failed.
+    Exit code 0: written, or the same. 1: something differs, has a gap, or couldn't be compared. 2: refused
+    or failed.
     """
     from reput.dump.digest import Compared, compare, write
 
