@@ -70,15 +70,25 @@ class WalkedUnits:
         themselves.
         """
         every: list[tuple[Queue, NDArray[np.int64], NDArray[np.bool_]]] = []
+        restarts: dict[str, int] = {}  # by topic, where a queue of it begins anew
         for queue, parts in sorted(self._parts.items()):
             lost = np.concatenate(parts, axis=1)
             lost = lost[:, lost[0] < end]
+            if anew := _begun(lost[1], lost[-1]):
+                restarts[queue[0]] = max(restarts.get(queue[0], 0), int(lost[0, anew]))
+            lost = lost[:, anew:]
             model, displaced = queues.get(queue), np.zeros(lost.shape[1], bool)
             if model is not None:
                 lost = lost[:, ~model.held(lost[0], lost[1])]
                 displaced = model.displaced(lost[0])
             if lost.size:
                 every.append((queue, lost, displaced))
+        # One that was deleted, and not created again with its topic.
+        every = [
+            (queue, lost, displaced)
+            for queue, lost, displaced in every
+            if queue in queues or int(lost[0].max()) >= restarts.get(queue[0], 0)
+        ]
         asks = sum(int((~displaced).sum()) for _, _, displaced in every) <= _MOST_ALTERED
         found: list[Unreached] = []
         for queue, lost, displaced in every:
@@ -115,6 +125,16 @@ class WalkedUnits:
         for header in files:
             covered |= (keyed >= header.begin_physical_offset) & (keyed <= header.end_physical_offset)
         return keyed[~covered]
+
+
+def _begun(first: NDArray[np.int64], last: NDArray[np.int64]) -> int:
+    """Which of some messages a queue last began anew with: once a topic was deleted, the newest alone count.
+
+    ``first``, ``last``: their queueOffsets, int64[messages], in log order; of a batch the last one's, too.
+    """
+    goes_on = np.append((first[1:] == last[:-1] + 1) | (first[1:] == 0), True)
+    anew = np.flatnonzero((first == 0) & goes_on)
+    return int(anew[-1]) if len(anew) else 0
 
 
 def _unreached(

@@ -353,10 +353,11 @@ class QueueModel(MappedFiles[QueueFile]):
             found |= np.isin(position, units["position"].astype(np.int64))
         return found
 
-    def without_ext(self) -> tuple[int, int, int]:
+    def without_ext(self, log_start: int) -> tuple[int, int, int]:
         """Units in the last three files, older than the start, whose record in consumequeue_ext is gone.
 
-        The least and the greatest queueOffset among them, and how many they are; 0 without any.
+        The least and the greatest queueOffset among them, and how many they are; 0 without any. What lies
+        before ``log_start``, a physical offset, has expired, and its records may have, too.
         """
         first = last = count = 0
         if self.ext is None or not self.files:
@@ -365,7 +366,7 @@ class QueueModel(MappedFiles[QueueFile]):
         for at, units in self.units(start):
             old = len(units) if self._put_from is None else max(self._put_from // UNIT_LENGTH - at, 0)
             tags = units["tags"][:old].astype(np.int64)
-            wrong = np.flatnonzero(tags <= MAX_ADDRESS)
+            wrong = np.flatnonzero((tags <= MAX_ADDRESS) & (units["position"][:old] >= log_start))
             wrong = wrong[~self.ext.held(tags[wrong])]
             if len(wrong):
                 first, last = (first if count else at + int(wrong[0])), at + int(wrong[-1])

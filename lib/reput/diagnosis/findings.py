@@ -332,7 +332,7 @@ def _is_said(
     """Whether the comparison says better what was found about the start, or that there is nothing."""
     if one.kind == ALTERED:
         return True
-    if one.effect is not Effect.LACKS or one.kind == QUEUE_CUT or one.kind in _OF_A_FILE:
+    if one.effect is not Effect.LACKS or one.kind in (QUEUE_CUT, "queue-ends-late") or one.kind in _OF_A_FILE:
         return False
     if one.queue is not None:
         known = any(other.queue == one.queue for other in compared)

@@ -467,7 +467,7 @@ def _hashed(prediction: Prediction) -> Iterator[Loss]:
 def _without_ext(prediction: Prediction) -> Iterator[Loss]:
     """Units whose record in consumequeue_ext is gone: the next records come to stand in their places."""
     for (topic, queue_id), queue in sorted(prediction.queues.items()):
-        first, last, count = queue.without_ext()
+        first, last, count = queue.without_ext(prediction.log_start)
         if count:
             yield Loss(
                 kind="queue-ext-missing",

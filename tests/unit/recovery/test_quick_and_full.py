@@ -1,0 +1,51 @@
+"""What a quick look says, a whole one says, too: else a guard asks for a mend that finds nothing."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from reput.diagnosis.check import check
+from reput.diagnosis.verdict import Sort
+from reput.format import names
+from reput.format.consumequeue import PRE_BLANK
+from reput.verify.plan import VerifyOptions
+from tests.golden.store import GoldenStore
+from tests.rebuilds import broker_conf, golden
+
+
+def sorts(store: GoldenStore) -> tuple[Sort, Sort, Sort]:
+    """Of a whole look, a quick one, and one before a start."""
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    quick = check(wanted, quick=True)
+    return check(wanted).verdict.sort, quick.verdict.sort, quick.for_start().verdict.sort
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+@pytest.mark.parametrize("name", ["4.9.7-recreated-topic", "5.3.3-recreated-topic", "5.5.0-recreated-topic"])
+def test_a_topic_that_was_created_again(name: str, crashed: bool, tmp_path: Path) -> None:
+    store = golden(name, tmp_path)
+    whole, *quick = sorts(store)
+    assert (whole, quick) == (Sort.START, [Sort.START] * 2)
+    if crashed:
+        (store.root / names.ABORT).touch()
+        whole, *quick = sorts(store)
+        assert quick == [whole] * 2
+
+
+def test_a_queue_of_blanks_alone(tmp_path: Path) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    queue = names.queue_directory(store.root, "Orders", 5)
+    queue.mkdir(parents=True, exist_ok=True)
+    size = int(str(store.config["mappedFileSizeConsumeQueue"]))
+    (queue / names.offset_name(0)).write_bytes(PRE_BLANK * (size // len(PRE_BLANK)))
+    assert sorts(store)[:2] == (Sort.MEND, Sort.MEND)
+
+
+def test_records_beside_queues_of_expired_messages(tmp_path: Path) -> None:
+    store = golden("5.5.0-queue-ext", tmp_path)
+    min((store.root / names.COMMIT_LOG).iterdir()).unlink()
+    min((store.root / names.CONSUME_QUEUE_EXT / "Orders" / "0").iterdir()).unlink()
+    whole, *quick = sorts(store)
+    assert quick == [whole] * 2
