@@ -7,7 +7,7 @@ a task.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from heapq import heappop, heappush
@@ -166,7 +166,7 @@ class Waiting:
 
 
 def waiting(
-    target: Target, accepted: Sequence[PartResult], committed: dict[Queue, QueueState]
+    target: Target, accepted: Sequence[PartResult], committed: Mapping[Queue, QueueState]
 ) -> list[Waiting]:
     """The units that some parts, in log order, have put aside, by queue."""
     stretches: dict[Queue, list[Stretch]] = {}

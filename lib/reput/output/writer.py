@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import ChainMap
 from collections.abc import Callable
 from concurrent.futures import Future, wait
 from dataclasses import dataclass, field, replace
@@ -451,6 +452,8 @@ class BatchWriter:
         breaks = self._breaks(scan)
         if self._from_zero:
             scan.queues.doubt_heads()
+        elif self._target.settings.remote is None:  # a request for each queue
+            scan.queues.anchor(self._target.settings)
         scan.queues.doubt(breaks, self._target.settings.largest_record)
         if any(result.placed is not None for result in scan.accepted):
             scan.tasks.write_files(scan.accepted, scan.queues.regular())
@@ -484,7 +487,8 @@ class BatchWriter:
 
     def _append(self, scan: BatchScan, breaks: Breaks) -> list[QueueOutcome]:
         """Write queues in log order from their spills."""
-        waiting = appended_queues.waiting(scan.tasks.target, scan.accepted, self._journal.state.queues)
+        committed = ChainMap(self._journal.state.queues, scan.queues.anchored)
+        waiting = appended_queues.waiting(scan.tasks.target, scan.accepted, committed)
         outcomes = scan.tasks.append(
             waiting, [result.part for result in scan.accepted], breaks, from_zero=self._from_zero
         )

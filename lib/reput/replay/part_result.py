@@ -154,6 +154,7 @@ class QueueColumns:
     next: NDArray[np.int64]
     units: NDArray[np.int64]
     bytes: NDArray[np.int64]
+    first_position: NDArray[np.int64]
     last_position: NDArray[np.int64]
     end: NDArray[np.int64]
     last_timestamp: NDArray[np.int64]

@@ -21,7 +21,10 @@ from reput.build.placement import (
     last_is_lone_zero,
     place,
 )
+from reput.config.settings import StoreSettings
+from reput.derived.plain import QueueReader
 from reput.errors import Finding
+from reput.format.commitlog import LMQ_PREFIX
 from reput.format.consumequeue import UNIT_LENGTH, unit
 from reput.format.dtypes import UNIT_DTYPE
 from reput.format.names import Queue
@@ -308,8 +311,25 @@ def _finding(parts: list[Part], topic: str, queue_id: int, rows: QueueRows, oddi
 
 
 _KNOWN = np.dtype(
-    [(name, np.int64) for name in ("first", "next", "end", "units", "bytes")] + [("going_on", np.bool_)]
+    [(name, np.int64) for name in ("first", "next", "end", "units", "bytes", "position")]
+    + [("going_on", np.bool_)]
 )
+#: How far before its queueOffset the unit of a light queue's first message is looked for.
+_MOST_DRIFT = 4096
+_LIGHT = LMQ_PREFIX.decode()
+
+
+def _unit_before(reader: QueueReader, queue: Queue, first: int, position: int) -> int:
+    """Where a message's unit stands that belongs at ``first`` or before; ``first`` where that isn't seen."""
+    for start in (first, max(first - _MOST_DRIFT, 0)):  # nearly all stand in their own places
+        try:
+            units = np.frombuffer(reader.read(*queue, start, first - start + 1), UNIT_DTYPE)
+        except OSError:
+            break
+        found = np.flatnonzero(units["position"] == position)
+        if len(found):
+            return start + int(found[-1])
+    return first
 
 
 class Regular(NamedTuple):
@@ -338,6 +358,8 @@ class BatchQueues:
         self._irregular: set[Queue] = set()
         self._ordered: set[Queue] = set()
         self._restarted: set[Queue] = set()
+        #: before the batch, light queues that it begins and a broker has begun before their queueOffsets
+        self.anchored: dict[Queue, QueueState] = {}
         self.last_unit_position = -1
         self.last_unit_timestamp = 0
 
@@ -362,6 +384,7 @@ class BatchQueues:
             if queue not in self._ordered
         )
         known["first"][rows] = np.where(going_on, known["first"][rows], columns.first)
+        known["position"][rows] = np.where(going_on, known["position"][rows], columns.first_position)
         known["going_on"][rows] = True
         known["next"][rows], known["end"][rows] = columns.next, columns.end
         known["units"][rows] += columns.units
@@ -400,6 +423,25 @@ class BatchQueues:
             if state.first and queue not in self._committed and queue not in self._ordered:
                 self._irregular.add(queue)
 
+    def anchor(self, settings: StoreSettings) -> None:
+        """Place new light queues again as a broker has them, of a log whose head has expired.
+
+        Where a message names a queue twice it counts two queueOffsets and puts one unit, so that all later
+        units stand before their queueOffsets. Once that message has expired, the first unit alone shows it.
+        """
+        if not settings.enable_multi_dispatch:
+            return
+        with QueueReader(settings.root, settings.consume_queue_file_size) as reader:
+            for queue, number in self._numbers.items():
+                if not queue[0].startswith(_LIGHT) or queue in self._committed:
+                    continue
+                first, position = (int(self._known[name][number]) for name in ("first", "position"))
+                place = _unit_before(reader, queue, first, position)
+                if place < first:
+                    self.anchored[queue] = QueueState(place, place, position, shift=first - place)
+                    if queue not in self._ordered:
+                        self._irregular.add(queue)
+
     def doubt(self, breaks: Breaks, largest_record: int) -> None:
         """Place queues again if their last messages are unproven: later ones may contradict them.
 
@@ -429,7 +471,7 @@ class BatchQueues:
 
     def before(self, queues: Iterable[Queue]) -> dict[Queue, QueueState | None]:
         """These queues, with their states before the batch."""
-        return {queue: self._committed.get(queue) for queue in sorted(queues)}
+        return {queue: self._committed.get(queue, self.anchored.get(queue)) for queue in sorted(queues)}
 
     def replace(self, outcome: QueueOutcome) -> None:
         """Take the result of placing a queue again."""

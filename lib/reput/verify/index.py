@@ -554,7 +554,7 @@ class IndexCheck:
         problems: list[Difference] = []
         counts_keys = self._plan.settings.dialect.counts_keys
         tasks = [
-            partial(check_chains, info, counts_keys=counts_keys)
+            partial(check_chains, info, counts_keys=counts_keys, running=self._plan.running)
             for info in self.map.infos
             if info.path not in self._sound
         ]

@@ -108,8 +108,11 @@ def block_starts(info: IndexInfo) -> range:
     return range(0, count, BLOCKS_AT_ONCE)
 
 
-def check_chains(info: IndexInfo, *, counts_keys: bool) -> list[Difference]:
-    """Follow what putting the file's hashes does to its slots and chains, and compare."""
+def check_chains(info: IndexInfo, *, counts_keys: bool, running: bool = False) -> list[Difference]:
+    """Follow what putting the file's hashes does to its slots and chains, and compare.
+
+    ``running``: a broker may have put more keys since the file's header was read.
+    """
     problems = list(_header_problems(info))
     slots = np.zeros(info.slots, np.int32)
     at_once = BLOCK * BLOCKS_AT_ONCE
@@ -120,7 +123,7 @@ def check_chains(info: IndexInfo, *, counts_keys: bool) -> list[Difference]:
         counts = np.zeros(3, np.int64)
         used = int(_follow(key_hash, previous, ordinal, slots, bad, counts))
         problems += _chain_problems(info, bad[:used].tolist(), counts.tolist())
-    problems += _slot_problems(info, slots)
+    problems += _slot_problems(info, slots, running=running)
     used, keys = int(np.count_nonzero(slots)), max(info.end - FIRST_ORDINAL, 0)
     expected, stored = keys if counts_keys else used, info.header.slot_count
     if expected != stored:
@@ -145,10 +148,13 @@ def _header_problems(info: IndexInfo) -> Iterator[Difference]:
         yield info.problem("index-file-length", 0, expected, found)
 
 
-def _slot_problems(info: IndexInfo, slots: NDArray[np.int32]) -> list[Difference]:
+def _slot_problems(info: IndexInfo, slots: NDArray[np.int32], *, running: bool) -> list[Difference]:
     found = info.read_slots(0, info.slots)
     stored = np.pad(found, (0, info.slots - len(found)))
     wrong = np.flatnonzero(stored != slots)
+    if running:
+        newer = (_known_before(info, int(stored[slot])) == slots[slot] for slot in wrong)
+        wrong = wrong[~np.fromiter(newer, np.bool_, len(wrong))]
     return [
         info.problem(
             "index-slot",
@@ -161,6 +167,15 @@ def _slot_problems(info: IndexInfo, slots: NDArray[np.int32]) -> list[Difference
         )
         for piece in pieces(wrong, wrong, MOST_PROBLEMS)
     ]
+
+
+def _known_before(info: IndexInfo, ordinal: int) -> int:
+    """The first entry on the way down a chain that the file's header knew of; -1 where none is met."""
+    while ordinal >= info.end:
+        entries = info.read(ordinal, int(ordinal < info.entries))
+        previous = int(entries[0]["previous"]) if len(entries) else -1
+        ordinal = previous if previous < ordinal else -1
+    return ordinal
 
 
 @njit(cache=CACHED, nogil=True, _nrt=False)

@@ -113,6 +113,8 @@ class QueueCheck:
         breaks, from_zero = log.all_breaks(), self._plan.log.start == 0
         if from_zero:
             queues.doubt_heads()
+        else:
+            queues.anchor(self._plan.settings)
         queues.doubt(breaks, self._plan.settings.largest_record)
         irregular: dict[Queue, QueueChecked] = {}
 

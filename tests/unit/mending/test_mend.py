@@ -19,6 +19,8 @@ from reput.config.settings import StoreSettings
 from reput.diagnosis.check import check
 from reput.errors import ReputError
 from reput.format import commitlog, names
+from reput.format.consumequeue import PRE_BLANK_SIZE
+from reput.format.dtypes import UNIT_DTYPE
 from reput.job import rebuilding, undo
 from reput.job.in_place import staging_of
 from reput.job.options import RebuildOptions
@@ -128,6 +130,31 @@ def test_a_copy_keeps_its_segments_time(case: Case) -> None:
     os.utime(segment, ns=(1_000_000_000, 2_000_000_001))
     case.mend()
     assert segment.stat().st_mtime_ns == 2_000_000_001
+
+
+@pytest.mark.parametrize("lost", ["nothing", "unit", "queues", "index"])
+@pytest.mark.parametrize("version", ["5.3.3", "5.5.0"])
+def test_light_queues_stay_where_a_broker_has_them(version: str, lost: str, tmp_path: Path) -> None:
+    """Messages that named them twice, and moved all later units, have expired."""
+    store = unpack(f"{version}-lmq", tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    first, start = sorted((store.root / names.COMMIT_LOG).iterdir())[:2]
+    first.unlink()
+    queues = {path: path.read_bytes() for path in (store.root / "consumequeue").rglob("0*") if path.is_file()}
+    if lost == "unit":
+        damage.write(max(path for path in queues if "%LMQ%device-3" in path.parts), 20 * 2, bytes(20))
+    elif lost == "queues":
+        for path in queues:
+            if "Parent" in path.parts or "%LMQ%device-2" in path.parts:
+                path.write_bytes(path.read_bytes()[:-20])
+    elif lost == "index":
+        shutil.rmtree(store.root / names.INDEX)
+    mended = mend(RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version), apply=True)
+    assert (mended.exit_code, mended.applied) == (0, lost != "nothing")
+    for path, before in queues.items():
+        was, now = (np.frombuffer(data, UNIT_DTYPE) for data in (before, path.read_bytes()))
+        here = (was["position"] >= int(start.name)) & (was["size"] != PRE_BLANK_SIZE)
+        assert was[here].tobytes() == now[here].tobytes(), path
 
 
 def test_on_a_sound_store_nothing_is_done(case: Case) -> None:

@@ -387,6 +387,25 @@ def test_what_a_running_broker_adds_is_let_be(store: GoldenStore) -> None:
     assert [note.kind for note in report.not_checked] == ["live"]
 
 
+@pytest.mark.parametrize(("known", "kinds"), [(True, []), (False, ["index-slot"])])
+def test_keys_that_a_running_broker_puts_meanwhile_are_let_be(
+    store: GoldenStore, known: bool, kinds: list[str]
+) -> None:
+    """A slot leads to entries behind those of the header, which was read before, and on to one of them."""
+    index = index_file(store, -1)
+    data = index.read_bytes()
+    (count,) = struct.unpack_from(">i", data, 36)
+    slot = next(each for each in range(100) if data[40 + 4 * each : 44 + 4 * each] != bytes(4))
+    (last,) = struct.unpack_from(">i", data, 40 + 4 * slot)
+    for ordinal, previous in ((count, last if known else last - 1), (count + 1, count)):
+        entry = struct.pack(">iqii", slot, int(store.manifest["log"]["end"]), 0, previous)
+        change(index, write_at(FIRST_ENTRY + (ordinal - 1) * 20, entry))
+    change(index, write_at(40 + 4 * slot, struct.pack(">i", count + 1)))
+    assert "index-slot" in {one.kind for one in report_on(store).findings}
+    with broker_lock(store.root):
+        assert [one.kind for one in report_on(store).findings] == kinds
+
+
 # --- two stores -------------------------------------------------------------------------------------------
 
 
