@@ -167,6 +167,8 @@ class Remembering:
         known = self._before.index_files.get(Path(info.path).name)
         if known is None or self._read_all or self._anew or known.end != info.end:
             return None
+        if known.before_time != info.previous_end:
+            return None  # its first entry's time counts from there
         return known if self._same(known.identity, self._identities.get(info.path)) else None
 
     def _same(self, before: Identity, now: Identity) -> bool:
@@ -523,7 +525,7 @@ class Remembering:
         after = self.after
         for info, blocks in zip(index.infos, index.blocks, strict=True):
             is_sound = info.path not in unsound
-            facts = info.header, info.end, blocks, info.previous_position, is_sound
+            facts = info.header, info.end, blocks, info.previous_position, info.previous_end, is_sound
             after.index_files[Path(info.path).name] = IndexProof(self._settled(info.path), *facts)
         for proof in after.segments.values():
             segment = next(str(one.path) for one in self._plan.log.segments if one.base == proof.base)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import mmap
 import os
 import random
@@ -17,6 +19,7 @@ import pytest
 import reput
 from reput.errors import SettingsError
 from reput.format import names
+from reput.format.indexfile import IndexHeader
 from reput.replay.runner import InlineRunner
 from reput.verify import proofs, proven
 from reput.verify.plan import prepare
@@ -293,6 +296,26 @@ def test_an_index_file(store: GoldenStore, damage: str) -> None:
     assert facts(third) == expected
 
 
+@pytest.mark.parametrize("how", [{}, {"read_all": True}])
+@pytest.mark.parametrize(("file", "place"), [(2, 5), (3, 13)])
+def test_a_time_that_entries_count_from(
+    store: GoldenStore, file: int, place: int, how: dict[str, bool]
+) -> None:
+    """Of a file whose own first entry has expired, and of one that no entry binds, before another's first."""
+    for path in segments(store)[:3]:
+        path.unlink()
+    before = sorted((store.root / names.INDEX).iterdir())[2]
+    said = replace(IndexHeader.decode(before.read_bytes()), slot_count=0, index_count=1).encode()
+    empty = before.with_name(str(int(before.name) + 1))
+    empty.write_bytes(said + bytes(before.stat().st_size - len(said)))
+    first, left = night(store, None)
+    assert not first.findings
+    flip(sorted((store.root / names.INDEX).iterdir())[file], place)
+    expected = facts(whole(store))
+    assert "index-time" in str(expected["findings"])
+    assert facts(night(store, left, **how)[0]) == expected
+
+
 def test_the_head_expires_and_the_log_grows(store: GoldenStore, tmp_path: Path) -> None:
     grown = segments(store)[-1]
     kept = tmp_path / "kept"
@@ -427,6 +450,26 @@ def test_proofs_that_cannot_be_read(store: GoldenStore, damage: Callable[[bytes]
     _, left = night(store, None)
     with pytest.raises(SettingsError, match="what was proven before can't be read"):
         Proofs.decode(damage(left.encode()), Path("proofs"))
+
+
+def test_proofs_of_an_earlier_format_are_compared_again(
+    store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their headers weren't bound; what was told stays."""
+    monkeypatch.setattr(proofs, "FORMAT", 2)
+    _, left = night(store, None)
+    path = segments(store)[1]
+    flip(path, path.stat().st_size // 2)
+    told, left = night(store, left)
+    monkeypatch.undo()
+    known = json.loads(gzip.decompress(left.encode())) | {"format": 2}
+    for one in known["index_files"].values():
+        del one["before_time"]
+    old = Proofs.decode(gzip.compress(json.dumps(known).encode()), Path("proofs"))
+    assert (old.place, old.told) == (left.place, left.told)
+    report, _ = night(store, old)
+    assert remembered(report).skipped == 0
+    assert report.findings == told.findings
 
 
 @pytest.mark.parametrize("seed", range(10))
