@@ -21,7 +21,8 @@ from reput.errors import SettingsError
 from reput.format import names
 from reput.format.indexfile import IndexHeader
 from reput.replay.runner import InlineRunner
-from reput.verify import proofs, proven
+from reput.scan.rules import Part
+from reput.verify import proofs, proven, tasks
 from reput.verify.plan import prepare
 from reput.verify.proofs import CHANGED, GONE, Proofs, Remembering
 from reput.verify.report import Remembered, Report
@@ -223,6 +224,26 @@ def test_a_bit_that_no_time_tells_is_found_by_its_digest(
     assert "by size, inode and times" in remembered(believed).text
     read, _ = night(store, left, read_all=True)
     assert read.findings[0].kind == CHANGED
+
+
+def test_a_segment_that_changes_between_its_scan_and_its_digest(
+    store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = segments(store)[2], tasks.sha256_of
+
+    def late(part: Part) -> str:
+        if part.path == str(path) and part.start == part.base:
+            flip(path, path.stat().st_size // 2)
+        return real(part)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "sha256_of", late)
+        first, left = night(store, None)
+    assert not first.findings
+    expected = facts(whole(store))
+    assert expected["findings"]
+    for how in ({}, {"read_all": True}):
+        assert facts(night(store, left, **how)[0]) == expected
 
 
 def test_a_touched_segment_is_read_and_no_finding(store: GoldenStore) -> None:
