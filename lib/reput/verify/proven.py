@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import struct
 import zlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
@@ -45,6 +46,11 @@ Identity = tuple[int | str, ...] | None
 #: sums of its file's first and last entry. Of both what was told is still read.
 FORMAT = 3
 READABLE = (1, 2, 3)
+#: What comes of bytes, or JSON of a shape, that reput doesn't write.
+_MALFORMED = (
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError),
+    *(EOFError, OSError, zlib.error, struct.error),
+)
 
 
 @dataclass(slots=True)
@@ -218,12 +224,12 @@ class Proofs:
                     )
                     for name, one in facts["index_files"].items()
                 },
-                facts["first_seen"],
+                dict(facts["first_seen"]),
                 [Difference(**one) for one in facts["told"]],
                 lost,
                 str(facts.get("reput", "")),
             )
-        except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError, zlib.error) as error:
+        except _MALFORMED as error:
             raise SettingsError(
                 "what was proven before can't be read",
                 path=path,

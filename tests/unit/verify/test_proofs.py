@@ -473,6 +473,18 @@ def test_proofs_that_cannot_be_read(store: GoldenStore, damage: Callable[[bytes]
         Proofs.decode(damage(left.encode()), Path("proofs"))
 
 
+@pytest.mark.parametrize(
+    "shape",
+    [{"index_files": []}, {"index_files": {"1": {"identity": None, "header": "00"}}}, {"first_seen": "x"}],
+    ids=str,
+)
+def test_proofs_of_another_shape(store: GoldenStore, shape: dict[str, object]) -> None:
+    _, left = night(store, None)
+    facts = json.loads(gzip.decompress(left.encode())) | shape
+    with pytest.raises(SettingsError, match="what was proven before can't be read"):
+        Proofs.decode(gzip.compress(json.dumps(facts).encode()), Path("proofs"))
+
+
 def test_proofs_of_an_earlier_format_are_compared_again(
     store: GoldenStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
