@@ -149,7 +149,7 @@ class History:
             self.run, self.began_ms = str(known["run"]), int(known["began_ms"])
             is_recent = 0 <= now - self.began_ms < CONTINUED_SECONDS * 1000
             self.is_continued = is_recent and known["how"] == how
-        except (OSError, ValueError, KeyError, TypeError):
+        except (OSError, ValueError, KeyError, TypeError, OverflowError):
             pass  # none, or not written to its end
         if not self.is_continued:
             began = datetime.fromtimestamp(now / 1000, UTC)

@@ -142,14 +142,20 @@ def read_entries(runs: Sequence[BlockRun], start: int, end: int) -> Entries:
 
 
 def mixed_entries(entries: Entries, infos: Sequence[IndexInfo]) -> NDArray[np.uint64]:
-    """One number for each entry and what headers say of it, uint64[entries]: see :func:`sums_by`."""
+    """One number for each entry and what headers say of it, uint64[entries]: see :func:`sums_by`.
+
+    A file's beginTimestamp is in all of them: their times count from it, also when its first entry's segment
+    has expired. That entry's own counts from the end of the file before.
+    """
     ordinals, numbers = entries.ordinal, entries.number
     found = mixed(ordinals, entries.hash, entries.position, entries.seconds)
     for number in set(numbers[runs_of(numbers)].tolist()):
         info = infos[number]
         header = info.header
+        begin = header.begin_timestamp
+        found[numbers == number] += mixed(np.array([begin]))
         for ordinal, said in (
-            (FIRST_ORDINAL, (1, header.begin_timestamp, header.begin_physical_offset)),
+            (FIRST_ORDINAL, (1, begin, header.begin_physical_offset, info.previous_end)),
             (info.end - 1, (2, header.end_timestamp, header.end_physical_offset)),
         ):
             rows = np.flatnonzero(ordinals == ordinal)

@@ -92,6 +92,7 @@ class Remembering:
         self._back: dict[int, SegmentProof] = {}
         self._valid: dict[int, SegmentProof] = {}
         self._started = 0
+        self._added: set[int] = set()  # segments that this run has verified
         self._identities: dict[str, Identity] = {}
         self._queue_files: dict[tuple[str, int, int], Identity] = {}
         self._paths: dict[tuple[str, int, int], Path] = {}
@@ -167,6 +168,8 @@ class Remembering:
         known = self._before.index_files.get(Path(info.path).name)
         if known is None or self._read_all or self._anew or known.end != info.end:
             return None
+        if known.before_time != info.previous_end:
+            return None  # its first entry's time counts from there
         return known if self._same(known.identity, self._identities.get(info.path)) else None
 
     def _same(self, before: Identity, now: Identity) -> bool:
@@ -454,6 +457,7 @@ class Remembering:
             for bare, count, position in one.result.without_unit:
                 seen = without.get(bare)
                 without[bare] = (count, position) if seen is None else (seen[0] + count, seen[1])
+        self._added.add(segment.base)
         self.after.segments[segment.base] = SegmentProof(
             segment.base,
             segment.length,
@@ -523,11 +527,17 @@ class Remembering:
         after = self.after
         for info, blocks in zip(index.infos, index.blocks, strict=True):
             is_sound = info.path not in unsound
-            facts = info.header, info.end, blocks, info.previous_position, is_sound
+            facts = info.header, info.end, blocks, info.previous_position, info.previous_end, is_sound
             after.index_files[Path(info.path).name] = IndexProof(self._settled(info.path), *facts)
-        for proof in after.segments.values():
-            segment = next(str(one.path) for one in self._plan.log.segments if one.base == proof.base)
-            proof.identity = self._settled(segment)
+        for segment in self._plan.log.segments:
+            proof = after.segments.get(segment.base)
+            if proof is None:
+                continue
+            name = str(segment.path)
+            if segment.base in self._added and identity_of_segment(segment) != self._identities[name]:
+                # Its digest may be of other bytes than were verified: the digest is taken last.
+                del after.segments[segment.base]
+            proof.identity = self._settled(name)
         for key, path in self._paths.items():
             after.queue_files[key] = self._settled(str(path))
         for each in outside:

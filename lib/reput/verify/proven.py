@@ -16,6 +16,7 @@ from __future__ import annotations
 import base64
 import gzip
 import json
+import struct
 import zlib
 from collections.abc import Mapping, Sequence, Set
 from dataclasses import asdict, dataclass, field
@@ -41,9 +42,15 @@ from reput.verify.units import Blocks, Range, Sum, Unit
 #: What tells a file from what it was; None where that can't be told.
 Identity = tuple[int | str, ...] | None
 
-#: 1: without place and headers, and with nothing of what lies outside of the log; still read.
-FORMAT = 2
-READABLE = (1, 2)
+#: 1: without place and headers, and with nothing of what lies outside of the log; 2: a header only in the
+#: sums of its file's first and last entry. Of both what was told is still read.
+FORMAT = 3
+READABLE = (1, 2, 3)
+#: What comes of bytes, or JSON of a shape, that reput doesn't write.
+_MALFORMED = (
+    *(ValueError, KeyError, TypeError, IndexError, AttributeError, OverflowError),
+    *(EOFError, OSError, zlib.error, struct.error),
+)
 
 
 @dataclass(slots=True)
@@ -114,6 +121,7 @@ class IndexProof:
     end: int  # the ordinal after its last entry
     blocks: Blocks  # where its entries point to
     before: int  # what its header was compared with: endPhyOffset of the file before it
+    before_time: int  # what its first entry's time was: endTimestamp of that one
     sound: bool  # nothing is wrong with its slots and chains
 
 
@@ -157,7 +165,10 @@ class Proofs:
             "index_files": {
                 name: {
                     "header": one.header.encode().hex(),
-                    **{key: getattr(one, key) for key in ("identity", "end", "before", "sound")},
+                    **{
+                        key: getattr(one, key)
+                        for key in ("identity", "end", "before", "before_time", "sound")
+                    },
                     "least": _array_out(one.blocks.least),
                     "greatest": _array_out(one.blocks.greatest),
                 }
@@ -187,7 +198,7 @@ class Proofs:
                 raise ValueError(f"format {facts['format']}")
             if facts["format"] != FORMAT:
                 # Its settings are another format's, so that no file would be believed; what was told stays.
-                facts |= {"place": "", "queue_files": [], "index_files": {}}
+                facts = {"place": "", **facts, "queue_files": [], "index_files": {}}
             queues = [(topic, queue_id) for topic, queue_id in facts["queues"]]
             segments, lost = (
                 {one.base: one for one in (_segment_in(each, queues) for each in facts.get(key, ()))}
@@ -208,16 +219,17 @@ class Proofs:
                         one["end"],
                         Blocks(_array_in(one["least"]), _array_in(one["greatest"])),
                         one["before"],
+                        one["before_time"],
                         one["sound"],
                     )
                     for name, one in facts["index_files"].items()
                 },
-                facts["first_seen"],
+                dict(facts["first_seen"]),
                 [Difference(**one) for one in facts["told"]],
                 lost,
                 str(facts.get("reput", "")),
             )
-        except (ValueError, KeyError, TypeError, IndexError, EOFError, OSError, zlib.error) as error:
+        except _MALFORMED as error:
             raise SettingsError(
                 "what was proven before can't be read",
                 path=path,

@@ -235,6 +235,14 @@ def test_other_directories_are_refused(tmp_path: Path) -> None:
         pass
 
 
+def test_a_run_that_is_not_of_ours_is_not_continued(tmp_path: Path) -> None:
+    night(tmp_path / "h")
+    (tmp_path / "h" / histories.RUN).write_text('{"run": "r", "began_ms": 1e400, "how": ""}')
+    with History(tmp_path / "h") as history:
+        history.begin()
+        assert not history.is_continued
+
+
 @pytest.mark.parametrize("damage", ["gone", "torn"])
 def test_proofs_that_are_lost_are_an_error(tmp_path: Path, damage: str) -> None:
     night(tmp_path / "h")

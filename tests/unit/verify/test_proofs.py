@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 import mmap
 import os
 import random
@@ -17,8 +19,10 @@ import pytest
 import reput
 from reput.errors import SettingsError
 from reput.format import names
+from reput.format.indexfile import IndexHeader
 from reput.replay.runner import InlineRunner
-from reput.verify import proofs, proven
+from reput.scan.rules import Part
+from reput.verify import proofs, proven, tasks
 from reput.verify.plan import prepare
 from reput.verify.proofs import CHANGED, GONE, Proofs, Remembering
 from reput.verify.report import Remembered, Report
@@ -222,6 +226,26 @@ def test_a_bit_that_no_time_tells_is_found_by_its_digest(
     assert read.findings[0].kind == CHANGED
 
 
+def test_a_segment_that_changes_between_its_scan_and_its_digest(
+    store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, real = segments(store)[2], tasks.sha256_of
+
+    def late(part: Part) -> str:
+        if part.path == str(path) and part.start == part.base:
+            flip(path, path.stat().st_size // 2)
+        return real(part)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(tasks, "sha256_of", late)
+        first, left = night(store, None)
+    assert not first.findings
+    expected = facts(whole(store))
+    assert expected["findings"]
+    for how in ({}, {"read_all": True}):
+        assert facts(night(store, left, **how)[0]) == expected
+
+
 def test_a_touched_segment_is_read_and_no_finding(store: GoldenStore) -> None:
     _, left = night(store, None)
     path = segments(store)[1]
@@ -291,6 +315,26 @@ def test_an_index_file(store: GoldenStore, damage: str) -> None:
     assert facts(second) == expected
     third, _ = night(store, then)
     assert facts(third) == expected
+
+
+@pytest.mark.parametrize("how", [{}, {"read_all": True}])
+@pytest.mark.parametrize(("file", "place"), [(2, 5), (3, 13)])
+def test_a_time_that_entries_count_from(
+    store: GoldenStore, file: int, place: int, how: dict[str, bool]
+) -> None:
+    """Of a file whose own first entry has expired, and of one that no entry binds, before another's first."""
+    for path in segments(store)[:3]:
+        path.unlink()
+    before = sorted((store.root / names.INDEX).iterdir())[2]
+    said = replace(IndexHeader.decode(before.read_bytes()), slot_count=0, index_count=1).encode()
+    empty = before.with_name(str(int(before.name) + 1))
+    empty.write_bytes(said + bytes(before.stat().st_size - len(said)))
+    first, left = night(store, None)
+    assert not first.findings
+    flip(sorted((store.root / names.INDEX).iterdir())[file], place)
+    expected = facts(whole(store))
+    assert "index-time" in str(expected["findings"])
+    assert facts(night(store, left, **how)[0]) == expected
 
 
 def test_the_head_expires_and_the_log_grows(store: GoldenStore, tmp_path: Path) -> None:
@@ -427,6 +471,38 @@ def test_proofs_that_cannot_be_read(store: GoldenStore, damage: Callable[[bytes]
     _, left = night(store, None)
     with pytest.raises(SettingsError, match="what was proven before can't be read"):
         Proofs.decode(damage(left.encode()), Path("proofs"))
+
+
+@pytest.mark.parametrize(
+    "shape",
+    [{"index_files": []}, {"index_files": {"1": {"identity": None, "header": "00"}}}, {"first_seen": "x"}],
+    ids=str,
+)
+def test_proofs_of_another_shape(store: GoldenStore, shape: dict[str, object]) -> None:
+    _, left = night(store, None)
+    facts = json.loads(gzip.decompress(left.encode())) | shape
+    with pytest.raises(SettingsError, match="what was proven before can't be read"):
+        Proofs.decode(gzip.compress(json.dumps(facts).encode()), Path("proofs"))
+
+
+def test_proofs_of_an_earlier_format_are_compared_again(
+    store: GoldenStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their headers weren't bound; what was told stays."""
+    monkeypatch.setattr(proofs, "FORMAT", 2)
+    _, left = night(store, None)
+    path = segments(store)[1]
+    flip(path, path.stat().st_size // 2)
+    told, left = night(store, left)
+    monkeypatch.undo()
+    known = json.loads(gzip.decompress(left.encode())) | {"format": 2}
+    for one in known["index_files"].values():
+        del one["before_time"]
+    old = Proofs.decode(gzip.compress(json.dumps(known).encode()), Path("proofs"))
+    assert (old.place, old.told) == (left.place, left.told)
+    report, _ = night(store, old)
+    assert remembered(report).skipped == 0
+    assert report.findings == told.findings
 
 
 @pytest.mark.parametrize("seed", range(10))
