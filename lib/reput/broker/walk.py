@@ -306,7 +306,8 @@ class Walked:
     why: str = ""  # what stood at the end
     #: how far ``end`` lies behind the place where reading ended, for records whose size was counted
     moved: int = 0
-    stuck_at: int | None = None  # where the dispatch finds no segment and waits for ever; None as a rule
+    #: where the dispatch waits for ever: no segment is there, or a slave can't read on; None as a rule
+    stuck_at: int | None = None
 
 
 class LogWalk:
@@ -365,7 +366,10 @@ class LogWalk:
         return walked
 
     def dispatch(self, start: int, end: int, sink: Sink) -> Walked:
-        """Dispatch from ``start`` to the log's end, as a running broker does: no CRC, around bad places."""
+        """Dispatch from ``start`` to the log's end, as a running broker does: no CRC, around bad places.
+
+        A slave doesn't go around them (``brokerId`` isn't 0).
+        """
         rules = self._rules._replace(check_crc=False)
         walked = Walked(start, start)
         ranges = [
@@ -374,7 +378,7 @@ class LogWalk:
             if segment.base < end and segment.base + self._size > start
         ]
         with Ahead(ranges, rules, self._new_table) as ahead:
-            while walked.end < end:
+            while walked.end < end and walked.stuck_at is None:
                 segment = segment_at(self._segments, self._size, walked.end)
                 if segment is None:
                     walked.stuck_at = walked.end
@@ -396,6 +400,9 @@ class LogWalk:
             if not judged.consumed:
                 break
             position += judged.consumed  # it goes on behind what it has read
+        if kind is Kind.BAD and position < len(data) and not self._settings.recovery.passes_unreadable:
+            walked.end = walked.stuck_at = segment.base + position  # it tries again and again
+            return
         walked.end = segment.base + self._size if kind is Kind.BLANK else segment.base + len(data)
 
     def _segment(

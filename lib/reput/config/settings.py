@@ -67,6 +67,8 @@ class RecoverySettings:
     queue_ext_file_size: int = _default("mappedFileSizeConsumeQueueExt")  # bytes
     accelerated: bool = _default("enableAcceleratedRecovery")
     controller_mode: bool = _default("enableControllerMode")  # the group's epochs decide where the log ends
+    #: its dispatch goes around what can't be read, as that of a master; that of a slave waits there
+    passes_unreadable: bool = True
     #: half messages are in RocksDB, too, and what is there decides where a start's walk begins
     half_in_rocksdb: bool = _default("transRocksDBEnable")
 
@@ -431,6 +433,7 @@ def _decide(
             accelerated=conf.switch("enableAcceleratedRecovery"),
             # From 5.0 on.
             controller_mode=conf.switch("enableControllerMode") and conf.rules.recovery.switches_queue_types,
+            passes_unreadable=_is_master(conf),
             half_in_rocksdb=conf.switch("transRocksDBEnable"),
         ),
         filters=FilterSettings(
@@ -446,6 +449,12 @@ def _decide(
         config_form=config.place.form,
         config_imports=config.place.imports,
     )
+
+
+def _is_master(conf: BrokerConf) -> bool:
+    """Whether ``brokerId`` is 0, as where nothing is said; a broker passes over what is no number."""
+    number = conf.text("brokerId") or ""
+    return INTEGER.fullmatch(number) is None or int(number) == 0
 
 
 def _rocksdb(conf: BrokerConf) -> RocksDBSettings:

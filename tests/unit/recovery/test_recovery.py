@@ -764,6 +764,33 @@ def test_a_dispatch_that_is_too_long_is_not_done(stores: dict[str, GoldenStore],
     assert quick.prediction.recovered == whole.prediction.recovered
 
 
+@pytest.mark.parametrize(
+    ("line", "starts"), [("brokerId=1", False), ("brokerId=0", True), ("brokerId=one", True), ("", True)]
+)
+def test_a_slave_does_not_dispatch_around_what_it_cannot_read(
+    line: str, starts: bool, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    """Elsewhere than at its log's end, where every start ends its walk; a number alone makes a slave."""
+    at = []
+
+    def unreadable(copy: Copy) -> None:
+        damage.queues_gone(copy)
+        number = next(one for one in copy.records() if one.offset > 65536 + 1000)
+        damage.write(copy.segments[1], number.offset - 65536 + commitlog.MAGIC, bytes(3) + b"\1")
+        at.append(number.offset)
+
+    conf = tmp_path / "broker.conf"
+    root = planned(stores["4.9.7-mixed"], unreadable, tmp_path).snapshot.settings.root
+    conf.write_text(f"{conf.read_text()}{line}\n")
+    found = plan(take(StoreSettings.load(root, conf, "4.9.7")))
+    assert found.prediction.starts is starts
+    if not starts:
+        (problem,) = found.prediction.problems
+        assert problem.kind == "dispatch-never-ends"
+        assert f" {at[0]} " in problem.expected
+        assert diagnosed(found).verdict.sort is Sort.NO_START
+
+
 @pytest.mark.parametrize("harm", [damage.nothing, bad_magic_and_killed, damage.no_blank])
 @pytest.mark.parametrize("name", ["4.9.7-mixed", "5.5.0-crash"])
 def test_pieces_scanned_ahead_change_nothing(
