@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import threading
+from collections import Counter
 from contextlib import suppress
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from reput.broker.predict import Prediction, predict
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
 from reput.format import commitlog, names
+from reput.format.dtypes import UNIT_DTYPE
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.compat.jvm import Jvm
@@ -66,3 +70,36 @@ def test_a_slave_waits_for_ever_where_its_dispatch_cannot_read_on(
     assert found.dispatched is not None
     assert found.dispatched.stuck_at == (at if number else None)
     assert behind == (found.log_end - at if number else 0)
+
+
+@pytest.mark.parametrize(("more", "unreadable"), [(20_000, False), (3, False), (3, True), (-3, False)])
+def test_a_wrong_size_moves_where_the_dispatch_goes_on(more: int, unreadable: bool, tmp_path: Path) -> None:
+    """Behind the segment's closing record, or behind what can't be read; a whole segment may be left out."""
+    golden = without_queues("4.9.7-mixed", tmp_path)
+    starts = record_starts(golden.root, SEGMENT)
+    path = golden.root / names.COMMIT_LOG / names.offset_name(SEGMENT)
+    (size,) = struct.unpack_from(">i", path.read_bytes(), starts[5] - SEGMENT)
+    overwrite(golden.root, SEGMENT, starts[5], struct.pack(">i", size + more))
+    if unreadable:
+        overwrite(golden.root, SEGMENT, starts[-5] + commitlog.MAGIC, b"\0\0\0\1")
+    found = foretold(golden.root, golden.version, golden.config)
+    with (
+        Jvm(golden.version, heap="512m") as jvm,
+        JavaStore(golden.version, golden.root, golden.config, jvm=jvm) as store,
+    ):
+        assert store.load()
+        store.start()
+        ends = {
+            queue: int(store.store.findConsumeQueue(*queue).getMaxOffsetInQueue()) for queue in found.queues
+        }
+        store.shutdown()
+    assert ends == {queue: model.max_offset for queue, model in found.queues.items()}
+    by_segment: Counter[int] = Counter()
+    for file in (golden.root / names.CONSUME_QUEUE).rglob("0*"):
+        if file.is_file():
+            units = np.frombuffer(file.read_bytes(), UNIT_DTYPE)
+            # As those that stand for expired messages.
+            whole = (units["size"] > 0) & (units["size"] < 2**31 - 1)
+            by_segment.update((units["position"][whole] // SEGMENT).tolist())
+    assert sum(by_segment.values()) == found.units_added
+    assert (2 not in by_segment) is (more == 20_000 or unreadable)

@@ -392,6 +392,7 @@ class LogWalk:
         data = map_segment(segment.path, min(self._size, end - segment.base))
         walked.segments += 1
         position = walked.end - segment.base
+        said = moved = 0  # sizes of records whose lengths don't add up, and how far they move the place
         while True:
             kind, position, walked.why = self._segment(data, segment, position, rules, ahead, sink, walked)
             if kind is not Kind.BAD or position >= len(data):
@@ -400,10 +401,15 @@ class LogWalk:
             if not judged.consumed:
                 break
             position += judged.consumed  # it goes on behind what it has read
-        if kind is Kind.BAD and position < len(data) and not self._settings.recovery.passes_unreadable:
-            walked.end = walked.stuck_at = segment.base + position  # it tries again and again
-            return
-        walked.end = segment.base + self._size if kind is Kind.BLANK else segment.base + len(data)
+            said, moved = said + judged.size, moved + judged.size - judged.consumed
+        place = segment.base + position + moved  # reputFromOffset
+        if kind is Kind.BLANK:
+            walked.end = place + self._size - place % self._size  # CommitLog.rollNextFile
+        elif self._settings.recovery.passes_unreadable or (position >= len(data) and not said):
+            walked.end = segment.base + len(data) + said  # these aren't in its readSize
+        else:
+            walked.end = place
+            walked.stuck_at = None if said else place  # it tries again and again
 
     def _segment(
         self,

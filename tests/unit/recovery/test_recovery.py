@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
@@ -789,6 +790,22 @@ def test_a_slave_does_not_dispatch_around_what_it_cannot_read(
         assert problem.kind == "dispatch-never-ends"
         assert f" {at[0]} " in problem.expected
         assert diagnosed(found).verdict.sort is Sort.NO_START
+
+
+@pytest.mark.parametrize(("more", "segments"), [(20_000, 7), (3, 8), (-3, 8)])
+def test_a_wrong_size_moves_where_the_dispatch_goes_on(
+    more: int, segments: int, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    """At the closing record it may be past the segment behind it, of which nothing is dispatched."""
+
+    def wrong_size(copy: Copy) -> None:
+        damage.queues_gone(copy)
+        record = next(one for one in copy.records() if one.offset > 65536 + 1000)
+        damage.write(record.segment, record.position, struct.pack(">i", record.size + more))
+
+    found = planned(stores["4.9.7-mixed"], wrong_size, tmp_path).prediction
+    assert found.dispatched is not None
+    assert (found.dispatched.segments, found.dispatched.stuck_at) == (segments, None)
 
 
 @pytest.mark.parametrize("harm", [damage.nothing, bad_magic_and_killed, damage.no_blank])
