@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 
 from reput.broker import walk
+from reput.broker.config_files import config_problems
 from reput.broker.predict import Prediction
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot, take
@@ -338,6 +339,8 @@ def test_a_log_without_keys_needs_no_index(odd_stores: dict[str, GoldenStore], t
         ("topics.json", None, "lost-config", Effect.LOSES),
         ("consumerOffset.json", "", "lost-config", Effect.LOSES),
         ("topics.json", "{}", "broken-config", Effect.HARMLESS),
+        ("consumerOrderInfo.json", None, "lost-config", Effect.LOSES),
+        ("consumerFilter.json", None, "broken-config", Effect.HARMLESS),
     ],
 )
 def test_a_start_without_a_config_file_is_no_harmless_one(
@@ -378,6 +381,21 @@ def test_a_broken_backup_of_a_file_that_isnt_there_stops_a_broker(
 
     (found,) = planned(stores["5.3.3-restart"], torn, tmp_path).prediction.problems
     assert (found.kind, Path(found.path).name) == ("broken-config", "consumerOffset.json.bak")
+
+
+@pytest.mark.parametrize(
+    ("file", "since"),
+    [("consumerFilter.json", "4.1.0"), ("topicQueueMapping.json", "5"), ("consumerOrderInfo.json", "5")],
+)
+def test_a_broken_file_that_few_brokers_write_stops_those_that_load_it(
+    file: str, since: str, tmp_path: Path
+) -> None:
+    (tmp_path / names.CONFIG).mkdir()
+    for name in (file, f"{file}.bak"):
+        (tmp_path / names.CONFIG / name).write_text("{broken")
+    for version in ("4.0.0", "4.1.0", "4.9.7", "5.0.0", "5.5.0"):
+        found = [one.stops for one in config_problems(StoreSettings.load(tmp_path, None, version))]
+        assert found == ([True] if version >= since else [])
 
 
 def second_segment_gone(copy: Copy) -> None:
