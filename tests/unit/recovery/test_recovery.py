@@ -510,6 +510,19 @@ def test_a_queue_type_that_changed_stops_5_x_only(stores: dict[str, GoldenStore]
     assert not planned(stores["4.9.7-restart"], batch_topic, tmp_path / "4").loses
 
 
+def test_a_queue_type_without_files_is_a_broken_setting(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    def in_rocksdb(copy: Copy) -> None:
+        batch_topic(copy)
+        path = copy.root / names.CONFIG / "topics.json"
+        path.write_text(path.read_text().replace("BatchCQ", "RocksDBCQ"))
+
+    (found,) = planned(stores["5.5.0-restart"], in_rocksdb, tmp_path / "5").prediction.problems
+    assert (found.kind, found.found, found.stops) == ("broken-config", "queue.type=RocksDBCQ", True)
+    assert not planned(stores["4.9.7-restart"], in_rocksdb, tmp_path / "4").loses
+
+
 def test_what_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
     (tmp_path / names.COMMIT_LOG).mkdir()
     conf = tmp_path / "broker.conf"
