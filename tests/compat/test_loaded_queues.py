@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +11,7 @@ import pytest
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
+from reput.format import names
 from reput.recovery.plan import plan
 from tests.compat.java_store import JavaStore
 from tests.golden.store import unpack
@@ -74,3 +76,19 @@ def test_a_load_is_foretold(name: str, harm: Callable[[Path], None], tmp_path: P
     assert plan(snapshot).prediction.starts is snapshot.starts
     with JavaStore(version, store.root, store.config, topics=store.manifest["topics"]) as java:
         assert java.load() is snapshot.starts, [str(one) for one in snapshot.problems]
+
+
+@pytest.mark.parametrize("queue_type", ["SimpleCQ", "RocksDBCQ", "simplecq"])
+@pytest.mark.parametrize("version", tried("5.5.0", more=["5.3.3"]))
+def test_a_type_without_files_stops_a_start(version: str, queue_type: str, tmp_path: Path) -> None:
+    store = unpack(f"{version}-tiny", tmp_path / "store")
+    topic = next(path.name for path in (store.root / names.CONSUME_QUEUE).iterdir())
+    attributes = {"queue.type": queue_type}
+    (store.root / names.CONFIG).mkdir(exist_ok=True)
+    table = {topic: {"topicName": topic, "attributes": attributes}}
+    (store.root / names.CONFIG / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    found = plan(take(StoreSettings.load(store.root, conf, version))).prediction
+    assert [one.kind for one in found.problems] == ([] if found.starts else ["broken-config"])
+    with JavaStore(version, store.root, store.config, topics={topic: attributes}) as java:
+        assert java.load() is found.starts is (queue_type == "SimpleCQ")

@@ -32,8 +32,10 @@ from reput.store.reading import DEVICE, FIFO, read_file, unreadable
 MISSING_CONFIG = "missing-config"
 #: Committed offsets where ``enableLmq`` is set, in place of consumerOffset.json.
 _LMQ_OFFSETS = "lmqConsumerOffset.json"
-#: What a broker loads before or after its store, the same in 4.9.7 and 5.3.3.
+#: What a broker loads before or after its store, the same in 4.9.7 and 5.3.3, and has written once it runs.
 FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
+#: What it loads besides, from 4.1 and from 5.0 on; only SQL92, static topics and ordered pops write it.
+_FILTERS, _OF_5 = "consumerFilter.json", ("topicQueueMapping.json", "consumerOrderInfo.json")
 #: Of a broken file with nothing in its ``.bak``.
 LOST_CONFIG = "lost-config"
 _NO_BACKUP = "there is no .bak with anything in it: the broker starts"
@@ -42,6 +44,9 @@ _WITHOUT = {
     "consumerOffset.json": "without committed offsets: consumers miss messages, or get them again",
     "subscriptionGroup.json": "without its subscription groups and their settings",
     "delayOffset.json": "without its place in delayed messages: all in their queues are delivered again",
+    _FILTERS: "without the conditions of SQL92 consumers, which tell them again",
+    "topicQueueMapping.json": "without the mapping of its static topics: offsets there mean other messages",
+    "consumerOrderInfo.json": "without what ordered pops have taken: consumers may get it again",
 }
 
 _WITHOUT_ALL = (
@@ -69,6 +74,8 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
     """Files that keep the broker from starting, and those that it reads from their backup."""
     place = settings.config
     in_files = [name for name in FILES if place.form is Form.FILES or place.file_kind(name) is None]
+    in_files += [_FILTERS] if settings.dialect.versions != ("4.0.0",) else []
+    in_files += _OF_5 if settings.dialect.recovery.switches_queue_types else ()
     for kind in Kind if place.form is not Form.FILES else ():
         try:
             kept(place, kind)
@@ -102,7 +109,7 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
             continue
         gone = not spare_is_there and spare_broken is None
         yield Problem(
-            kind=LOST_CONFIG if gone else "broken-config",
+            kind=LOST_CONFIG if gone and name != _FILTERS else "broken-config",
             path=str(backup if broken is None else path),
             expected="a JSON object",
             found=broken or spare_broken or "",

@@ -19,7 +19,7 @@ from reput.broker.snapshot import NO_ROOM, Snapshot
 from reput.broker.walk import LogWalk, Walked, begin, last_written, store_timestamp
 from reput.config.dialect import CleanStart, CrashStart
 from reput.derived.batch import BatchModel
-from reput.derived.files import NO_FILE, STRAY, StoreFile
+from reput.derived.files import NO_FILE, STRAY, StoreFile, segment_at
 from reput.derived.index import IndexModel, IndexModelFile
 from reput.derived.plain import QueueModel
 from reput.errors import Problem, StartFailsError, UnsupportedError
@@ -257,7 +257,7 @@ class _Start:
         walk = self._walk(result.segments)
         result.dispatched = walk.dispatch(start, result.log_end, self._give)
         if result.dispatched.stuck_at is not None:
-            result.problems.append(_stuck(self._snapshot, result.dispatched.stuck_at))
+            result.problems.append(_stuck(self._snapshot, result.segments, result.dispatched))
         return result.starts
 
     def _give(
@@ -311,7 +311,19 @@ class _Start:
         result.checkpoint = values
 
 
-def _stuck(snapshot: Snapshot, offset: int) -> Problem:
+def _stuck(snapshot: Snapshot, segments: Sequence[StoreFile], walked: Walked) -> Problem:
+    offset = walked.stuck_at or 0
+    if segment_at(segments, snapshot.segment_size, offset) is not None:
+        return Problem(
+            kind="dispatch-never-ends",
+            path=str(snapshot.settings.commit_log_dirs[0]),
+            expected=f"a record at {offset} that a slave can read (brokerId isn't 0)",
+            found=walked.why,
+            outcome="the broker waits for ever for its dispatch, which goes around such a place only on a "
+            "master, and doesn't finish its start",
+            next_step="Bring the segment back from a copy or from the master.",
+            stops=True,
+        )
     return Problem(
         kind="dispatch-never-ends",
         path=str(snapshot.settings.commit_log_dirs[0]),

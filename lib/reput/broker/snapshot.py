@@ -16,7 +16,7 @@ from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
 from reput.config.broker_conf import SETTINGS
-from reput.config.kept import Kind, batch_queue_topics
+from reput.config.kept import BATCH_TYPE, PLAIN_TYPE, Kind, queue_types
 from reput.config.settings import StoreSettings
 from reput.derived.files import (
     MISSING_SEGMENTS,
@@ -528,16 +528,29 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
     if not settings.dialect.recovery.switches_queue_types:
         return
     try:
-        batch = batch_queue_topics(settings.config)
+        types = queue_types(settings.config)
     except SettingsError:
         return  # said of the file itself
+    where = settings.config.where(Kind.TOPICS)
     for form, queues in snapshot.by_form.items():
         for topic in dict.fromkeys(topic for topic, _ in queues):
-            if (topic in batch) is form.by_place:
+            said = types.get(topic, PLAIN_TYPE)
+            if said not in (PLAIN_TYPE, BATCH_TYPE):  # no files are of RocksDBCQ, and CQType has no other
+                right = PLAIN_TYPE if form.by_place else BATCH_TYPE
+                yield Problem(
+                    kind="broken-config",
+                    path=str(where),
+                    expected=f"queue.type={right} for {topic}, as its files are",
+                    found=f"queue.type={said}",
+                    outcome="the broker doesn't start",
+                    next_step=f"Set queue.type of {topic} to what its files are.",
+                    stops=True,
+                )
+            elif (said == BATCH_TYPE) is form.by_place:
                 yield Problem(
                     kind="queue-type",
                     path=str(settings.root / form.directory / topic),
-                    expected=f"queues of the type that {settings.config.where(Kind.TOPICS)} says",
+                    expected=f"queues of the type that {where} says",
                     found=f"{form.name} queues",
                     outcome="the broker doesn't start",
                     next_step="Set queue.type of the topic to what its files are, or move them elsewhere.",

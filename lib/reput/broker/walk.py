@@ -340,7 +340,8 @@ class Walked:
     why: str = ""  # what stood at the end
     #: how far ``end`` lies behind the place where reading ended, for records whose size was counted
     moved: int = 0
-    stuck_at: int | None = None  # where the dispatch finds no segment and waits for ever; None as a rule
+    #: where the dispatch waits for ever: no segment is there, or a slave can't read on; None as a rule
+    stuck_at: int | None = None
 
 
 class LogWalk:
@@ -407,7 +408,10 @@ class LogWalk:
         return walked
 
     def dispatch(self, start: int, end: int, sink: Sink) -> Walked:
-        """Dispatch from ``start`` to the log's end, as a running broker does: no CRC, around bad places."""
+        """Dispatch from ``start`` to the log's end, as a running broker does: no CRC, around bad places.
+
+        A slave doesn't go around them (``brokerId`` isn't 0).
+        """
         rules = self._rules._replace(check_crc=False)
         walked = Walked(start, start)
         ranges = [
@@ -416,7 +420,7 @@ class LogWalk:
             if segment.base < end and segment.base + self._size > start
         ]
         with Ahead(ranges, rules, self._new_table) as ahead:
-            while walked.end < end:
+            while walked.end < end and walked.stuck_at is None:
                 segment = segment_at(self._segments, self._size, walked.end)
                 if segment is None:
                     walked.stuck_at = walked.end
@@ -430,6 +434,7 @@ class LogWalk:
         data = map_segment(segment.path, min(self._size, end - segment.base))
         walked.segments += 1
         position = walked.end - segment.base
+        said = moved = 0  # sizes of records whose lengths don't add up, and how far they move the place
         while True:
             kind, position, walked.why = self._segment(data, segment, position, rules, ahead, sink, walked)
             if kind is not Kind.BAD or position >= len(data):
@@ -438,7 +443,15 @@ class LogWalk:
             if not judged.consumed:
                 break
             position += judged.consumed  # it goes on behind what it has read
-        walked.end = segment.base + self._size if kind is Kind.BLANK else segment.base + len(data)
+            said, moved = said + judged.size, moved + judged.size - judged.consumed
+        place = segment.base + position + moved  # reputFromOffset
+        if kind is Kind.BLANK:
+            walked.end = place + self._size - place % self._size  # CommitLog.rollNextFile
+        elif self._settings.recovery.passes_unreadable or (position >= len(data) and not said):
+            walked.end = segment.base + len(data) + said  # these aren't in its readSize
+        else:
+            walked.end = place
+            walked.stuck_at = None if said else place  # it tries again and again
 
     def _segment(
         self,

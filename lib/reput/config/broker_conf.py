@@ -216,6 +216,7 @@ SETTINGS: Mapping[str, Setting] = {
     "checkCommitLogOffsetOnRecover": Setting(False, since="5.5.0"),
     "enableAcceleratedRecovery": Setting(False, since="5.4.0"),
     "enableControllerMode": _SWITCH,
+    "brokerId": _TEXT,  # a number, and the broker passes over what is none
     # Whose store it is.
     "brokerClusterName": _TEXT,
     "brokerName": _TEXT,

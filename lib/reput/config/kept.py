@@ -587,7 +587,7 @@ def _in_rocksdb(root: Path) -> bool:
 
 #: ``TopicAttributes.QUEUE_TYPE_ATTRIBUTE`` and the ``CQType`` whose queues are not consume queue files.
 _QUEUE_TYPE = "queue.type"
-_BATCH = "BatchCQ"
+PLAIN_TYPE, BATCH_TYPE = "SimpleCQ", "BatchCQ"
 
 
 class TopicConfig(NamedTuple):
@@ -625,12 +625,17 @@ def known_topics(topics: Path | ConfigPlace) -> set[str] | None:
 
 def batch_queue_topics(topics: Path | ConfigPlace) -> set[str]:
     """Names of the topics with batch consume queues (``QueueTypeUtils.isBatchCq``); empty without a file."""
-    found = set()
-    for topic, config in (_table(topics) or {}).items():
-        attributes = config.get("attributes")
-        if isinstance(attributes, dict) and attributes.get(_QUEUE_TYPE) == _BATCH:
-            found.add(topic)
-    return found
+    return {topic for topic, form in queue_types(topics).items() if form == BATCH_TYPE}
+
+
+def queue_types(topics: Path | ConfigPlace) -> dict[str, object]:
+    """``queue.type`` of the topics that have it (``QueueTypeUtils.getCQType``); empty without a file."""
+    attributes = {topic: config.get("attributes") for topic, config in (_table(topics) or {}).items()}
+    return {
+        topic: found[_QUEUE_TYPE]
+        for topic, found in attributes.items()
+        if isinstance(found, dict) and _QUEUE_TYPE in found
+    }
 
 
 def write_queues(topics: Path | ConfigPlace) -> dict[str, int]:

@@ -74,6 +74,8 @@ class RecoverySettings:
     #: segments that a start with both goes further back for those in RocksDB
     extra_segments: int = _default("combineCQMaxExtraSearchCommitLogFiles")
     light_in_rocksdb: bool = _default("combineCQUseRocksdbForLmq")  # for these without such a limit
+    #: its dispatch goes around what can't be read, as that of a master; that of a slave waits there
+    passes_unreadable: bool = True
     #: half messages are in RocksDB, too, and what is there decides where a start's walk begins
     half_in_rocksdb: bool = _default("transRocksDBEnable")
 
@@ -443,6 +445,7 @@ def _decide(
             accelerated=conf.switch("enableAcceleratedRecovery"),
             # From 5.0 on.
             controller_mode=conf.switch("enableControllerMode") and conf.rules.recovery.switches_queue_types,
+            passes_unreadable=_is_master(conf),
             half_in_rocksdb=conf.switch("transRocksDBEnable"),
         ),
         filters=FilterSettings(
@@ -458,6 +461,12 @@ def _decide(
         config_form=config.place.form,
         config_imports=config.place.imports,
     )
+
+
+def _is_master(conf: BrokerConf) -> bool:
+    """Whether ``brokerId`` is 0, as where nothing is said; a broker passes over what is no number."""
+    number = conf.text("brokerId") or ""
+    return INTEGER.fullmatch(number) is None or int(number) == 0
 
 
 def _rocksdb(conf: BrokerConf) -> RocksDBSettings:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import struct
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import permutations
@@ -21,6 +22,7 @@ import numpy as np
 import pytest
 
 from reput.broker import walk
+from reput.broker.config_files import config_problems
 from reput.broker.predict import Prediction
 from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot, take
@@ -337,6 +339,8 @@ def test_a_log_without_keys_needs_no_index(odd_stores: dict[str, GoldenStore], t
         ("topics.json", None, "lost-config", Effect.LOSES),
         ("consumerOffset.json", "", "lost-config", Effect.LOSES),
         ("topics.json", "{}", "broken-config", Effect.HARMLESS),
+        ("consumerOrderInfo.json", None, "lost-config", Effect.LOSES),
+        ("consumerFilter.json", None, "broken-config", Effect.HARMLESS),
     ],
 )
 def test_a_start_without_a_config_file_is_no_harmless_one(
@@ -377,6 +381,21 @@ def test_a_broken_backup_of_a_file_that_isnt_there_stops_a_broker(
 
     (found,) = planned(stores["5.3.3-restart"], torn, tmp_path).prediction.problems
     assert (found.kind, Path(found.path).name) == ("broken-config", "consumerOffset.json.bak")
+
+
+@pytest.mark.parametrize(
+    ("file", "since"),
+    [("consumerFilter.json", "4.1.0"), ("topicQueueMapping.json", "5"), ("consumerOrderInfo.json", "5")],
+)
+def test_a_broken_file_that_few_brokers_write_stops_those_that_load_it(
+    file: str, since: str, tmp_path: Path
+) -> None:
+    (tmp_path / names.CONFIG).mkdir()
+    for name in (file, f"{file}.bak"):
+        (tmp_path / names.CONFIG / name).write_text("{broken")
+    for version in ("4.0.0", "4.1.0", "4.9.7", "5.0.0", "5.5.0"):
+        found = [one.stops for one in config_problems(StoreSettings.load(tmp_path, None, version))]
+        assert found == ([True] if version >= since else [])
 
 
 def second_segment_gone(copy: Copy) -> None:
@@ -489,6 +508,19 @@ def test_a_queue_type_that_changed_stops_5_x_only(stores: dict[str, GoldenStore]
     result = planned(stores["5.5.0-restart"], batch_topic, tmp_path / "5")
     assert [problem.kind for problem in result.prediction.problems] == ["queue-type"]
     assert not planned(stores["4.9.7-restart"], batch_topic, tmp_path / "4").loses
+
+
+def test_a_queue_type_without_files_is_a_broken_setting(
+    stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    def in_rocksdb(copy: Copy) -> None:
+        batch_topic(copy)
+        path = copy.root / names.CONFIG / "topics.json"
+        path.write_text(path.read_text().replace("BatchCQ", "RocksDBCQ"))
+
+    (found,) = planned(stores["5.5.0-restart"], in_rocksdb, tmp_path / "5").prediction.problems
+    assert (found.kind, found.found, found.stops) == ("broken-config", "queue.type=RocksDBCQ", True)
+    assert not planned(stores["4.9.7-restart"], in_rocksdb, tmp_path / "4").loses
 
 
 def test_what_the_model_does_not_know_is_refused(tmp_path: Path) -> None:
@@ -762,6 +794,49 @@ def test_a_dispatch_that_is_too_long_is_not_done(stores: dict[str, GoldenStore],
     quick = plan(whole.snapshot, 200_000)
     assert quick.prediction.unread == (0, whole.prediction.log_end)
     assert quick.prediction.recovered == whole.prediction.recovered
+
+
+@pytest.mark.parametrize(
+    ("line", "starts"), [("brokerId=1", False), ("brokerId=0", True), ("brokerId=one", True), ("", True)]
+)
+def test_a_slave_does_not_dispatch_around_what_it_cannot_read(
+    line: str, starts: bool, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    """Elsewhere than at its log's end, where every start ends its walk; a number alone makes a slave."""
+    at = []
+
+    def unreadable(copy: Copy) -> None:
+        damage.queues_gone(copy)
+        number = next(one for one in copy.records() if one.offset > 65536 + 1000)
+        damage.write(copy.segments[1], number.offset - 65536 + commitlog.MAGIC, bytes(3) + b"\1")
+        at.append(number.offset)
+
+    conf = tmp_path / "broker.conf"
+    root = planned(stores["4.9.7-mixed"], unreadable, tmp_path).snapshot.settings.root
+    conf.write_text(f"{conf.read_text()}{line}\n")
+    found = plan(take(StoreSettings.load(root, conf, "4.9.7")))
+    assert found.prediction.starts is starts
+    if not starts:
+        (problem,) = found.prediction.problems
+        assert problem.kind == "dispatch-never-ends"
+        assert f" {at[0]} " in problem.expected
+        assert diagnosed(found).verdict.sort is Sort.NO_START
+
+
+@pytest.mark.parametrize(("more", "segments"), [(20_000, 7), (3, 8), (-3, 8)])
+def test_a_wrong_size_moves_where_the_dispatch_goes_on(
+    more: int, segments: int, stores: dict[str, GoldenStore], tmp_path: Path
+) -> None:
+    """At the closing record it may be past the segment behind it, of which nothing is dispatched."""
+
+    def wrong_size(copy: Copy) -> None:
+        damage.queues_gone(copy)
+        record = next(one for one in copy.records() if one.offset > 65536 + 1000)
+        damage.write(record.segment, record.position, struct.pack(">i", record.size + more))
+
+    found = planned(stores["4.9.7-mixed"], wrong_size, tmp_path).prediction
+    assert found.dispatched is not None
+    assert (found.dispatched.segments, found.dispatched.stuck_at) == (segments, None)
 
 
 @pytest.mark.parametrize("harm", [damage.nothing, bad_magic_and_killed, damage.no_blank])
