@@ -67,6 +67,8 @@ class RecoverySettings:
     queue_ext_file_size: int = _default("mappedFileSizeConsumeQueueExt")  # bytes
     accelerated: bool = _default("enableAcceleratedRecovery")
     controller_mode: bool = _default("enableControllerMode")  # the group's epochs decide where the log ends
+    #: bytes of a file in ``timerlog``; 0 where the broker has no timer wheel
+    timer_log_file_size: int = _default("mappedFileSizeTimerLog")
     #: its dispatch goes around what can't be read, as that of a master; that of a slave waits there
     passes_unreadable: bool = True
     #: half messages are in RocksDB, too, and what is there decides where a start's walk begins
@@ -433,6 +435,7 @@ def _decide(
             accelerated=conf.switch("enableAcceleratedRecovery"),
             # From 5.0 on.
             controller_mode=conf.switch("enableControllerMode") and conf.rules.recovery.switches_queue_types,
+            timer_log_file_size=_timer_log_file_size(conf),
             passes_unreadable=_is_master(conf),
             half_in_rocksdb=conf.switch("transRocksDBEnable"),
         ),
@@ -449,6 +452,11 @@ def _decide(
         config_form=config.place.form,
         config_imports=config.place.imports,
     )
+
+
+def _timer_log_file_size(conf: BrokerConf) -> int:
+    wheel = conf.knows("timerWheelEnable") and conf.switch("timerWheelEnable")
+    return conf.integer("mappedFileSizeTimerLog") if wheel else 0
 
 
 def _is_master(conf: BrokerConf) -> bool:
