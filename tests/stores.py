@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import struct
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -66,10 +67,13 @@ def move_to_host(root: Path, number: int) -> None:
 
 def add_left_alone(root: Path) -> list[str]:
     """Put files there that no commit log tells; returns what a command calls them."""
-    for name in ("timerwheel", "timerlog/00000000000000000000", "compaction/compactionLog/T/0/0"):
+    compaction, log = "compaction/compactionLog/T/0/0", f"timerlog/{0:020}"
+    lengths = {"timerwheel": 38_707_200, log: 100 << 20, compaction: 300}
+    for name, length in lengths.items():
         path = root / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_bytes(name.encode() * 10)
+        os.truncate(path, length)  # as a broker wants it
     return ["compaction", "timerlog", "timerwheel"]
 
 

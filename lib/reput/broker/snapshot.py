@@ -47,6 +47,8 @@ from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading, 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
 #: Problems that every file of a kind has where the settings are another store's.
+#: Bytes of a timer wheel, whatever the settings: a slot of 32 for each second of twice 7 days.
+_TIMER_WHEEL = 2 * 7 * 86_400 * 32
 _OF_LENGTHS = frozenset({WRONG_LENGTH, "index-length"})
 
 #: Of a checkpoint that isn't there.
@@ -203,10 +205,38 @@ def take(settings: StoreSettings) -> Snapshot:
         *_checkpoint_problems(snapshot, checkpoint_length),
         *own,
         *config_problems(settings),
+        *_timer_problems(settings),
         *_lost_settings(snapshot),
     ]
     snapshot.problems += _one_for_one_cause(met, settings)
     return snapshot
+
+
+def _timer_problems(settings: StoreSettings) -> Iterator[Problem]:
+    """``TimerWheel``, ``TimerLog.load`` (5.0.0 to 5.5.1): a file of another length ends a start.
+
+    Without a broker.conf the files of the timer log are compared with each other alone.
+    """
+    size, step = settings.recovery.timer_log_file_size, "Bring the file back from a copy."
+    if not size:
+        return
+    wheel, log = settings.root / "timerwheel", settings.root / "timerlog"
+    length = wheel.stat().st_size if wheel.is_file() else 0
+    if length not in (0, _TIMER_WHEEL):
+        yield Problem(
+            kind=WRONG_LENGTH,
+            path=str(wheel),
+            expected=f"{_TIMER_WHEEL} bytes",
+            found=f"{length} bytes",
+            outcome="the broker doesn't start",
+            next_step=step,
+            stops=True,
+        )
+    lengths = Counter(entry.length for entry in in_order(log))
+    if settings.broker_conf is None and lengths:
+        size = lengths.most_common(1)[0][0]
+    found = listed([log], size, settings.dialect.recovery, "mappedFileSizeTimerLog", step)
+    yield from (one for one in found.problems if one.stops)
 
 
 def _one_for_one_cause(problems: list[Problem], settings: StoreSettings) -> list[Problem]:

@@ -74,6 +74,8 @@ class RecoverySettings:
     #: segments that a start with both goes further back for those in RocksDB
     extra_segments: int = _default("combineCQMaxExtraSearchCommitLogFiles")
     light_in_rocksdb: bool = _default("combineCQUseRocksdbForLmq")  # for these without such a limit
+    #: bytes of a file in ``timerlog``; 0 where the broker has no timer wheel
+    timer_log_file_size: int = _default("mappedFileSizeTimerLog")
     #: its dispatch goes around what can't be read, as that of a master; that of a slave waits there
     passes_unreadable: bool = True
     #: half messages are in RocksDB, too, and what is there decides where a start's walk begins
@@ -445,6 +447,7 @@ def _decide(
             accelerated=conf.switch("enableAcceleratedRecovery"),
             # From 5.0 on.
             controller_mode=conf.switch("enableControllerMode") and conf.rules.recovery.switches_queue_types,
+            timer_log_file_size=_timer_log_file_size(conf),
             passes_unreadable=_is_master(conf),
             half_in_rocksdb=conf.switch("transRocksDBEnable"),
         ),
@@ -461,6 +464,11 @@ def _decide(
         config_form=config.place.form,
         config_imports=config.place.imports,
     )
+
+
+def _timer_log_file_size(conf: BrokerConf) -> int:
+    wheel = conf.knows("timerWheelEnable") and conf.switch("timerWheelEnable")
+    return conf.integer("mappedFileSizeTimerLog") if wheel else 0
 
 
 def _is_master(conf: BrokerConf) -> bool:

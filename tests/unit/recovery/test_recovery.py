@@ -398,6 +398,21 @@ def test_a_broken_file_that_few_brokers_write_stops_those_that_load_it(
         assert found == ([True] if version >= since else [])
 
 
+def torn_timer_files(copy: Copy) -> None:
+    (copy.root / "timerlog").mkdir()
+    for name in ("timerwheel", f"timerlog/{0:020}"):
+        (copy.root / name).write_bytes(bytes(5000))
+
+
+def test_torn_timer_files_stop_5_x_only(stores: dict[str, GoldenStore], tmp_path: Path) -> None:
+    result = planned(stores["5.5.0-restart"], torn_timer_files, tmp_path / "5")
+    assert [one.kind for one in result.prediction.problems] == ["wrong-length"] * 2
+    root = result.snapshot.settings.root
+    (found,) = plan(take(StoreSettings.load(root, None, "5.5.0"))).prediction.problems
+    assert found.path == str(root / "timerwheel"), "how long files of the log are isn't known"
+    assert not planned(stores["4.9.7-restart"], torn_timer_files, tmp_path / "4").loses
+
+
 def second_segment_gone(copy: Copy) -> None:
     sorted((copy.root / names.COMMIT_LOG).iterdir())[1].unlink()
 
