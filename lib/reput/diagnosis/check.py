@@ -329,6 +329,8 @@ def compare(
     report = verify_against(pair, start_spark, listener)
     which = " and ".join(f"`{one.command('check')}`" for one in (pair.first, pair.second))
     step = f"{which} say which of them is as its log says."
+    if pair.start >= pair.end:
+        step = "Name a store whose log has a part of this one's"
     found = [judged(one, Effect.UNKNOWN, Remedy.BY_HAND, step=step) for one in report.findings]
     not_read = [str(note) for note in report.not_checked]
     if pair.running:

@@ -124,6 +124,8 @@ class Pair:
     running: bool  # somebody writes to one of them
     #: a tagsCode may be an address in consumequeue_ext, which each broker gives by itself
     queue_ext: bool
+    #: where each log begins and ends, half open; of the first one alone where the second has none
+    logs: tuple[tuple[int, int], ...] = ()
 
     @property
     def stores(self) -> tuple[StoreSettings, StoreSettings]:
@@ -167,6 +169,7 @@ def prepare_pair(options: VerifyOptions) -> Pair:
         end=max(start, end),
         running=any(may_be_running(settings.root) for settings in stores),
         queue_ext=any((settings.root / names.CONSUME_QUEUE_EXT).is_dir() for settings in stores),
+        logs=tuple(bounds),
     )
 
 
