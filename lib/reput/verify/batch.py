@@ -531,7 +531,7 @@ def _place(settings: StoreSettings, queue: Queue, one: Range) -> tuple[Path, int
 
 def compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, report: Report) -> None:
     """Compare the units of two stores' batch queues that point into what both logs have."""
-    stores = pair.first, replace(pair.first, root=pair.second.root)
+    stores = pair.first, replace(pair.second, dialect=pair.first.dialect)
     left, right = (
         BatchMap.of(runner, settings, selection, pair.end, running=pair.running) for settings in stores
     )

@@ -149,6 +149,7 @@ def prepare_pair(options: VerifyOptions) -> Pair:
     if options.against is None:
         raise SettingsError("there is nothing to compare with", expected="--against DIR")
     stores = [open_store(root, options) for root in (options.store, options.against)]
+    _refuse_other_sizes(stores, index=options.index)
     bounds: list[tuple[int, int]] = []
     for settings in stores:
         try:
@@ -171,6 +172,20 @@ def prepare_pair(options: VerifyOptions) -> Pair:
         queue_ext=any((settings.root / names.CONSUME_QUEUE_EXT).is_dir() for settings in stores),
         logs=tuple(bounds),
     )
+
+
+def _refuse_other_sizes(stores: list[StoreSettings], *, index: bool) -> None:
+    """See that broker.conf, where one was given, is that of both: by another one's sizes all would differ."""
+    for settings in stores:
+        for one in settings.basis.hiding:
+            if one.given and (index or one.directory != names.INDEX):
+                raise SettingsError(
+                    "this broker.conf isn't that of both stores",
+                    path=settings.root / one.directory,
+                    expected=one.used,
+                    found=one.shown,
+                    next_step="Give none: each store is then read by the lengths of its own files",
+                )
 
 
 def _refuse_unknown(stores: list[StoreSettings], selection: Selection) -> None:
