@@ -108,7 +108,9 @@ class Diagnosis(Judged):
     def verdict(self) -> Verdict:
         """Whether to start the broker, or to mend first; of two stores, whether they are the same."""
         if self.report is not None and self.report.against is not None:
-            return of_two(self.settings.place, self.report.against, self.findings)
+            return of_two(
+                self.settings.place, self.report.against, self.findings, unread="; ".join(self.not_read)
+            )
         # What another release's start does is what a quick look at it is for.
         against = () if self.quick else self.settings.basis.contradictions
         return verdict(

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from reput.config.settings import StoreSettings
+from reput.diagnosis.check import compare
 from reput.errors import SettingsError, StoreError
 from reput.format import batchconsumequeue, names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -468,6 +469,40 @@ def test_a_broker_conf_that_is_not_that_of_both_is_refused(store: GoldenStore, t
     expected = "isn't that of both.*mappedFileSizeConsumeQueue=1000.*500 bytes: 59 of 59.*Give none"
     with pytest.raises(SettingsError, match=expected):
         pair_report(store, other)
+
+
+def test_batch_queue_files_in_each_others_place_differ(tmp_path: Path) -> None:
+    """All of their units are there; a broker searches them by queueOffset, and goes wrong."""
+    store = open_golden("5.5.0-batch-queue", tmp_path / "one")
+    other = Path(shutil.copytree(store.root, tmp_path / "other"))
+    one, two, *_ = sorted((other / names.BATCH_CONSUME_QUEUE / "Batches" / "0").iterdir())
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    for root, against, at in ((store.root, other, "second"), (other, store.root, "first")):
+        asked = VerifyOptions(root, against=against, rocketmq_version=store.version)
+        found = only(compare_pair(prepare_pair(asked), InlineRunner()))
+        assert (found.kind, found.topic, found.queue_id, found.count) == ("differs", "Batches", 0, 20)
+        assert f"after a later one ({at} store)" in found.said
+        assert found.path == str(two)
+    asked = VerifyOptions(other, against=other, rocketmq_version=store.version)
+    assert compare_pair(prepare_pair(asked), InlineRunner()).findings == []
+
+
+def test_what_is_not_compared_of_an_index_is_said(store: GoldenStore, tmp_path: Path) -> None:
+    """Each broker begins its index files where it likes, and timeDiff and slots go by that."""
+    other = Path(shutil.copytree(store.root, tmp_path / "other"))
+    for path in (other / names.INDEX).iterdir():
+        change(path, write_at(HEADER_LENGTH, bytes(100 * SLOT_LENGTH)))
+    done = compare(options(store, against=other))
+    said = "slots, chains, timeDiff and headers of index files"
+    assert done.not_read == [said]
+    assert done.verdict.text.endswith(f": nothing that was compared differs. Not read: {said}")
+    for path in (*(store.root / names.INDEX).iterdir(), *(other / names.INDEX).iterdir()):
+        path.unlink()
+    done = compare(options(store, against=other))
+    assert done.not_read == []
+    assert done.verdict.text.endswith(": nothing that was compared differs")
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
