@@ -264,3 +264,28 @@ def test_the_jobs_are_the_commands() -> None:
         )
         assert done.returncode == 2
         assert json.loads(done.stdout)["error"] == "there is no store here"
+
+
+def test_two_logs_without_a_common_part_are_not_the_same(
+    reput: Command, store: GoldenStore, tmp_path: Path
+) -> None:
+    """Whether there is a part that both have, and they differ in it, can't be told."""
+    other = Path(shutil.copytree(store.root, tmp_path / "other"))
+    first, *later = sorted((store.root / names.COMMIT_LOG).iterdir())
+    for path in later:
+        path.unlink()
+    (other / names.COMMIT_LOG / first.name).unlink()
+    start, end = later[0].name.lstrip("0"), first.stat().st_size
+    for stores in ((store.root, other), (other, store.root)):
+        asked = ("check", stores[0], "--against", stores[1], "--rocketmq-version", store.version)
+        done = json.loads(reput(*asked, "--json").stdout)
+        (found,) = done["findings"]
+        assert (done["exit_code"], done["verdict"]) == (5, "unknown")
+        assert (done["start"], done["end"], done["queues"]) == (int(start), int(start), 0)
+        assert (found["kind"], found["area"], found["effect"]) == ("nothing-in-common", "log", "unknown")
+        assert f"0 to {end}" in done["summary"]
+        assert f"{start} to " in done["summary"]
+        assert done["next_steps"] == ["Name a store whose log has a part of this one's"]
+        text = reput(*asked).stdout
+        assert "was compared" not in text
+        assert "the same" not in text

@@ -262,7 +262,8 @@ def _compared(found: Diagnosis) -> Iterator[str]:
         return
     messages = f": {counted(report.messages, 'message')}, {human(report.bytes)}"
     both = ": what is derived of it was compared, not the log itself"
-    yield f"  log        {report.start} to {report.end}{messages if report.against is None else both}"
+    if report.against is None or report.start < report.end:
+        yield f"  log        {report.start} to {report.end}{messages if report.against is None else both}"
     yield f"  queues     {counted(report.queues, 'queue')} with {counted(report.units, 'unit')}"
     if report.index_files:
         files, keys = counted(report.index_files, "file"), counted(report.index_entries, "key")

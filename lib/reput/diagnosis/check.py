@@ -108,7 +108,9 @@ class Diagnosis(Judged):
     def verdict(self) -> Verdict:
         """Whether to start the broker, or to mend first; of two stores, whether they are the same."""
         if self.report is not None and self.report.against is not None:
-            return of_two(self.settings.place, self.report.against, self.findings)
+            return of_two(
+                self.settings.place, self.report.against, self.findings, unread="; ".join(self.not_read)
+            )
         # What another release's start does is what a quick look at it is for.
         against = () if self.quick else self.settings.basis.contradictions
         return verdict(
@@ -329,6 +331,8 @@ def compare(
     report = verify_against(pair, start_spark, listener)
     which = " and ".join(f"`{one.command('check')}`" for one in (pair.first, pair.second))
     step = f"{which} say which of them is as its log says."
+    if pair.start >= pair.end:
+        step = "Name a store whose log has a part of this one's"
     found = [judged(one, Effect.UNKNOWN, Remedy.BY_HAND, step=step) for one in report.findings]
     not_read = [str(note) for note in report.not_checked]
     if pair.running:

@@ -10,7 +10,7 @@ from typing import Any
 from reput.errors import Fact, Result
 from reput.format.names import Queue
 from reput.newer_python import StrEnum
-from reput.verify.report import Difference
+from reput.verify.report import NOTHING_IN_COMMON, Difference
 from reput.words import counted
 
 
@@ -248,12 +248,21 @@ def verdict(
     return Verdict(sort, store, words, f"{said}. Not read: {unread}" if unread else said)
 
 
-def of_two(store: str, against: str, findings: Sequence[Finding]) -> Verdict:
-    """What a comparison with another store comes to; it doesn't say which of them is right."""
+def of_two(store: str, against: str, findings: Sequence[Finding], *, unread: str) -> Verdict:
+    """What a comparison with another store comes to; it doesn't say which of them is right.
+
+    ``unread`` is what wasn't compared, in words; "" where all was.
+    """
+    if findings and findings[0].kind == NOTHING_IN_COMMON:
+        both = f"{findings[0].expected} and {findings[0].found}"
+        said = f"nothing of {against} could be compared, for the logs have no part in common: {both}"
+        return Verdict(Sort.UNKNOWN, store, WORDS[Sort.UNKNOWN], said)
     if findings:
         said = f"it isn't the same as {against} ({_kinds(findings)})"
         return Verdict(Sort.UNKNOWN, store, WORDS[Sort.UNKNOWN], said)
-    return Verdict(Sort.SAME, store, f"the same as {against}", "nothing that was compared differs")
+    said = "nothing that was compared differs"
+    said = f"{said}. Not read: {unread}" if unread else said
+    return Verdict(Sort.SAME, store, f"the same as {against}", said)
 
 
 def _sort(left: Sequence[Finding]) -> Sort:

@@ -531,7 +531,7 @@ def _place(settings: StoreSettings, queue: Queue, one: Range) -> tuple[Path, int
 
 def compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, report: Report) -> None:
     """Compare the units of two stores' batch queues that point into what both logs have."""
-    stores = pair.first, replace(pair.first, root=pair.second.root)
+    stores = pair.first, replace(pair.second, dialect=pair.first.dialect)
     left, right = (
         BatchMap.of(runner, settings, selection, pair.end, running=pair.running) for settings in stores
     )
@@ -553,6 +553,17 @@ def compare_batch_queues(pair: Pair, runner: Runner, selection: Selection, repor
             both = f"{expected} (first store)", f"{its} (second store)"
             place = _place(stores[1], queue, one)
             report.findings.append(of_range(queue, replace(one, kind=kind), place, both, None))
+    # What stands out of order, or behind zeros, counts as it does for a check: expired messages' units, too.
+    for at, (mine, others) in enumerate(((left, right), (right, left))):
+        for queue in sorted(left.keys() & right.keys()):
+            known = {(one.kind, one.first, one.count) for one in others[queue].ranges}
+            for one in mine[queue].ranges:
+                if (one.kind, one.first, one.count) not in known:
+                    odd = "zeros before units" if one.kind == BLANK else f"{_said(one)[1]} after a later one"
+                    said = [odd, "units in another order"][:: -1 if at else 1]
+                    both = f"{said[0]} (first store)", f"{said[1]} (second store)"
+                    place = _place(stores[at], queue, one)
+                    report.findings.append(of_range(queue, replace(one, kind=DIFFERS), place, both, None))
 
 
 def _compare_two(

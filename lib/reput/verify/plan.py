@@ -124,6 +124,8 @@ class Pair:
     running: bool  # somebody writes to one of them
     #: a tagsCode may be an address in consumequeue_ext, which each broker gives by itself
     queue_ext: bool
+    #: where each log begins and ends, half open; of the first one alone where the second has none
+    logs: tuple[tuple[int, int], ...] = ()
 
     @property
     def stores(self) -> tuple[StoreSettings, StoreSettings]:
@@ -147,6 +149,7 @@ def prepare_pair(options: VerifyOptions) -> Pair:
     if options.against is None:
         raise SettingsError("there is nothing to compare with", expected="--against DIR")
     stores = [open_store(root, options) for root in (options.store, options.against)]
+    _refuse_other_sizes(stores, index=options.index)
     bounds: list[tuple[int, int]] = []
     for settings in stores:
         try:
@@ -167,7 +170,22 @@ def prepare_pair(options: VerifyOptions) -> Pair:
         end=max(start, end),
         running=any(may_be_running(settings.root) for settings in stores),
         queue_ext=any((settings.root / names.CONSUME_QUEUE_EXT).is_dir() for settings in stores),
+        logs=tuple(bounds),
     )
+
+
+def _refuse_other_sizes(stores: list[StoreSettings], *, index: bool) -> None:
+    """See that broker.conf, where one was given, is that of both: by another one's sizes all would differ."""
+    for settings in stores:
+        for one in settings.basis.hiding:
+            if one.given and (index or one.directory != names.INDEX):
+                raise SettingsError(
+                    "this broker.conf isn't that of both stores",
+                    path=settings.root / one.directory,
+                    expected=one.used,
+                    found=one.shown,
+                    next_step="Give none: each store is then read by the lengths of its own files",
+                )
 
 
 def _refuse_unknown(stores: list[StoreSettings], selection: Selection) -> None:

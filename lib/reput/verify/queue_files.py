@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -449,9 +449,9 @@ def compare_queues(
         done += counts[1]
         ext += counts[2]
         for one in ranges:
-            root = (pair.second if one.kind == ONLY_SECOND else pair.first).root
-            directory = names.queue_directory(root, *queue)
-            place = place_in(directory, pair.first.consume_queue_file_size, one.first * UNIT_LENGTH)
+            store = pair.second if one.kind == ONLY_SECOND else pair.first
+            directory = names.queue_directory(store.root, *queue)
+            place = place_in(directory, store.consume_queue_file_size, one.first * UNIT_LENGTH)
             said = f"{one.expected} (first store)", f"{one.stored} (second store)"
             report.findings.append(of_range(queue, one, place, said, None))
         listener(done, report.units, 0)
@@ -464,17 +464,12 @@ def _compare_two(pair: Pair, queue: Queue) -> tuple[Queue, list[Range], int, int
     Then how many units the first one has of messages that both logs have; how many bytes were compared; and
     how many units are addresses in both.
     """
-    size = pair.first.consume_queue_file_size
-    stores = pair.first, replace(pair.first, root=pair.second.root)
-    bases = {base for each in stores for base in files_of(each.root, *queue) if base % size == 0}
     ranges: list[Range] = []
     units = compared = ext = 0
-    with Readers(stores[0]) as left, Readers(stores[1]) as right:
-        for base in sorted(bases):
-            end = max(_written_end(each.root, queue, base, size) for each in stores) // UNIT_LENGTH
-            place = base // UNIT_LENGTH
-            for first in range(place, place + end, _UNITS_AT_ONCE):
-                count = min(_UNITS_AT_ONCE, place + end - first)
+    with Readers(pair.first) as left, Readers(pair.second) as right:
+        for start, end in _written_places(pair, queue):
+            for first in range(start, end, _UNITS_AT_ONCE):
+                count = min(_UNITS_AT_ONCE, end - first)
                 found, more, leading = _compare_both(pair, queue, first, count, left, right)
                 ranges += found
                 units += more
@@ -534,6 +529,20 @@ def _same_records(left: Records, right: Records) -> NDArray[np.bool_]:
     both = (left.state == WHOLE) & (right.state == WHOLE)
     same &= ~both | ((left.tags == right.tags) & (left.timestamp == right.timestamp))
     return same
+
+
+def _written_places(pair: Pair, queue: Queue) -> Iterator[tuple[int, int]]:
+    """Half-open ranges of queueOffsets, each place once, that hold all which either store has written."""
+    found = []
+    for store in pair.stores:  # their files may be of different lengths
+        size = store.consume_queue_file_size
+        bases = [base for base in files_of(store.root, *queue) if base % size == 0]
+        found += [(base, base + _written_end(store.root, queue, base, size)) for base in bases]
+    done = 0
+    for start, end in sorted(found):
+        if end > max(start, done):
+            yield max(start, done) // UNIT_LENGTH, end // UNIT_LENGTH
+            done = end
 
 
 def _written_end(root: Path, queue: Queue, base: int, size: int) -> int:

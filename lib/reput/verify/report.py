@@ -19,6 +19,8 @@ LOG, QUEUE, INDEX, CHECKPOINT = "log", "queue", "index", "checkpoint"
 LEGAL = frozenset({"repeated-message", "queue-offset-jump", "queue-restarted", "unproven-message"})
 #: How two stores differ.
 ONLY_FIRST, ONLY_SECOND, DIFFERS = "only-in-first", "only-in-second", "differs"
+#: Their logs have no part that both have, and nothing was compared.
+NOTHING_IN_COMMON = "nothing-in-common"
 #: Notes on what no verification can look at, or has nothing to look at.
 NOT_IN_LOG, SWITCHED_OFF = "not-in-log", "switched-off"
 #: The settings aren't those of the store's files, and nothing was compared.

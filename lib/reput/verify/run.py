@@ -46,13 +46,16 @@ from reput.verify.report import (
     CHECKPOINT,
     INDEX,
     LEGAL,
+    LOG,
     NOT_IN_LOG,
+    NOTHING_IN_COMMON,
     OTHER_SETTINGS,
     QUEUE,
     SWITCHED_OFF,
     Difference,
     Note,
     Report,
+    of_two,
 )
 from reput.verify.rocksdb_index import IndexDatabaseCheck, compare_indexes
 from reput.verify.rocksdb_queues import QueueDatabaseCheck, compare_databases
@@ -195,6 +198,12 @@ def compare_pair(
     """
     selection = Selection.parse(pair.options.queues)
     report = Report(against=pair.second.place, start=pair.start, end=pair.end, broker_running=pair.running)
+    if pair.start >= pair.end:
+        # Of no message anything can differ: that says nothing of the stores.
+        paths = [settings.commit_log_dirs[0] for settings in pair.stores]
+        said = [*(f"{low} to {high}" for low, high in pair.logs), "no log"][:2]
+        report.findings.append(of_two(NOTHING_IN_COMMON, paths, LOG, said, (*pair.logs[0], 1)))
+        return report
     ext = compare_queues(pair, runner, selection, report, listener)
     compare_batch_queues(pair, runner, selection, report)
     if pair.first.rocksdb.queues is not None:

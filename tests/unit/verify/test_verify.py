@@ -12,8 +12,9 @@ from pathlib import Path
 import pytest
 
 from reput.config.settings import StoreSettings
+from reput.diagnosis.check import compare
 from reput.errors import SettingsError, StoreError
-from reput.format import names
+from reput.format import batchconsumequeue, names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import ENTRY_LENGTH, HEADER_LENGTH, SLOT_LENGTH, IndexHeader
 from reput.replay.runner import InlineRunner
@@ -436,6 +437,91 @@ def test_a_slave_without_a_queue_and_an_index_file(store: GoldenStore) -> None:
         ("queue", "only-in-first"),
         ("index", "only-in-first"),
     }
+
+
+def halve(directory: Path, unit_length: int) -> None:
+    """Make two files of each, as a broker with half of its file size writes them."""
+    for path in sorted(directory.rglob("000*")):
+        data, base = path.read_bytes(), int(path.name)
+        half = len(data) // 2
+        assert half % unit_length == 0
+        path.unlink()
+        for place in (0, half):
+            if place == 0 or any(data[place:]):
+                (path.parent / names.offset_name(base + place)).write_bytes(data[place : place + half])
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "unit_length"),
+    [
+        (STORE, names.CONSUME_QUEUE, UNIT_LENGTH),
+        ("5.5.0-queue-ext", names.CONSUME_QUEUE, UNIT_LENGTH),
+        ("5.5.0-batch-queue", names.BATCH_CONSUME_QUEUE, batchconsumequeue.UNIT_LENGTH),
+    ],
+)
+def test_each_store_is_read_by_its_own_file_size(
+    name: str, kind: str, unit_length: int, tmp_path: Path
+) -> None:
+    store, other = (open_golden(name, tmp_path / which) for which in "ab")
+    halve(other.root / kind, unit_length)
+
+    def compared(first: GoldenStore, second: GoldenStore) -> Report:
+        asked = options(first, broker_conf=None, against=second.root)
+        return compare_pair(prepare_pair(asked), InlineRunner())
+
+    for first, second in ((store, other), (other, store)):
+        report = compared(first, second)
+        assert report.findings == []
+        assert report.units == compared(store, store).units
+    last = max((path for path in (other.root / kind).rglob("000*") if any(path.read_bytes())), key=str)
+    change(last, put(0, 8, b"\x7f"))  # a message's size
+    for first, second in ((store, other), (other, store)):
+        found = only(compared(first, second))
+        assert (found.kind, found.count) == ("differs", 1)
+        at = Path(found.path).read_bytes()[found.offset or 0 :][:unit_length]
+        assert any(at)
+
+
+def test_a_broker_conf_that_is_not_that_of_both_is_refused(store: GoldenStore, tmp_path: Path) -> None:
+    other = Path(shutil.copytree(store.root, tmp_path / "other"))
+    halve(other / names.CONSUME_QUEUE, UNIT_LENGTH)
+    expected = "isn't that of both.*mappedFileSizeConsumeQueue=1000.*500 bytes: 59 of 59.*Give none"
+    with pytest.raises(SettingsError, match=expected):
+        pair_report(store, other)
+
+
+def test_batch_queue_files_in_each_others_place_differ(tmp_path: Path) -> None:
+    """All of their units are there; a broker searches them by queueOffset, and goes wrong."""
+    store = open_golden("5.5.0-batch-queue", tmp_path / "one")
+    other = Path(shutil.copytree(store.root, tmp_path / "other"))
+    one, two, *_ = sorted((other / names.BATCH_CONSUME_QUEUE / "Batches" / "0").iterdir())
+    first, second = one.read_bytes(), two.read_bytes()
+    one.write_bytes(second)
+    two.write_bytes(first)
+    for root, against, at in ((store.root, other, "second"), (other, store.root, "first")):
+        asked = VerifyOptions(root, against=against, rocketmq_version=store.version)
+        found = only(compare_pair(prepare_pair(asked), InlineRunner()))
+        assert (found.kind, found.topic, found.queue_id, found.count) == ("differs", "Batches", 0, 20)
+        assert f"after a later one ({at} store)" in found.said
+        assert found.path == str(two)
+    asked = VerifyOptions(other, against=other, rocketmq_version=store.version)
+    assert compare_pair(prepare_pair(asked), InlineRunner()).findings == []
+
+
+def test_what_is_not_compared_of_an_index_is_said(store: GoldenStore, tmp_path: Path) -> None:
+    """Each broker begins its index files where it likes, and timeDiff and slots go by that."""
+    other = Path(shutil.copytree(store.root, tmp_path / "other"))
+    for path in (other / names.INDEX).iterdir():
+        change(path, write_at(HEADER_LENGTH, bytes(100 * SLOT_LENGTH)))
+    done = compare(options(store, against=other))
+    said = "slots, chains, timeDiff and headers of index files"
+    assert done.not_read == [said]
+    assert done.verdict.text.endswith(f": nothing that was compared differs. Not read: {said}")
+    for path in (*(store.root / names.INDEX).iterdir(), *(other / names.INDEX).iterdir()):
+        path.unlink()
+    done = compare(options(store, against=other))
+    assert done.not_read == []
+    assert done.verdict.text.endswith(": nothing that was compared differs")
 
 
 # --- refusals ---------------------------------------------------------------------------------------------
