@@ -152,7 +152,12 @@ def test_one_that_is_interrupted_or_killed_leaves_no_process(
     code: int,
     when: str,
 ) -> None:
-    command = start(*rebuild(store, tmp_path / "out"))
+    # Whoever began these tests may ignore it.
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        command = start(*rebuild(store, tmp_path / "out"))
+    finally:
+        signal.signal(signal.SIGHUP, before)
     directory = command.jvm_directory()
     if when == "workers":
         until(lambda: any(directory.glob(".*.sock")))
