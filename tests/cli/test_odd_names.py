@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 from contextlib import suppress
 from pathlib import Path
@@ -67,3 +69,15 @@ def test_an_odd_name(reput: Command, directory: str, name: str, kind: str, tmp_p
     ):
         with suppress(ReputError):  # anything else is a bug
             work()
+
+
+def test_cut_segments_are_the_logs(reput: Command, tmp_path: Path) -> None:
+    """None has the length that broker.conf gives, and none is left out."""
+    store = golden("5.3.3-mixed", tmp_path)
+    whole = json.loads(reput("check", store.root, "-c", broker_conf(store), "--json").stdout)
+    for number, path in enumerate(sorted((store.root / names.COMMIT_LOG).iterdir())[:-1]):
+        os.truncate(path, path.stat().st_size - 40 - number)
+    last = max((store.root / names.COMMIT_LOG).iterdir())
+    os.truncate(last, last.stat().st_size - 1)
+    cut = json.loads(reput("check", store.root, "-c", broker_conf(store), "--json").stdout)
+    assert cut["messages"] > whole["messages"] - 20

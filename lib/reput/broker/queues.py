@@ -40,6 +40,8 @@ class Unreached:
 
 #: Where queues lack more messages than this, it isn't asked whether a byte of theirs has changed.
 _MOST_ALTERED = 64
+#: Nor where so many pairs of queues would have to be compared by name.
+_MOST_COMPARED = 1_000_000
 
 
 class WalkedUnits:
@@ -90,11 +92,13 @@ class WalkedUnits:
             if queue in queues or int(lost[0].max()) >= restarts.get(queue[0], 0)
         ]
         asks = sum(int((~displaced).sum()) for _, _, displaced in every) <= _MOST_ALTERED
+        asks = asks and len(every) * len(queues) <= _MOST_COMPARED
         found: list[Unreached] = []
         for queue, lost, displaced in every:
             if asks and not displaced.all():
                 for other in (one for one in queues if one_byte_apart(one, queue)):
-                    altered = queues[other].displaced(lost[0]) & ~displaced
+                    # One that names both by right, as those of light queues do, wasn't altered.
+                    altered = queues[other].displaced(lost[0]) & ~displaced & ~self.holds(other, lost[0])
                     if altered.any():
                         found.append(_unreached(queue, lost[:, altered], 0, other))
                         lost, displaced = lost[:, ~altered], displaced[~altered]

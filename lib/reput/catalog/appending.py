@@ -369,8 +369,7 @@ class Appending:
     def append(self, start: Callable[[], Runner], standing: Standing, end: int | None) -> None:
         """Commit what the log holds behind ``standing``, up to ``end`` or its own end.
 
-        Before that, what the table lacks is looked at again. It holds no message of these ranges, so that all
-        that can be read there by now is added.
+        Before that, what the table lacks is looked at again, and what can be read there by now is added.
         """
         with ThreadPoolExecutor(1, "reput-log-end") as pool:  # beside a start of Spark
             looked = pool.submit(self._log, standing.begin, end)
@@ -378,11 +377,19 @@ class Appending:
             log, end = looked.result()
         self.expired += max(min(log.start, end) - standing.begin, 0)
         with self._writing(runner) as writer:
-            work = Adding(writer, self._settings, standing.after, standing.begin)
             known, cursor = self._table.lacks, self._table.cursor
             # What lies behind ``begin`` is read again, and what expired doesn't come back.
             lacks = tuple(one for one in before_offset(known, standing.begin) if one[1] > log.start)
             behind = tuple(one for one in known if one[0] >= standing.begin)
+            # Damage that came to what the table has already made a range of it.
+            held = [self._table.between(*one).column(_PLACE).to_pylist() for one in lacks]
+            work = Adding(
+                writer,
+                self._settings,
+                standing.after,
+                standing.begin,
+                tuple(at for one in held for at in one),
+            )
             batches = list(self._batches(log, standing.begin, end, runner.slots))
             again = [part for one in lacks for part in _lacked(log, *one)]
             if lacks and cursor is not None:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, File, Written
+from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, KNOWN_BY, File, Written
 from reput.config.settings import StoreSettings
 from reput.errors import STAND_IN, Finding, OutputError, ReputError
 from reput.newer_python import UTC
@@ -174,6 +174,8 @@ class Adding:
     #: of parts from ``begin`` on, messages with a greater physicalOffset are wanted; of earlier ones all
     after: int
     begin: int = 0
+    #: physicalOffsets that the table has there, in order
+    held: tuple[int, ...] = ()
 
     def __call__(self, part: Part) -> Added | ReputError:
         """The files with the messages that begin in ``part``, or why there are none."""
@@ -200,7 +202,10 @@ class Adding:
             by_queue=(MOST_ROWS, MOST_BYTES[bodies]),
             damage=damage,
         ):
-            for day, of_day in _by_day(pa.Table.from_batches([rows])):
+            if self.held and part.start < self.begin:
+                places = np.asarray(rows.column(KNOWN_BY[0]), np.int64)
+                rows = rows.filter(pa.array(~np.isin(places, self.held)))
+            for day, of_day in _by_day(pa.Table.from_batches([rows])) if rows.num_rows else ():
                 below = self.writer.directory
                 yield self.writer.write(f"{below}/{day}" if below else day, of_day)
 

@@ -170,7 +170,7 @@ def listed(
     files: list[StoreFile] = []
     problems: list[Problem] = []
     by_name = {entry.name: entry for entry in reversed(found) if entry.length}
-    usual = file_size if any(entry.length == file_size for entry in found) else 0
+    usual = file_size if sum(entry.length == file_size for entry in found) > 1 else 0
     for place, entry in enumerate(found):
         base = names.number(entry.name)
         twin = None if base is None else by_name.get(names.offset_name(base))
@@ -323,7 +323,7 @@ def _empty(entry: Entry) -> Problem:
 def _wrong_length(entry: Entry, file_size: int, setting: str, step: str, usual: int) -> Problem:
     # All that a broker makes has 20 digits, and begins at a multiple of the length that all have.
     base = names.parse_offset_name(entry.path.name)
-    named = base is not None and not is_foreign(base, entry.length, usual)
+    named = base is not None and not is_foreign(entry.path, base, entry.length, usual)
     if named:
         step = f"If that is the broker's {setting}: {step}"
     else:

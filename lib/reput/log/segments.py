@@ -28,7 +28,7 @@ from reput.config import broker_conf
 from reput.config.log_places import DLedgerSettings
 from reput.config.settings import StoreSettings
 from reput.errors import Finding, SegmentGoneError, SettingsError, StoreError
-from reput.format import dledger, names
+from reput.format import commitlog, dledger, names
 from reput.remote import remote_store
 from reput.scan.rules import Part
 from reput.store.reading import (
@@ -78,9 +78,21 @@ def is_odd(path: Path, base: int) -> bool:
     return path.name != names.offset_name(base)
 
 
-def is_foreign(base: int, length: int, usual: int) -> bool:
-    """Whether a file has neither a place among those of the usual length nor that length, bytes."""
-    return usual > 0 and length != usual and base % usual != 0
+def is_foreign(path: Path, base: int, length: int, usual: int) -> bool:
+    """Whether a file has neither the usual length nor a place among such, and begins with no message.
+
+    ``usual``: bytes; 0 where that isn't sure.
+    """
+    if not usual or length == usual or not base % usual or remote_store(path) is not None:
+        return False
+    try:
+        with reading(path, by_ranges=True) as fd:
+            head = os.pread(fd, dledger.HEADER_LENGTH + commitlog.PHYSICAL_OFFSET + 8, 0)
+    except OSError:
+        return False
+    if dledger.entry_index(head, 0, base) is not None:
+        return False
+    return head[commitlog.PHYSICAL_OFFSET : commitlog.PHYSICAL_OFFSET + 8] != base.to_bytes(8, "big")
 
 
 def choose_file(one: Path, other: Path, base: int, *, topic_length_v2: bool, entries: bool = False) -> Choice:
@@ -551,16 +563,16 @@ def _one_for_each_place(settings: StoreSettings, files: list[Segment]) -> tuple[
     files.sort(key=lambda segment: (segment.base, is_odd(segment.path, segment.base), segment.path))
     named = Counter(segment.length for segment in files if not is_odd(segment.path, segment.base))
     lengths = named.keys()
-    usual = settings.segment_size or 0
-    if usual not in named:
-        usual = max(named, key=lambda length: (named[length], length), default=0)
+    # Cut files are the log's: others are foreign only beside some of a length that is sure.
+    (shown, count), *_ = named.most_common(1) or [(0, 0)]
+    usual = shown if settings.segment_size in (None, shown) and count > 1 else 0
     kept: list[Segment] = []
     findings: list[Finding] = []
     for segment in files:
         odd = is_odd(segment.path, segment.base)
         if odd and (not segment.length or segment.base % max([*lengths, 1])):
             continue  # it is no segment
-        if not odd and is_foreign(segment.base, segment.length, usual):
+        if not odd and is_foreign(segment.path, segment.base, segment.length, usual):
             continue
         if not kept or kept[-1].base != segment.base:
             if odd and segment.length in lengths:

@@ -292,3 +292,24 @@ def test_a_table_beside_a_rebuild_says_it_too(store: _Store, tmp_path: Path) -> 
         assert cataloged_apart(done) == [
             "  lacks      1 range of the log; do what `reput check` says, then run the same command again"
         ]
+
+
+@pytest.mark.parametrize("count", [1, 5])
+def test_what_was_damaged_when_it_was_held_comes_once(tmp_path: Path, count: int) -> None:
+    store = _Store(tmp_path)
+    segments = store.log.segments
+    aside = tmp_path / "later"
+    aside.mkdir()
+    for segment in segments[3:]:
+        segment.path.rename(aside / segment.path.name)
+    words = ["catalog", *store.words, "--table", store.table]
+    assert run(*words).code == 0
+    for segment in segments[3:]:
+        (aside / segment.path.name).rename(segment.path)
+    last = max(at for at in store.places if at < segments[2].base + segments[2].length)
+    start = store.places[store.places.index(last) - count + 1]
+    store.overwrite(start, b"\xff" * (last + 8 - start))
+    assert run(*words).code == 1
+    store.mend()
+    assert run(*words).code == 0
+    assert sorted(store.held()) == sorted(store.places)

@@ -49,3 +49,14 @@ def test_records_beside_queues_of_expired_messages(tmp_path: Path) -> None:
     min((store.root / names.CONSUME_QUEUE_EXT / "Orders" / "0").iterdir()).unlink()
     whole, *quick = sorts(store)
     assert quick == [whole] * 2
+
+
+def test_a_unit_of_one_of_two_light_queues(tmp_path: Path) -> None:
+    """The other one's unit is no sign that the message was altered: it names both."""
+    store = golden("5.3.3-lmq", tmp_path)
+    queue = store.root / names.CONSUME_QUEUE / "%LMQ%device-3" / "0"
+    unit, size = 84 * 20, int(str(store.config["mappedFileSizeConsumeQueue"]))
+    with (queue / names.offset_name(unit // size * size)).open("r+b") as file:
+        file.seek(unit % size)
+        file.write(bytes(20))
+    assert sorts(store) == (Sort.MEND,) * 3
