@@ -27,7 +27,7 @@ from reput.query.store import QueryStore
 from reput.replay.state import collector_paused
 from reput.store import files
 from reput.store.listing import nearest
-from reput.store.lock import store_holder
+from reput.store.lock import may_be_running
 from reput.store.places import write_alone
 from reput.store.reading import check_store, read_file, unreadable
 from reput.words import next_command
@@ -284,7 +284,7 @@ def lag(
     rows = [row for (one, of), found in by_pair for row in _rows(queues, one, of, found)]
     rows.sort(key=lambda row: (-row.lag, -row.expired, row.group, row.topic, row.queue_id))
     delays = tuple(delay_lags(settings)) if group is None and topic is None else ()
-    last = None if now is not None or _in_use(settings.root) else queues.last_stored
+    last = None if now is not None or may_be_running(settings.root) else queues.last_stored
     return LagReport(
         settings.root,
         settings.told_release,
@@ -341,14 +341,6 @@ def _asked(there: Collection[int], topic: str, found: Mapping[int, Committed]) -
 
 def _committed(entry: Committed | None) -> int | None:
     return None if entry is None or entry.offset < 0 else entry.offset
-
-
-def _in_use(root: Path) -> bool:
-    """Whether a broker uses a store; where that can't be told, it may."""
-    try:
-        return store_holder(root) is not None
-    except StoreError:
-        return True
 
 
 class _Queues:
@@ -501,7 +493,7 @@ def write_corrected(report: LagReport, file: Path) -> LagReport:
             next_step="Start the broker, and reset the groups that the report names: "
             "mqadmin resetOffsetByTime, or skipAccumulatedMessage",
         )
-    if moved and _in_use(report.store):
+    if moved and may_be_running(report.store):
         raise StoreInUseError(
             "a broker that stops writes its offsets anew",
             path=report.store,

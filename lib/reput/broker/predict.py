@@ -219,10 +219,10 @@ class _Start:
         and ``CombineConsumeQueueStore`` (5.4.0, 5.5.0).
         """
         end, beside, mark = self._result.queue_end, self._snapshot.beside, self._snapshot.index_mark
-        is_5_5 = self._rules.crash_start is CrashStart.PHYSICAL_OFFSET
-        if self._rules.clean_start is CleanStart.FIRST_RECORD and beside is not None:
-            end = min(end, beside) if beside > 0 or not is_5_5 else end
-        return min(end, mark) if is_5_5 and mark is not None and mark > 0 else end
+        if beside is not None:
+            end = min(end, beside)
+        asks_index = self._rules.crash_start is CrashStart.PHYSICAL_OFFSET  # 5.5 on
+        return min(end, mark) if asks_index and mark is not None and mark > 0 else end
 
     def _cut_log(self, end: int) -> None:
         result, size = self._result, self._snapshot.segment_size

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from reput.broker.config_files import config_problems, missing_config, missing_config_problem
 from reput.config.broker_conf import SETTINGS
+from reput.config.dialect import CleanStart, CrashStart
 from reput.config.kept import BATCH_TYPE, PLAIN_TYPE, Kind, queue_types
 from reput.config.settings import StoreSettings
 from reput.derived.files import (
@@ -46,9 +47,9 @@ from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading, 
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
-#: Problems that every file of a kind has where the settings are another store's.
 #: Bytes of a timer wheel, whatever the settings: a slot of 32 for each second of twice 7 days.
 _TIMER_WHEEL = 2 * 7 * 86_400 * 32
+#: Problems that every file of a kind has where the settings are another store's.
 _OF_LENGTHS = frozenset({WRONG_LENGTH, "index-length"})
 
 #: Of a checkpoint that isn't there.
@@ -101,7 +102,7 @@ class Snapshot:
     ext_queues: dict[Queue, Listing] = field(default_factory=dict)
     #: queues in RocksDB, where they are there alone; else None: one beside files isn't read
     kept: KeptQueues | None = None
-    #: the checkpoint key of queues in RocksDB beside those in files, 0 without one; None without both
+    #: the checkpoint key of queues in RocksDB beside those in files; None where it decides nothing
     beside: int | None = None
     #: physicalOffset of the last message in an index in RocksDB, 0 of an empty one, -1 of one that doesn't
     #: open, :data:`NO_ROOM` where it couldn't be tried; None without one
@@ -182,7 +183,7 @@ def take(settings: StoreSettings) -> Snapshot:
         holder=store_holder(settings.root),
         ext_queues={queue: one for queue, one in ext.items() if queue in queues},  # as ConsumeQueue.load
         kept=None if settings.rocksdb.files else kept,
-        beside=(kept.checkpoint or 0) if kept is not None and settings.rocksdb.files else None,
+        beside=_beside(settings, kept),
         index_mark=_index_mark(settings),
     )
     if not log.files and not _has_anything(snapshot):
@@ -401,6 +402,19 @@ def _rocksdb(settings: StoreSettings) -> tuple[KeptQueues | None, list[Problem]]
         except StoreError as error:
             problems.append(_broken_rocksdb(settings, error, directory))
     return kept, problems
+
+
+def _beside(settings: StoreSettings, kept: KeptQueues | None) -> int | None:
+    """The end of queues in RocksDB beside those in files, where a start goes back for it.
+
+    Source: ``CombineConsumeQueueStore.isMappedFileMatchedRecover`` (5.4.0, 5.5.0 by their bytecode).
+    """
+    rules = settings.dialect.recovery
+    if kept is None or not settings.rocksdb.files or rules.clean_start is not CleanStart.FIRST_RECORD:
+        return None
+    end = kept.checkpoint or 0
+    # 5.5 passes over a database that no broker has begun.
+    return None if end <= 0 and rules.crash_start is CrashStart.PHYSICAL_OFFSET else end
 
 
 def _index_mark(settings: StoreSettings) -> int | None:

@@ -62,11 +62,7 @@ class _Beside:
     """
 
     def __init__(self, snapshot: Snapshot) -> None:
-        recovery = snapshot.settings.dialect.recovery
-        self._end = snapshot.beside if recovery.clean_start is CleanStart.FIRST_RECORD else None
-        # 5.5 passes over a database that no broker has begun.
-        if self._end is not None and self._end <= 0 and recovery.crash_start is CrashStart.PHYSICAL_OFFSET:
-            self._end = None
+        self._end = snapshot.beside
         self._left = snapshot.settings.recovery.extra_segments
         self._has_light = snapshot.settings.recovery.light_in_rocksdb
 
@@ -94,8 +90,12 @@ def _after_a_stop(snapshot: Snapshot, queue_end: int, beside: _Beside) -> int:
             left = snapshot.settings.recovery.most_segments
             while last > 0:
                 record = _first_record(snapshot, files[last])
-                fits = record is not None and record[0] <= queue_end and beside.match(record[0])
-                if record is not None and fits and _index_allows(snapshot, *record):
+                if (
+                    record is not None
+                    and record[0] <= queue_end
+                    and beside.match(record[0])
+                    and _index_allows(snapshot, *record)
+                ):
                     break
                 left -= 1
                 if left <= 0:
@@ -126,17 +126,15 @@ def _matches(snapshot: Snapshot, segment: StoreFile, queue_end: int, beside: _Be
         if snapshot.kept is not None:  # the checkpoint key alone counts, and no time
             return 0 <= physical <= queue_end
         return timestamp != 0 and timestamp <= _oldest(snapshot)
-    if snapshot.kept is not None:
-        record = _first_record(snapshot, segment)
-        return record is not None and record[0] <= queue_end and _index_allows(snapshot, *record)
     record = _first_record(snapshot, segment)
     if record is None:
         return False
     physical, timestamp = record
-    if rule is CrashStart.RECORD_AND_TIMESTAMP:
+    if snapshot.kept is not None:
+        fits = physical <= queue_end
+    elif rule is CrashStart.RECORD_AND_TIMESTAMP:
         fits = timestamp <= _oldest(snapshot)
-        return fits and beside.match(physical) and _index_allows(snapshot, *record)
-    if checkpoint.logics_physical_offset <= 0:
+    elif checkpoint.logics_physical_offset <= 0:
         fits = timestamp <= checkpoint.logics_msg_timestamp
     else:
         fits = physical <= checkpoint.logics_physical_offset
@@ -147,13 +145,9 @@ def _oldest(snapshot: Snapshot) -> int:
     """Up to which time (ms) all is known to be flushed."""
     checkpoint = snapshot.checkpoint
     oldest = max(min(checkpoint.physic_msg_timestamp, checkpoint.logics_msg_timestamp) - SAFETY_MS, 0)
-    if _index_counts(snapshot):
+    if snapshot.settings.recovery.index_safe:
         oldest = min(oldest, checkpoint.index_msg_timestamp)
     return oldest
-
-
-def _index_counts(snapshot: Snapshot) -> bool:
-    return snapshot.settings.recovery.index_safe
 
 
 def _index_allows(snapshot: Snapshot, physical: int, timestamp: int) -> bool:
@@ -162,11 +156,9 @@ def _index_allows(snapshot: Snapshot, physical: int, timestamp: int) -> bool:
     Source: ``IndexService.isMappedFileMatchedRecover``, ``IndexRocksDBStore.isMappedFileMatchedRecover``
     (5.5.0 by its bytecode).
     """
-    if snapshot.settings.dialect.recovery.clean_start is not CleanStart.FIRST_RECORD:
-        return True
     if snapshot.index_mark is not None and physical > snapshot.index_mark:
         return False
-    return not _index_counts(snapshot) or timestamp <= snapshot.checkpoint.index_msg_timestamp
+    return not snapshot.settings.recovery.index_safe or timestamp <= snapshot.checkpoint.index_msg_timestamp
 
 
 def _first_record(snapshot: Snapshot, segment: StoreFile) -> tuple[int, int] | None:

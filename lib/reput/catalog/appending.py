@@ -382,18 +382,13 @@ class Appending:
             lacks = tuple(one for one in before_offset(known, standing.begin) if one[1] > log.start)
             behind = tuple(one for one in known if one[0] >= standing.begin)
             # Damage that came to what the table has already made a range of it.
-            held = [self._table.between(*one).column(_PLACE).to_pylist() for one in lacks]
-            work = Adding(
-                writer,
-                self._settings,
-                standing.after,
-                standing.begin,
-                tuple(at for one in held for at in one),
-            )
+            held = [at for one in lacks for at in self._table.between(*one).column(_PLACE).to_pylist()]
+            work = Adding(writer, self._settings, standing.after, standing.begin, tuple(held))
             batches = list(self._batches(log, standing.begin, end, runner.slots))
             again = [part for one in lacks for part in _lacked(log, *one)]
             if lacks and cursor is not None:
                 batches.insert(0, (cursor, again))
+            gaps = [one for one in log.findings if one.offset < one.end]
             damage: dict[tuple[str, int], Finding] = {}
             every = [part for _, parts in batches for part in parts]
             total = sum(part.end - part.start for part in every)
@@ -406,9 +401,8 @@ class Appending:
                         # Of damage that a part's end cuts, the next part tells all.
                         damage |= {(one.kind, one.offset): one for one in added.findings}
                     spans = lacks if parts is again else (*lacks, (standing.begin, stop))
-                    found = [*damage.values(), *(one for one in log.findings if one.offset < one.end)]
-                    found = [one for one in found if any(_meet(one, *span) for span in spans)]
-                    self.findings = tuple(sorted(found, key=lambda one: one.offset))
+                    found = sorted((*damage.values(), *gaps), key=lambda one: one.offset)
+                    self.findings = tuple(one for one in found if any(_meet(one, *span) for span in spans))
                     lacking = _ranges(self.findings, spans)
                     self._commit(written, stop, (*lacking, *behind) if parts is again else lacking)
         self._warn(known)

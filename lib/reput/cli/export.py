@@ -154,8 +154,8 @@ def _lines(result: Exported) -> Iterator[str]:
     what = "" if result.options.finding is None else f" of {result.options.finding}"
     if result.out is None:
         meant = "" if result.did_you_mean is None else f"; did you mean {inline(result.did_you_mean)}?"
-        kept = f", and {result.options.out} is as it was" if result.options.force else ""
-        kept = kept if result.options.out.is_file() else ""
+        is_kept = result.options.force and result.options.out.is_file()
+        kept = f", and {result.options.out} is as it was" if is_kept else ""
         yield f"Nothing to save{what} in {result.settings.root}: no file was written{kept}{meant}"
     else:
         where = "stdout" if str(result.out) == "-" else result.out

@@ -27,9 +27,10 @@ from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue
 from reput.log.segments import MISTAKEN, SECOND_FILE, map_segment
 from reput.log.walk import Frame, frame
-from reput.recovery.losses import ALTERED, Loss
+from reput.recovery.losses import Loss
 from reput.recovery.plan import Plan
 from reput.recovery.refusals import are_its_own, is_derived, is_stray
+from reput.replay.placing import ALTERED
 from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
 from reput.verify.explain import DELAY_LEVELS, TAGS_LOST

@@ -22,13 +22,13 @@ from reput.derived.plain import QueueView
 from reput.derived.queues import Queues, Unbatched
 from reput.dump.commitlog import of_log
 from reput.dump.places import LogPlace, log_place
-from reput.errors import Fact, RemoteStoreError, ReputError, Result, SettingsError, StoreError
+from reput.errors import Fact, RemoteStoreError, ReputError, Result, SettingsError
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK_SIZE, UNIT_LENGTH
 from reput.format.names import Queue
 from reput.log.segments import open_segment
 from reput.store import files
-from reput.store.lock import is_broker_running
+from reput.store.lock import may_be_running
 from reput.store.places import write_alone
 from reput.words import SCHEMA_VERSION, counted
 
@@ -237,11 +237,8 @@ class _Bytes:
         goes by the log: what is before the last unit of all must be there.
         """
         root = self.settings.root
-        try:
-            if not is_broker_running(root) and not (root / names.ABORT).exists():
-                return self.end
-        except StoreError:  # it can't be told
-            pass
+        if not may_be_running(root) and not (root / names.ABORT).exists():
+            return self.end
         known = -1
         for queue in self.queues():
             with _reading([]):

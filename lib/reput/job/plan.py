@@ -28,13 +28,12 @@ from reput.replay.target import LiveSelection, Selection, check_batch_file_size
 from reput.rocksdb import opened, traces
 from reput.rocksdb.reader import installed
 from reput.store import files, swap
-from reput.store.lock import OutputLock, StoreLock, check_output_free, check_store_free
+from reput.store.lock import OutputLock, StoreLock, check_output_free, check_store_free, may_be_running
 from reput.store.ownership import Owner
 from reput.store.places import check_outside, refuse_links
 from reput.store.reading import check_store
 from reput.store.swap import check_movable, is_pending, record_in
 from reput.store.system import check_can_make, check_free, existing_parent, free_bytes
-from reput.verify.plan import may_be_running
 
 if TYPE_CHECKING:
     from reput.output.journal import Journal

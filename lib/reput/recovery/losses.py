@@ -29,6 +29,7 @@ from reput.log.segments import map_segment
 from reput.log.walk import Frame, frame
 from reput.log.walk_kernel import walk
 from reput.recovery.refusals import first_whole, left_from, written_behind
+from reput.replay.placing import ALTERED
 from reput.scan import kernel
 from reput.scan.output import Status
 from reput.scan.part import begins_record
@@ -38,8 +39,6 @@ from reput.words import counted
 # Source: ``CommitLog.recoverNormally``, ``recoverAbnormally``, ``ConsumeQueue.truncateDirtyLogicFiles``,
 # ``IndexService.buildIndex`` (rocketmq-all-4.9.7, 5.3.3).
 
-#: A message of which a byte has changed that says what queue it is of.
-ALTERED = "altered-message"
 #: Queues that one finding names.
 MOST_NAMED = 5
 

@@ -34,7 +34,7 @@ from reput.format.names import Queue
 from reput.log.segments import CommitLog, map_segment
 from reput.log.walk import Frame, frame
 from reput.replay.part_result import QueueRows, _output, collect
-from reput.replay.placing import BatchQueues, QueueOutcome
+from reput.replay.placing import ALTERED, BatchQueues, QueueOutcome
 from reput.replay.state import QueueState
 from reput.replay.target import Selection, Target
 from reput.scan import kernel, output
@@ -50,7 +50,7 @@ _MOST_ROUNDS = 16
 _LIGHT = commitlog.LMQ_PREFIX.decode()
 
 
-class _Row(NamedTuple):
+class Row(NamedTuple):
     """A unit of a queue: queueOffset, physicalOffset, size in bytes and tagsCode."""
 
     offset: int
@@ -64,7 +64,7 @@ class Altered:
     """What of a batch's queues is to be placed otherwise than its records say."""
 
     #: added, taken: units of queues that they get, and physical offsets of those that they lose
-    added: dict[Queue, list[_Row]] = field(default_factory=dict)
+    added: dict[Queue, list[Row]] = field(default_factory=dict)
     taken: dict[Queue, set[int]] = field(default_factory=dict)
     #: physical offsets at which queues miss messages, though the log isn't damaged there
     breaks: dict[Queue, set[int]] = field(default_factory=dict)
@@ -140,7 +140,7 @@ def in_rounds(
 class _Candidate(NamedTuple):
     """A record that may be the one which a queue misses: its unit there, the queue that it names."""
 
-    row: _Row
+    row: Row
     named: Queue | None
     said: str
 
@@ -205,7 +205,7 @@ def find(
             result.added.setdefault(queue, []).append(strays[0].row)
             if strays[0].named is not None:
                 result.taken.setdefault(strays[0].named, set()).add(strays[0].row.position)
-            findings.setdefault(strays[0].row.position, _finding(log, queue, strays[0]))
+            findings.setdefault(strays[0].row.position, altered_message(log, queue, *strays[0]))
         if doubtful or strays:
             result.breaks.setdefault(queue, set()).add(gap.before)
     result.findings.extend(findings.values())
@@ -249,7 +249,7 @@ def _candidate(
     kernel.scan(np.frombuffer(bytes(record), np.uint8), base + at, 0, 1, rules, table, out)
     if not out.counts[output.UNITS] or int(out.unit_offset[0]) != own:
         return None
-    row = _Row(own, base + at, found.size, int(out.unit_tags[0]))
+    row = Row(own, base + at, found.size, int(out.unit_tags[0]))
     return _Candidate(row, *_named(target, topic, queue_id, offset, sys_flag))
 
 
@@ -318,22 +318,23 @@ def _unit_there(target: Target, log: CommitLog, queue: Queue, offset: int, gap: 
         return None
     record = commitlog.decode(log_data, position - segment.base)
     said = _named(target, record.topic, record.queue_id, record.queue_offset, record.sys_flag)
-    return _Candidate(_Row(offset, position, length, tags), *said)
+    return _Candidate(Row(offset, position, length, tags), *said)
 
 
-def _finding(log: CommitLog, queue: Queue, one: _Candidate) -> Finding:
-    segment = log.segment_at(one.row.position) or log.segments[-1]
+def altered_message(log: CommitLog, queue: Queue, row: Row, named: Queue | None, said: str) -> Finding:
+    """A message that has its unit, ``row``, in ``queue``, and names another one, or ``said``, itself."""
+    segment = log.segment_at(row.position) or log.segments[-1]
     return Finding(
-        kind="altered-message",
+        kind=ALTERED,
         path=str(segment.path),
-        offset=one.row.position,
-        end=one.row.position + one.row.size,
-        expected=f"{queue[0]}:{queue[1]} queueOffset {one.row.offset}, which that queue misses here",
-        found=one.said,
+        offset=row.position,
+        end=row.position + row.size,
+        expected=f"{queue[0]}:{queue[1]} queueOffset {row.offset}, which that queue misses here",
+        found=said,
         outcome="its unit stands in the queue that misses it",
-        topic=None if one.named is None else one.named[0],
-        queue_id=None if one.named is None else one.named[1],
-        queue_offset=one.row.offset,
+        topic=None if named is None else named[0],
+        queue_id=None if named is None else named[1],
+        queue_offset=row.offset,
     )
 
 

@@ -36,6 +36,8 @@ from reput.scan.rules import Part
 
 #: A queue that begins at 0 again: its topic was created again, or it was lost and no start has made it.
 QUEUE_RESTARTED = "queue-restarted"
+#: A message of which a byte has changed that says what queue, or what place in it, it is of.
+ALTERED = "altered-message"
 CREATED_AGAIN = "the topic was created again, or its queues were lost: the newest messages alone are kept"
 #: What stands in a message's place of its queue.
 ITSELF, NOTHING, ANOTHER = 0, 1, 2

@@ -51,8 +51,9 @@ from reput.report.facts import (
 from reput.report.log_scan import LogScan, Tally, scan_log
 from reput.report.queues import QueuesSeen, queue_facts, skew
 from reput.statistics import Listener
+from reput.store.lock import may_be_running
 from reput.store.swap import refuse_half_replaced
-from reput.verify.plan import VerifyOptions, may_be_running
+from reput.verify.plan import VerifyOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

@@ -205,6 +205,14 @@ def is_broker_running(root: Path) -> bool:
     return store_holder(root) is not None
 
 
+def may_be_running(root: Path) -> bool:
+    """Whether a broker may write to a store; where it can't be told, it may."""
+    try:
+        return is_broker_running(root)
+    except StoreError:
+        return True
+
+
 class OutputLock(_Held):
     """reput's own lock on a directory that it writes to: one writer at a time. A context manager.
 

@@ -15,7 +15,7 @@ from reput.format.names import Queue
 from reput.log.segments import CommitLog, discover, without_unwritten_end
 from reput.replay.target import Selection, Target
 from reput.store.listing import nearest_queue, queues_in
-from reput.store.lock import is_broker_running
+from reput.store.lock import may_be_running
 from reput.store.reading import check_store
 from reput.store.swap import refuse_half_replaced
 
@@ -203,14 +203,6 @@ def open_store(root: Path, options: VerifyOptions) -> StoreSettings:
     check_store(root)
     refuse_half_replaced(root, options.broker_conf, options.rocketmq_version)
     return StoreSettings.load(root, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True)
-
-
-def may_be_running(root: Path) -> bool:
-    """Whether a broker may write to a store; where it can't be told, it may."""
-    try:
-        return is_broker_running(root)
-    except StoreError:
-        return True
 
 
 def no_such_queue(

@@ -33,6 +33,7 @@ from reput.format.rocksdbqueue import (
     parse_unit_key,
 )
 from reput.output.databases import Ends, Placed, Share, Totals, placed, shares_of, totals_of
+from reput.replay.altered import Row, altered_message
 from reput.replay.runner import Runner
 from reput.replay.target import Selection, Target
 from reput.rocksdb import CURRENT, Database, is_database, opened
@@ -52,7 +53,6 @@ from reput.verify.explain import DELAY_LEVELS, Explainer, of_range
 from reput.verify.plan import Plan, no_such_queue
 from reput.verify.report import (
     CHECKPOINT,
-    LOG,
     QUEUE,
     Difference,
     Note,
@@ -503,13 +503,8 @@ class QueueDatabaseCheck(DatabaseCheck):
         with opened(self._held, named=self.directory) as database:
             for queue, one, unit in extra:
                 name = queue[0].decode("utf-8", "replace"), queue[1]
-                segment = self._plan.log.segment_at(unit.position)
-                said = explainer.message(unit.position)
-                if (
-                    said is None
-                    or segment is None
-                    or not one_byte_apart(name, said[:2], (one.first, said[2]))
-                ):
+                said = explainer.message(unit.position)  # None outside of all segments
+                if said is None or not one_byte_apart(name, said[:2], (one.first, said[2])):
                     continue
                 named = said[0].encode("utf-8", "replace"), said[1]
                 there = database.get(UNITS, rocksdbqueue.unit_key(*named, said[2]))
@@ -518,18 +513,9 @@ class QueueDatabaseCheck(DatabaseCheck):
                 self._stored[queue].remove(one)
                 lacks = self._stored.get(named, [])
                 lacks[:] = [it for it in lacks if (it.kind, it.first, it.count) != (MISSING, said[2], 1)]
-                yield Difference(
-                    "altered-message",
-                    str(segment.path),
-                    LOG,
-                    f"{name[0]}:{name[1]} queueOffset {one.first}, which that queue misses here",
-                    f"{said[0]!r}:{said[1]} queueOffset {said[2]}",
-                    first=unit.position,
-                    end=unit.position + unit.size,
-                    offset=unit.position - segment.base,
-                    topic=said[0],
-                    queue_id=said[1],
-                )
+                row = Row(one.first, unit.position, unit.size, unit.tags)
+                text = f"{said[0]!r}:{said[1]} queueOffset {said[2]}"
+                yield Difference.of_log(altered_message(self._plan.log, name, row, said[:2], text))
 
     def _stored_range(
         self, explainer: Explainer, queue: Queue, one: Range, due: int | None, *, is_lost: bool

@@ -67,7 +67,7 @@ SOURCES = {
     ),
     "scan/part.py": (),
     "scan/extent.py": (),
-    "replay/altered.py": ("_candidate", "_unit_there", "_finding"),
+    "replay/altered.py": ("_candidate", "_unit_there", "altered_message"),
     "replay/placing.py": (),
     "store/lock.py": ("_process", "_lock_holder"),
     "verify/batch.py": ("__str__", "_NAMES", "_said", "_wrong", "_difference"),
