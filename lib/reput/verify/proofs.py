@@ -193,6 +193,8 @@ class Remembering:
             base for base in known if not self._segment_same(known[base], here[base])
         } - self._back.keys()
         self._check_digests(runner, known, here, changed)
+        for base in self._back:
+            known.pop(base, None)  # queues and index may have changed since, and be as they were last night
         if not self._is_believed:
             known.clear()
         self._check_units(runner, known)
@@ -203,11 +205,13 @@ class Remembering:
         return not self._read_all and self._same(proof.identity, self._identities[str(segment.path)])
 
     def _is_sealed(self, segment: Segment) -> bool:
+        """Whether no broker writes to it any more: it is full, and another one follows it, or did once."""
         log = self._plan.log
         end = segment.base + segment.length
-        return (
-            segment is not log.segments[-1] and segment.length == log.segment_size and end <= self._plan.end
+        followed = segment is not log.segments[-1] or (
+            segment.base in self._before.segments or segment.base in self._lost
         )
+        return followed and segment.length == log.segment_size and end <= self._plan.end
 
     def _find_back(self, runner: Runner, here: Mapping[int, Segment]) -> None:
         """End what was told of segments that hold again what was proven of them."""
@@ -487,8 +491,16 @@ class Remembering:
     def tell_cut(self, end: int) -> None:
         """Tell a log that ends within a segment that was proven: cut there, it is the last one now."""
         segment = self._plan.log.segments[-1]
+        if end < segment.base + segment.length:
+            self.after.segments.pop(segment.base, None)  # a broker goes on in it
         proof = None if self._anew else self._before.segments.get(segment.base)
         if proof is not None and end < proof.end:
+            # That its bytes have changed says no more.
+            self.findings = [
+                one
+                for one in self.findings
+                if one.kind != CHANGED or not _is_of(one, proof) or one in self._before.told
+            ]
             self._lose(proof)
             expected = f"the log up to {proof.end} that was verified on {self._before.verified}"
             said = expected, f"a log that ends at {end}"
@@ -513,6 +525,9 @@ class Remembering:
         }
         if not _unbound(self._plan):
             self._keep_files(index, unsound, outside)
+        for base in self._back.keys() & after.lost.keys() & after.segments.keys():
+            # It is back, and another segment of the finding isn't.
+            after.lost[base] = replace(after.lost[base], identity=after.segments[base].identity)
         known = self._before.first_seen
         for one in findings:
             finding = key_of(one)

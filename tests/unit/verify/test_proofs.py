@@ -9,6 +9,7 @@ import os
 import random
 import shutil
 import time
+import zlib
 from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -25,10 +26,11 @@ from reput.scan.rules import Part
 from reput.verify import proofs, proven, tasks
 from reput.verify.plan import prepare
 from reput.verify.proofs import CHANGED, GONE, Proofs, Remembering
-from reput.verify.report import Remembered, Report
+from reput.verify.report import LOG, Remembered, Report
 from reput.verify.run import check
 from reput.verify.units import MODULUS, sums_by
 from tests.golden.store import NAMES, GoldenStore
+from tests.rebuilds import record_starts
 from tests.unit.verify.test_verify import open_golden, options, queue_file
 
 STORE = "5.3.3-mixed"
@@ -168,8 +170,26 @@ def test_a_segment_that_was_mended_is_sound_again(store: GoldenStore) -> None:
     assert facts(mended) == facts(first)
     again, then = night(store, then)
     assert facts(again) == facts(first)
-    assert remembered(again).skipped == remembered(mended).skipped == len(segments(store)) - 1
+    assert remembered(again).skipped == remembered(mended).skipped + 1 == len(segments(store)) - 1
     assert (then.told, then.lost) == ([], {})
+
+
+@pytest.mark.parametrize("of", ["queue", "index"])
+def test_files_that_changed_while_a_segment_was_another_one(store: GoldenStore, of: str) -> None:
+    _, left = night(store, None)
+    index = min((store.root / names.INDEX).iterdir())
+    flip(*((queue_file(store), 7) if of == "queue" else (index, 40 + 100 * 4 + 20 + 11)))
+    kept = {path: path.read_bytes() for path in segments(store)[:2]}
+    for path in kept:
+        flip(path, 30000)
+    _, then = night(store, left)
+    for path, data in kept.items():
+        path.write_bytes(data)
+    expected = facts(whole(store))
+    assert expected["findings"]
+    for _ in range(2):
+        report, then = night(store, then)
+        assert facts(report) == expected
 
 
 def test_a_segment_that_was_sound_with_other_bytes_in_between(store: GoldenStore) -> None:
@@ -385,12 +405,12 @@ def test_the_end_of_the_log_goes(store: GoldenStore) -> None:
 
 def test_the_end_of_the_log_comes_back(store: GoldenStore) -> None:
     first, left = night(store, None)
-    kept = {path: path.read_bytes() for path in segments(store)[-3:]}
+    kept = {path: path.read_bytes() for path in segments(store)[-4:]}
     for path in kept:
         path.unlink()
     _, then = night(store, left)
     back = iter(kept)
-    for is_told in (True, False):  # the last one wasn't sealed
+    for is_told in (True, True, False):  # the last one wasn't sealed
         path = next(back)
         path.write_bytes(kept[path])
         report, then = night(store, then)
@@ -416,6 +436,33 @@ def test_another_version_copies_all_files_of_a_store_elsewhere() -> None:
     for version in ("0.1", ""):
         other = Proofs(queue_files=known.queue_files, version=version)
         assert Proofs.decode(other.encode(), Path("proofs")).known_files() == {}
+
+
+def test_a_sealed_segment_that_becomes_the_last_one(store: GoldenStore) -> None:
+    _, left = night(store, None)
+    segments(store)[-1].unlink()
+    path = segments(store)[-1]
+    base, sound = int(path.name), path.read_bytes()
+    expected = facts(whole(store))
+    second, then = night(store, left)
+    assert facts(second) == expected
+    assert base in then.segments
+    data = bytearray(sound)
+    starts = [at - base for at in record_starts(store.root, base) if at - base + 88 < len(sound)]
+    at = next(at for at in starts if int.from_bytes(data[at + 84 : at + 88], "big") > 10)
+    length = int.from_bytes(data[at + 84 : at + 88], "big")
+    data[at + 88] ^= 1
+    body = bytes(data[at + 88 : at + 88 + length])
+    data[at + 8 : at + 12] = (zlib.crc32(body) & 0x7FFFFFFF).to_bytes(4, "big")
+    path.write_bytes(data)
+    assert facts(whole(store)) == expected  # its CRC is right
+    for before in (left, then):
+        third, changed = night(store, before)
+        assert [(one.kind, one.path) for one in third.findings if one.area == LOG] == [(CHANGED, str(path))]
+        fourth, _ = night(store, changed)
+        assert fourth.findings == third.findings
+    path.write_bytes(sound)
+    assert facts(night(store, changed)[0]) == expected
 
 
 def test_the_log_is_cut_within_a_proven_segment(store: GoldenStore) -> None:
