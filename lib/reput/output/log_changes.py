@@ -56,6 +56,7 @@ from reput.output.journal import Journal
 from reput.output.whole_queues import series
 from reput.replay.state import Batch, QueueState, State
 from reput.replay.target import Target
+from reput.scan.kernel import find_record
 from reput.scan.part import SKIPPED
 from reput.store import files, system
 from reput.store.files import opened
@@ -493,8 +494,9 @@ def _sound_until(
     """The physical offset up to which records follow one another from ``start``, none older than the last.
 
     Where the broker's log ends and old bytes follow, there is no record, or an older one. What was found
-    damaged when it was read is passed over, as then; what follows it must not be older, either. ``is_known``
-    gets the place of an older record, with the mark of the one before it: a cut leaves another one there.
+    damaged when it was read is passed over, up to the next record in its range: that of many findings that
+    became one holds more than damage. What follows must not be older, either. ``is_known`` gets the place of
+    an older record, with the mark of the one before it: a cut leaves another one there.
     """
     data = map_segment(segment.path, segment.length)[: None if end is None else max(end - segment.base, 0)]
     at, top, last = start, _LEAST, -1
@@ -511,7 +513,9 @@ def _sound_until(
         behind = [one.end for one in findings if one.offset <= at < one.end and one.kind in SKIPPED]
         if not behind:
             break
-        at = max(behind)
+        stop = min(max(behind) - segment.base, len(data))
+        inside = find_record(data, segment.base, at + 1 - segment.base, stop, True, log.entries)
+        at = segment.base + inside if inside >= 0 else max(behind)
     return at
 
 
