@@ -19,6 +19,7 @@ from reput.format import commitlog, names
 from reput.job.tail import _step_back
 from reput.log.segments import discover
 from reput.output import journal as journals
+from reput.output import log_changes
 from reput.output.journal import Journal
 from reput.output.log_changes import last_standing
 from reput.output.writer import BatchWriter
@@ -243,6 +244,43 @@ def test_a_clock_that_was_set_back_is_no_cut(place: Path, batches: int, numbers:
         assert not restarted(store, place / "out")
 
 
+def bound(monkeypatch: pytest.MonkeyPatch, of_batch: int, of_state: int) -> None:
+    """How many older messages are noted."""
+    monkeypatch.setattr(log_changes, "_MOST_IN_BATCH", of_batch)
+    monkeypatch.setattr(states, "MAX_OLDER", of_state)
+
+
+@pytest.mark.parametrize(("of_batch", "of_state"), [(1, 256), (64, 2)], ids=["of a batch", "of a state"])
+@pytest.mark.parametrize("batches", [1, 2, 5, 10])
+def test_nor_is_one_that_was_set_back_more_often_than_is_noted(
+    place: Path, batches: int, of_batch: int, of_state: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound(monkeypatch, of_batch, of_state)
+    log = laid(set_back(1, 2, 3, 4, 7))
+    store = store_of(place / "store", log, "5.5.0")
+    ends = [*log.starts[1:], log.end]
+    followed(store, place / "out", ends[10 // batches - 1 :: 10 // batches])
+    with Journal.open(place / "out" / names.REPUT / names.JOURNAL) as journal:
+        assert len(journal.state.older) <= of_state
+    for _ in range(2):
+        assert not restarted(store, place / "out")
+
+
+@pytest.mark.parametrize(("of_batch", "of_state"), [(1, 256), (64, 2)], ids=["of a batch", "of a state"])
+@pytest.mark.parametrize(("number", "shorter"), [(2, 8), (6, 0), (6, 8), (8, 0)])
+def test_a_cut_is_seen_there(
+    place: Path, number: int, shorter: int, of_batch: int, of_state: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind what wasn't noted, and within it where no record of before begins at the cut."""
+    bound(monkeypatch, of_batch, of_state)
+    log = laid(set_back(1, 2, 3, 4))
+    store = store_of(place / "store", log, "5.5.0")
+    followed(store, place / "out", [*log.starts[5::2], log.end])
+    cut(store, log, number, shorter=shorter)
+    assert restarted(store, place / "out")
+    check_as_anew(store, place / "out")
+
+
 @pytest.mark.usefixtures("short")
 def test_nor_is_it_before_the_batches_that_are_kept(place: Path) -> None:
     log = laid(set_back(2))
@@ -294,16 +332,18 @@ def test_what_a_rebuild_did_not_note_is_doubted_once(place: Path) -> None:
     ),
     st.lists(st.integers(1, 4000), max_size=6, unique=True).map(sorted),
     st.sampled_from([2, states.MAX_FINDINGS]),
+    st.sampled_from([(64, 256), (1, 256), (64, 1)]),
 )
 def test_a_log_that_is_as_it_was_is_no_cut(
-    log: list[Spec], damages: list[Damage], ends: list[int], most: int
+    log: list[Spec], damages: list[Damage], ends: list[int], most: int, most_older: tuple[int, int]
 ) -> None:
-    """Whatever its clock and its damage, and however many findings a state keeps."""
+    """Whatever its clock and its damage, and however much of both is kept."""
     made = lay_out(log, segment_size=1500)
     for damage in damages:
         made.segments = damage.apply(made.segments)
     with scratch() as place, pytest.MonkeyPatch.context() as patch:
         patch.setattr(states, "MAX_FINDINGS", most)
+        bound(patch, *most_older)
         store = store_of(place / "store", made, "5.5.0")
         followed(store, place / "out", [*(end for end in ends if end < store.log.end), store.log.end])
         with Journal.open(place / "out" / names.REPUT / names.JOURNAL) as journal:
