@@ -55,6 +55,7 @@ _SELDOM = (
     "unproven_until",
     "older",
     "noted",
+    "untimed_until",
 )
 _OWN_FORM = ("queues", "index", "findings", "salvaged")
 _ALWAYS = [each.name for each in fields(Batch) if each.name not in (*_OWN_FORM, *_SELDOM)]

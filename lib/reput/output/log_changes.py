@@ -56,6 +56,7 @@ from reput.output.journal import Journal
 from reput.output.whole_queues import series
 from reput.replay.state import Batch, QueueState, State
 from reput.replay.target import Target
+from reput.scan.kernel import find_record
 from reput.scan.part import SKIPPED
 from reput.store import files, system
 from reput.store.files import opened
@@ -401,7 +402,7 @@ def _roll_back_index(target: Target, state: State) -> None:
 
 _LEAST = -(1 << 63)
 _RECORD_MARK = 16  # hexadecimal digits of a mark that are the last record's own
-#: Older records that are noted of a batch. With more of them, the clock shows nothing.
+#: Older records that are noted of a batch. With more of them its clock shows nothing, then and later.
 _MOST_IN_BATCH = 64
 
 
@@ -450,7 +451,9 @@ def last_standing(journal: Journal, log: CommitLog) -> int | None:
             start = max(segment.base, known_from)
             known = set(journal.state.older)
             findings = journal.state.findings
-            sound[segment.base] = _sound_until(log, segment, start, findings, known.__contains__)
+            sound[segment.base] = _sound_until(
+                log, segment, start, findings, known.__contains__, untimed=journal.state.untimed_until
+            )
         return position < sound[segment.base]
 
     for number in range(journal.state.batches, journal.first_number - 1, -1):
@@ -478,7 +481,7 @@ def with_older(log: CommitLog, state: State, batch: Batch) -> Batch:
         findings = [*state.findings, *batch.findings]
         _sound_until(log, segment, start, findings, is_noted, batch.end)
     if len(older) > _MOST_IN_BATCH:
-        return batch
+        return replace(batch, noted=True, untimed_until=batch.end)
     return replace(batch, older=older, noted=True)
 
 
@@ -489,17 +492,20 @@ def _sound_until(
     findings: list[Finding],
     is_known: Callable[[str], bool],
     end: int | None = None,
+    untimed: int = 0,
 ) -> int:
     """The physical offset up to which records follow one another from ``start``, none older than the last.
 
     Where the broker's log ends and old bytes follow, there is no record, or an older one. What was found
-    damaged when it was read is passed over, as then; what follows it must not be older, either. ``is_known``
-    gets the place of an older record, with the mark of the one before it: a cut leaves another one there.
+    damaged when it was read is passed over, up to the next record in its range: that of many findings that
+    became one holds more than damage. What follows must not be older, either. ``is_known`` gets the place of
+    an older record, with the mark of the one before it: a cut leaves another one there. Records that begin
+    before the physical offset ``untimed`` may be older.
     """
     data = map_segment(segment.path, segment.length)[: None if end is None else max(end - segment.base, 0)]
-    at, top, last = start, _LEAST, -1
+    at, top, last, trusted = start, _LEAST, -1, untimed - segment.base
     while at < segment.base + len(data):
-        found = walk(data, segment.base, at - segment.base, 0, True, top, len(data), log.entries)
+        found = walk(data, segment.base, at - segment.base, trusted, True, top, len(data), log.entries)
         if found.drop >= 0:
             at, top = segment.base + found.drop, _LEAST
             last = segment.base + found.before_drop if found.before_drop >= 0 else last
@@ -511,7 +517,9 @@ def _sound_until(
         behind = [one.end for one in findings if one.offset <= at < one.end and one.kind in SKIPPED]
         if not behind:
             break
-        at = max(behind)
+        stop = min(max(behind) - segment.base, len(data))
+        inside = find_record(data, segment.base, at + 1 - segment.base, stop, True, log.entries)
+        at = segment.base + inside if inside >= 0 else max(behind)
     return at
 
 

@@ -152,6 +152,8 @@ class Batch:
     #: where a record is older than the one before it: physical offset, colon, the mark of that one
     older: list[str] = field(default_factory=list)
     noted: bool = False  # ``older`` is all that there is to tell from a cut
+    #: physical offset: which records are older is no longer known of those that begin before it; 0: as before
+    untimed_until: int = 0
 
 
 @dataclass(slots=True)
@@ -182,6 +184,8 @@ class State:
     unproven_until: int = 0  # physical offset: records that begin before it are unproven
     older: list[str] = field(default_factory=list)  # the newest, at most :data:`MAX_OLDER`
     noted_from: int = -1  # physical offset from which on all batches are noted; -1: the last one isn't
+    #: physical offset: records that begin before it may be older than the ones before, which ``older`` lacks
+    untimed_until: int = 0
 
     @property
     def units(self) -> int:
@@ -241,7 +245,11 @@ class State:
         self.dropped_index_timestamp = batch.dropped_index_timestamp or self.dropped_index_timestamp
         self.last_record = batch.last_record or self.last_record
         self.unproven_until = max(self.unproven_until, batch.unproven_until)
-        self.older = [*self.older, *batch.older][-MAX_OLDER:]
+        self.untimed_until = max(self.untimed_until, batch.untimed_until)
+        self.older += batch.older
+        if dropped := self.older[:-MAX_OLDER]:
+            self.untimed_until = max(self.untimed_until, int(dropped[-1].partition(":")[0]) + 1)
+            del self.older[: len(dropped)]
         if not batch.noted or self.noted_from < 0:
             self.noted_from = batch.start if batch.noted else -1
 

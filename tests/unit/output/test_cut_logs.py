@@ -19,9 +19,11 @@ from reput.format import commitlog, names
 from reput.job.tail import _step_back
 from reput.log.segments import discover
 from reput.output import journal as journals
+from reput.output import log_changes
 from reput.output.journal import Journal
 from reput.output.log_changes import last_standing
 from reput.output.writer import BatchWriter
+from reput.replay import state as states
 from tests.laid_out import Damage, Log, Spec, lay_out, specs, store_of
 from tests.levels import examples
 from tests.local import (
@@ -97,18 +99,19 @@ def change(store: Store, *ranges: tuple[int, bytes]) -> None:
             file.write(data)
 
 
-def cut(store: Store, log: Log, number: int, *, base: int = 0) -> None:
-    """Have one message written in the place of another one; old ones are behind it."""
+def cut(store: Store, log: Log, number: int, *, base: int = 0, shorter: int = 0) -> None:
+    """Have one message written in the place of another one; what is left of it and old ones are behind it."""
     start, end = log.starts[number], log.starts[number + 1]
     record = commitlog.decode(store.log.segments[-1].path.read_bytes(), start - base)
     new = commitlog.encode(
         replace(
             record,
             store_timestamp=record.store_timestamp + LATER,
-            body=b"new".ljust(len(record.body), b"."),
+            body=b"new".ljust(len(record.body) - shorter, b"."),
+            body_crc=None,
         )
     )
-    assert len(new) == end - start
+    assert len(new) == end - start - shorter
     change(store, (start, new))
 
 
@@ -150,6 +153,33 @@ def test_a_damaged_message_that_is_whole_but_for_its_crc_is_known(place: Path) -
     followed(store, place / "out", [log.starts[2], log.starts[8], log.end])
     for _ in range(2):
         assert not restarted(store, place / "out")
+
+
+#: Twenty messages, and which of them are damaged.
+LONGER, DAMAGED = [Spec(body=40, later=100)] * 20, (2, 8, 14, 16, 18)
+
+
+@pytest.fixture
+def joined(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A state keeps the two newest findings as they are, and joins older ones."""
+    monkeypatch.setattr(states, "MAX_FINDINGS", 4)
+
+
+@pytest.mark.usefixtures("joined")
+@pytest.mark.parametrize("number", [4, 6, 9, 10, 12], ids=str)
+@pytest.mark.parametrize("shorter", [0, 8, 30], ids=["a whole one", "less", "far less"])
+def test_a_cut_between_two_of_many_damages(place: Path, number: int, shorter: int) -> None:
+    """Their findings became one, whose range holds messages as well."""
+    log = laid(LONGER)
+    store = store_of(place / "store", log, "5.5.0")
+    change(store, *((log.starts[at], b"\xff" * 8) for at in DAMAGED))
+    followed(store, place / "out", [*log.starts[3::2], log.end])
+    assert not restarted(store, place / "out"), "the damage is known"
+    cut(store, log, number, shorter=shorter)
+    assert restarted(store, place / "out")
+    with Journal.open(place / "out" / names.REPUT / names.JOURNAL) as journal:
+        assert journal.state.last_position < log.starts[number]
+    check_as_anew(store, place / "out")
 
 
 def test_a_cut_behind_what_expired_unread(place: Path) -> None:
@@ -214,6 +244,43 @@ def test_a_clock_that_was_set_back_is_no_cut(place: Path, batches: int, numbers:
         assert not restarted(store, place / "out")
 
 
+def bound(monkeypatch: pytest.MonkeyPatch, of_batch: int, of_state: int) -> None:
+    """How many older messages are noted."""
+    monkeypatch.setattr(log_changes, "_MOST_IN_BATCH", of_batch)
+    monkeypatch.setattr(states, "MAX_OLDER", of_state)
+
+
+@pytest.mark.parametrize(("of_batch", "of_state"), [(1, 256), (64, 2)], ids=["of a batch", "of a state"])
+@pytest.mark.parametrize("batches", [1, 2, 5, 10])
+def test_nor_is_one_that_was_set_back_more_often_than_is_noted(
+    place: Path, batches: int, of_batch: int, of_state: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bound(monkeypatch, of_batch, of_state)
+    log = laid(set_back(1, 2, 3, 4, 7))
+    store = store_of(place / "store", log, "5.5.0")
+    ends = [*log.starts[1:], log.end]
+    followed(store, place / "out", ends[10 // batches - 1 :: 10 // batches])
+    with Journal.open(place / "out" / names.REPUT / names.JOURNAL) as journal:
+        assert len(journal.state.older) <= of_state
+    for _ in range(2):
+        assert not restarted(store, place / "out")
+
+
+@pytest.mark.parametrize(("of_batch", "of_state"), [(1, 256), (64, 2)], ids=["of a batch", "of a state"])
+@pytest.mark.parametrize(("number", "shorter"), [(2, 8), (6, 0), (6, 8), (8, 0)])
+def test_a_cut_is_seen_there(
+    place: Path, number: int, shorter: int, of_batch: int, of_state: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Behind what wasn't noted, and within it where no record of before begins at the cut."""
+    bound(monkeypatch, of_batch, of_state)
+    log = laid(set_back(1, 2, 3, 4))
+    store = store_of(place / "store", log, "5.5.0")
+    followed(store, place / "out", [*log.starts[5::2], log.end])
+    cut(store, log, number, shorter=shorter)
+    assert restarted(store, place / "out")
+    check_as_anew(store, place / "out")
+
+
 @pytest.mark.usefixtures("short")
 def test_nor_is_it_before_the_batches_that_are_kept(place: Path) -> None:
     log = laid(set_back(2))
@@ -261,16 +328,22 @@ def test_what_a_rebuild_did_not_note_is_doubted_once(place: Path) -> None:
             length=st.sampled_from([1, 3, 40, 300]),
             byte=st.sampled_from([None, 0, 255]),
         ),
-        max_size=2,
+        max_size=5,
     ),
     st.lists(st.integers(1, 4000), max_size=6, unique=True).map(sorted),
+    st.sampled_from([2, states.MAX_FINDINGS]),
+    st.sampled_from([(64, 256), (1, 256), (64, 1)]),
 )
-def test_a_log_that_is_as_it_was_is_no_cut(log: list[Spec], damages: list[Damage], ends: list[int]) -> None:
-    """Whatever its clock and its damage."""
+def test_a_log_that_is_as_it_was_is_no_cut(
+    log: list[Spec], damages: list[Damage], ends: list[int], most: int, most_older: tuple[int, int]
+) -> None:
+    """Whatever its clock and its damage, and however much of both is kept."""
     made = lay_out(log, segment_size=1500)
     for damage in damages:
         made.segments = damage.apply(made.segments)
-    with scratch() as place:
+    with scratch() as place, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(states, "MAX_FINDINGS", most)
+        bound(patch, *most_older)
         store = store_of(place / "store", made, "5.5.0")
         followed(store, place / "out", [*(end for end in ends if end < store.log.end), store.log.end])
         with Journal.open(place / "out" / names.REPUT / names.JOURNAL) as journal:
