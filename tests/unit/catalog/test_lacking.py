@@ -179,6 +179,28 @@ def test_damage_behind_the_last_message_is_kept_without_new_commits(store: _Stor
     assert store.held() == store.places
 
 
+@pytest.mark.parametrize("back", [0, 1, 3])
+def test_a_tail_that_was_begun_anew_moves_no_cursor_back(store: _Store, back: int) -> None:
+    """Before where the table ends there is nothing new: what it lacks there stays lacking."""
+    number = store.damage()
+    at = next(at for at, place in enumerate(store.places) if place > store.segment(4).base) + 10
+    start, cursor = store.places[at], store.places[at + 4]
+    store.overwrite(start, b"\xff" * (cursor - start))
+    with update.Catalog(store.options()) as table:
+        done = table.advance(Here, lambda: cursor)
+        lacks = Table(store.table).lacks
+        assert lacks == ((store.places[number], store.places[number + 1]), (start, cursor))
+        for anew in (0, store.places[at - back], store.places[at + back]):
+            again = table.advance(Here, lambda anew=anew: anew)  # type: ignore[misc]
+            assert (again.end, again.commits, again.findings) == (cursor, 0, done.findings)
+        assert Table(store.table).lacks == lacks
+        store.mend()
+        for end in (store.places[at + 2], store.places[-1]):
+            table.advance(Here, lambda end=end: end)  # type: ignore[misc]
+    assert store.catalog().exit_code == 0
+    assert store.held() == store.places
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["5.3.3-mixed", "5.5.0-dledger"])
 @pytest.mark.parametrize("seed", range(6))
