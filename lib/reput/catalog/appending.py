@@ -16,10 +16,12 @@ goes back, in windows that get larger; it reads as much as was cut.
 from __future__ import annotations
 
 import logging
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -28,8 +30,9 @@ from numpy.typing import NDArray
 
 from reput.catalog import CatalogOptions
 from reput.catalog.hold import Hold, hold_of
-from reput.catalog.rows import Added, Adding, Merging, Writer, schema
-from reput.catalog.table import HOST, KNOWN_BY, File, Ranges, Table, Written, before_offset, known_by
+from reput.catalog.lacking import Ranges, before_offset
+from reput.catalog.rows import Added, Adding, Lacked, Merging, Writer, schema
+from reput.catalog.table import HOST, KNOWN_BY, File, Table, Written, known_by
 from reput.config.settings import StoreSettings
 from reput.errors import (
     Finding,
@@ -53,6 +56,7 @@ from reput.log.segments import (
     map_segment,
     next_place,
     open_segment,
+    part_of,
 )
 from reput.log.walk import frame
 from reput.query.log import LogReader
@@ -381,11 +385,10 @@ class Appending:
             # What lies behind ``begin`` is read again, and what expired doesn't come back.
             lacks = tuple(one for one in before_offset(known, standing.begin) if one[1] > log.start)
             behind = tuple(one for one in known if one[0] >= standing.begin)
-            # Damage that came to what the table has already made a range of it.
-            held = [at for one in lacks for at in self._table.between(*one).column(_PLACE).to_pylist()]
-            work = Adding(writer, self._settings, standing.after, standing.begin, tuple(held))
+            again = list(_lacked(log, lacks))
+            lacked = Lacked(within=lacks, held=self._held(lacks, again))
+            work = Adding(writer, self._settings, standing.after, standing.begin, lacked)
             batches = list(self._batches(log, standing.begin, end, runner.slots))
-            again = [part for one in lacks for part in _lacked(log, *one)]
             if lacks and cursor is not None:
                 batches.insert(0, (cursor, again))
             gaps = [one for one in log.findings if one.offset < one.end]
@@ -402,13 +405,21 @@ class Appending:
                         damage |= {(one.kind, one.offset): one for one in added.findings}
                     spans = lacks if parts is again else (*lacks, (standing.begin, stop))
                     found = sorted((*damage.values(), *gaps), key=lambda one: one.offset)
-                    self.findings = tuple(one for one in found if any(_meet(one, *span) for span in spans))
+                    self.findings = tuple(one for one in found if _met(one, spans))
                     lacking = _ranges(self.findings, spans)
                     self._commit(written, stop, (*lacking, *behind) if parts is again else lacking)
         self._warn(known)
 
+    def _held(self, lacks: Ranges, parts: list[Part]) -> tuple[int, ...]:
+        """What the table has within some ranges: damage that came to it later has made it lie there."""
+        places = [_values(self._table.between(part.start, part.end), _PLACE) for part in parts]
+        if not places:
+            return ()
+        held = np.concatenate(places)
+        return tuple(held[Lacked(within=lacks).holds(held)].tolist())
+
     def _warn(self, known: Ranges) -> None:
-        new = [one for one in self.findings if not any(_meet(one, *span) for span in known)]
+        new = [one for one in self.findings if not _met(one, known)]
         if new:
             _LOG.warning(
                 "%s: the table lacks %s of the log, the first: %s",
@@ -518,22 +529,37 @@ class Appending:
                 self._hold.clean(_LATE_SECONDS)
 
 
-def _meet(finding: Finding, start: int, end: int) -> bool:
-    """Whether a finding is about some of a range."""
-    return finding.offset < end and start < finding.end
+def _met(finding: Finding, spans: Ranges) -> Ranges:
+    """Those of some ranges that a finding is about some of."""
+    first = bisect_right(spans, finding.offset, key=itemgetter(1))
+    return spans[first : max(bisect_left(spans, finding.end, key=itemgetter(0)), first)]
 
 
-def _lacked(log: CommitLog, start: int, end: int) -> Iterator[Part]:
-    """The parts of a range that a table lacks; it begins where a record does."""
-    # In the last segment, the time of what stands before damage tells what a truncation has left behind it.
-    exact = None if log.segment_at(start) is log.segments[-1] else start
-    return cut(log, start, end, _PART, exact)
+def _lacked(log: CommitLog, lacks: Ranges) -> Iterator[Part]:
+    """The parts with ranges that a table lacks, each of which begins where a record does.
+
+    Ranges near each other are in one part: each by itself would cost a task and a query.
+    """
+    for segment in log.segments:
+        # In the last segment, the time of what stands before damage tells what a truncation has left behind
+        # it: each part is walked from the segment's begin, so that it is only one.
+        is_last = segment is log.segments[-1]
+        stop = segment.base + segment.length
+        first = bisect_right(lacks, segment.base, key=itemgetter(1))
+        parts: list[tuple[int, int]] = []
+        for start, end in lacks[first : bisect_left(lacks, stop, key=itemgetter(0))]:
+            if parts and (is_last or start - parts[-1][1] < _LEAST_PART):
+                parts[-1] = parts[-1][0], min(end, stop)
+            else:
+                parts.append((max(start, segment.base), min(end, stop)))
+        for start, end in parts:
+            yield part_of(log, segment, start, end, exact=not is_last)
 
 
 def _ranges(findings: Sequence[Finding], spans: Ranges) -> Ranges:
     """What findings are about, within some ranges; what overlaps is one."""
     found: list[tuple[int, int]] = []
-    within = [(one, *span) for one in findings for span in spans if _meet(one, *span)]
+    within = [(one, *span) for one in findings for span in _met(one, spans)]
     for start, end in sorted((max(one.offset, low), min(one.end, high)) for one, low, high in within):
         if found and start < found[-1][1]:
             start, end = found[-1][0], max(end, found.pop()[1])

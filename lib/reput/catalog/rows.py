@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 
-from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, KNOWN_BY, File, Written
+from reput.catalog.lacking import Ranges
+from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, File, Written
 from reput.config.settings import StoreSettings
 from reput.errors import STAND_IN, Finding, OutputError, ReputError
 from reput.newer_python import UTC
@@ -166,16 +168,29 @@ class Added:
 
 
 @dataclass(frozen=True, slots=True)
+class Lacked(Range):
+    """The physicalOffsets of messages that a table lacks in some ranges of the log."""
+
+    within: Ranges = ()
+    held: tuple[int, ...] = ()  # that it has there, in order
+
+    def holds(self, values: NDArray[np.integer]) -> NDArray[np.bool_]:
+        """For each physicalOffset whether its message is lacking: bool[values]."""
+        starts, ends = np.array(self.within, np.int64).reshape(-1, 2).T
+        at = np.searchsorted(starts, values, "right") - 1
+        return (at >= 0) & (values < ends[at]) & ~np.isin(values, np.array(self.held, np.int64))
+
+
+@dataclass(frozen=True, slots=True)
 class Adding:
     """Writes the messages of a part of the log."""
 
     writer: Writer
     settings: StoreSettings  # the store's
-    #: of parts from ``begin`` on, messages with a greater physicalOffset are wanted; of earlier ones all
+    #: of parts from ``begin`` on, messages with a greater physicalOffset are wanted
     after: int
     begin: int = 0
-    #: physicalOffsets that the table has there, in order
-    held: tuple[int, ...] = ()
+    lacked: Lacked = field(default_factory=Lacked)  # those that are wanted of earlier ones
 
     def __call__(self, part: Part) -> Added | ReputError:
         """The files with the messages that begin in ``part``, or why there are none."""
@@ -189,8 +204,8 @@ class Adding:
     def _written(self, part: Part, damage: list[Finding]) -> Iterator[Written]:
         bodies = self.writer.bodies
         wanted = None
-        if part.start < self.begin:  # where only an entry's head was damaged, its message is held
-            wanted = Wanted({"physicalOffset": Range(high=part.end - 1)})
+        if part.start < self.begin:  # what lies between the ranges of a part, the table has
+            wanted = Wanted({"physicalOffset": self.lacked})
         elif part.start <= self.after:
             wanted = Wanted({"physicalOffset": Range(low=self.after + 1)})
         for rows in messages.read(
@@ -202,10 +217,7 @@ class Adding:
             by_queue=(MOST_ROWS, MOST_BYTES[bodies]),
             damage=damage,
         ):
-            if self.held and part.start < self.begin:
-                places = np.asarray(rows.column(KNOWN_BY[0]), np.int64)
-                rows = rows.filter(pa.array(~np.isin(places, self.held)))
-            for day, of_day in _by_day(pa.Table.from_batches([rows])) if rows.num_rows else ():
+            for day, of_day in _by_day(pa.Table.from_batches([rows])):
                 below = self.writer.directory
                 yield self.writer.write(f"{below}/{day}" if below else day, of_day)
 

@@ -1,10 +1,9 @@
 """The Delta table of messages, by the package deltalake: read, and committed to.
 
 A transaction carries the cursor: the physical offset up to which the table holds the log. Rows and cursor
-come in one commit, and go in one. So do the ranges before it that the table lacks: their offsets are versions
-of more transactions, which a table keeps however short its log is. A table of one store has the transaction
-:data:`APPLICATION`; one of many has :data:`LAKE`, the columns of :class:`reput.catalog.table.Broker`, and a
-transaction for each.
+come in one commit, and go in one. So do the ranges before it that the table lacks, by the number of their
+file (:mod:`reput.catalog.lacking`). A table of one store has the transaction :data:`APPLICATION`; one of many
+has :data:`LAKE`, the columns of :class:`reput.catalog.table.Broker`, and a transaction for each.
 
 A commit is made for the version that follows the one that was looked at, or not at all. Where another writer
 was faster, this one looks again, and tries again if nothing has changed that is its own. That is left to
@@ -18,7 +17,7 @@ import random
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import date
 from pathlib import Path
@@ -28,6 +27,7 @@ from urllib.parse import quote, unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from reput.catalog.lacking import LackingFiles, Ranges, before_offset
 from reput.config.broker_conf import BrokerConf, read
 from reput.config.settings import StoreSettings
 from reput.errors import OutputError, RemoteStoreError, SettingsError
@@ -142,15 +142,6 @@ _S3_OPTIONS = {"aws_s3_allow_unsafe_rename": "false", "conditional_put": "etag"}
 _OPTIONS = {"max_retries": "4", "retry_timeout": "60s", "timeout": "60s", "connect_timeout": "10s"}
 
 
-#: Half-open ranges of physical offsets, in log order.
-Ranges = tuple[tuple[int, int], ...]
-
-
-def before_offset(ranges: Ranges, offset: int) -> Ranges:
-    """What of some ranges lies before a physical offset."""
-    return tuple((start, min(end, offset)) for start, end in ranges if start < offset)
-
-
 @dataclass(frozen=True, slots=True)
 class File:
     """A file of the table."""
@@ -195,6 +186,11 @@ class Table:
         self._flushed: int | None = None
         self.cursor: int | None = None
         self.named: set[str] = set()
+        self._lacking = LackingFiles(
+            path, self.url if self.is_remote else None, "one" if broker is None else broker.digest
+        )
+        self._lacks: tuple[int, Ranges] = 0, ()
+        self._is_put = False
         self.refresh()
 
     def refresh(self) -> None:
@@ -592,15 +588,15 @@ class Table:
     @property
     def lacks(self) -> Ranges:
         """The ranges of the log before the cursor that couldn't be read when it came by, in log order."""
-        numbers = [
-            self._transaction(self._lacks(at)) or 0 for at in range(self._transaction(self._lacks()) or 0)
-        ]
-        return tuple(zip(numbers[::2], numbers[1::2], strict=True))
+        number = self._transaction(self._lacks_application) or 0
+        if number != self._lacks[0]:
+            self._lacks = number, self._lacking.read(number)
+        return self._lacks[1]
 
-    def _lacks(self, at: int | None = None) -> str:
-        """The transaction that has one number of :attr:`lacks`; None for how many there are."""
-        application = APPLICATION if self.broker is None else self.broker.application
-        return f"{application}//lacks" if at is None else f"{application}//lacks/{at}"
+    @property
+    def _lacks_application(self) -> str:
+        """The transaction whose version is the number of the file with :attr:`lacks`."""
+        return f"{APPLICATION if self.broker is None else self.broker.application}//lacking"
 
     def _at(self, cursor: int | None, lacks: Ranges | None = None) -> CommitProperties:
         """The transactions of a commit, that is made for the next version or not at all."""
@@ -608,9 +604,8 @@ class Table:
 
         made = []
         if lacks is not None and lacks != self.lacks:
-            numbers = [number for one in lacks for number in one]
-            made += [Transaction(self._lacks(at), number) for at, number in enumerate(numbers)]
-            made.append(Transaction(self._lacks(), len(numbers)))
+            made.append(Transaction(self._lacks_application, self._lacking.write(lacks)))
+            self._is_put = True
         if self.broker is not None and self._delta is None:
             made.append(Transaction(LAKE, _LAKE_VERSION))
         if cursor is not None:
@@ -621,9 +616,12 @@ class Table:
     def _flush(self) -> None:
         """Look at the newest version, and make the entries of its log durable: deltalake doesn't."""
         self.refresh()
-        if self.is_remote:
-            return
-        self._flushed = flush_log(self.path, self._flushed)
+        if not self.is_remote:
+            self._flushed = flush_log(self.path, self._flushed)
+        if self._is_put:  # only now: what an earlier version needed, nobody needs any more
+            with suppress(OutputError, RemoteStoreError):  # else the next commit does it
+                self._lacking.clean(self._transaction(self._lacks_application) or 0)
+                self._is_put = False
 
     def step_back(self, offset: int, still: Callable[[], None] = lambda: None) -> None:
         """Take the messages from a physical offset on out, and set the cursor there, in one commit."""

@@ -131,13 +131,15 @@ class _Known:
     standing: Standing  # that
     state: tuple[int | None, frozenset[str]]  # the table's
     log: tuple[tuple[int, ...], ...]  # what the segments' files looked like before the two were compared
+    is_told: bool = False  # somebody tells where the log goes back before the table's end
 
 
 class Catalog:
     """A table that is brought up to date once or often. A context manager: nobody else writes meanwhile.
 
-    ``is_told``: whoever brings it up to date calls :meth:`went_back` when the log did. Table and log are then
-    compared once, and not each time that the log was written to meanwhile. ``listener`` gets the bytes of log
+    ``is_told``: whoever brings it up to date calls :meth:`went_back` when the log did before where they have
+    read it to. Once that is no less than the table has, the two are compared once, and not each time that the
+    log was written to meanwhile. ``listener`` gets the bytes of log
     that were read, the messages that were found, and the bytes in all. Without ``either``, a table of many
     stores is refused. ``settings`` None: the store's are read.
     """
@@ -224,9 +226,13 @@ class Catalog:
         check_store(self._settings.root)
         discover(self._settings)
 
-    def check(self) -> None:
-        """See that table and log belong together, before anything is done."""
-        self._known = self._look()
+    def check(self, read: int = -1) -> None:
+        """See that table and log belong together, before anything is done.
+
+        ``read``: up to where whoever brings it up to date has read the log.
+        """
+        is_told = self._is_told and read >= (self._table.cursor or 0)
+        self._known = replace(self._look(), is_told=is_told)
 
     def reached(self) -> int:
         """Physical offset up to which the table holds the log, after :meth:`check` or :meth:`advance`.
@@ -263,6 +269,8 @@ class Catalog:
         told = len(self._gone_from)
         # Forgotten first: after a failure, table and log are compared.
         known, self._known = self._known, None
+        # Before the two are compared: what changes later and behind it, nobody tells.
+        read = -1 if committed is None else committed()
         if known is None or not self._holds(known):
             known = self._look()
         standing = known.standing
@@ -274,11 +282,13 @@ class Catalog:
         removed, removed_after = self._take_back(standing)
         del self._gone_from[:told]
         before, cursor = self._table.messages, self._table.cursor
+        is_told = self._is_told and read >= (cursor or 0)
         begin = standing.begin if cursor is None else max(cursor, standing.begin)
         # Asked after what is known to be gone, or an end of before the log went back might be taken.
         end = None if committed is None else committed()
-        if end is not None and most is not None:
-            end = min(end, begin + most)
+        if end is not None:
+            end = max(end, cursor or 0)  # a tail that was begun anew is behind the table
+            end = end if most is None else min(end, begin + most)
         run = Appending(self._options, self._settings, self._table, self._listener, self._hold)
         with converting_spark_errors(self._options.table):
             if end is None or cursor is None or cursor < end or self._table.lacks:
@@ -289,7 +299,7 @@ class Catalog:
         vacuumed = self._table.vacuum() if self._options.retain_days is not None else 0
         messages = self._messages()
         after = self._next(standing) if run.commits else replace(standing, gone_from=None, expired=0)
-        self._known = _Known(after, self._table.state, known.log)
+        self._known = _Known(after, self._table.state, known.log, is_told)
         whose = self._table.broker
         return Cataloged(
             table=self._table.url,
@@ -331,7 +341,7 @@ class Catalog:
         log = discover(self._settings)
         if log.start > known.standing.begin:
             return False  # the table's last message has expired
-        return self._is_told or _stamps(log) == known.log
+        return known.is_told or _stamps(log) == known.log
 
     def _next(self, before: Standing) -> Standing:
         """Where the next run continues, after one that began with ``before`` and has committed."""

@@ -233,7 +233,7 @@ def tail(
             )
         plan = stack.enter_context(prepare(intended(options, follows=True), log.lock))
         if table is not None:
-            stack.enter_context(table).check()
+            stack.enter_context(table).check(plan.journal.state.cursor)
         before = replace(plan.journal.state)
         stop_file = plan.root / names.REPUT / names.STOP
         files.remove_tree(stop_file)

@@ -633,7 +633,7 @@ def test_a_run_that_is_told_compares_once(comparing: _Comparing) -> None:
     """As that of a tail does, whatever is written to the log, unless somebody else changed the table."""
     held = comparing.held
     with update.CatalogBeside(comparing.options) as table:
-        table.check()
+        table.check(held.place(300))
         assert table.reached() == held.place(300)
         for number in range(350, 600, 50):
             _touch(held)
@@ -648,6 +648,37 @@ def test_a_run_that_is_told_compares_once(comparing: _Comparing) -> None:
         DeltaTable(str(held.path)).delete(f'"physicalOffset" = {held.place(7)}')
         assert comparing.advance(table, 570).added == 10
         assert comparing.count == 2
+
+
+def test_a_run_whose_tail_was_begun_anew_compares_until_it_is_past_the_table(
+    held: _Held, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody tells it that the log went back behind where the tail is."""
+    compared: list[int] = []
+
+    def counted(table: Table, settings: StoreSettings, *, allow_gap: bool) -> Standing:
+        compared.append(1)
+        return stand(table, settings, allow_gap=allow_gap)
+
+    monkeypatch.setattr(update, "stand", counted)
+    with Catalog(_options(held, optimize=False), is_told=True) as catalog:
+
+        def advance(number: int) -> Cataloged:
+            _touch(held)
+            return catalog.advance(_Here, lambda: held.place(number))
+
+        assert advance(300).added == 300
+        assert advance(150).commits == 0
+        _write_over(held, range(250, len(held.places)))
+        done = advance(200)
+        assert (done.removed, done.end) == (50, held.place(250))
+        assert advance(400).added == 150
+        before = len(compared)
+        advance(400)
+        assert advance(420).added == 20
+        assert len(compared) == before
+    found = Table(held.path).between(0, 1 << 40)
+    assert found.equals(_scanned(held.settings).slice(0, 420))
 
 
 def test_a_run_that_failed_compares_again(comparing: _Comparing, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from reput.catalog import Cataloged, CatalogOptions, appending, update
 from reput.catalog.table import Broker, Table
 from reput.cli.output import cataloged_apart
 from reput.config.settings import StoreSettings
-from reput.errors import Finding
+from reput.errors import Finding, OutputError
 from reput.job.options import RebuildOptions
 from reput.job.rebuilding import rebuild
 from reput.log.segments import Segment, cut, discover
@@ -179,6 +179,28 @@ def test_damage_behind_the_last_message_is_kept_without_new_commits(store: _Stor
     assert store.held() == store.places
 
 
+@pytest.mark.parametrize("back", [0, 1, 3])
+def test_a_tail_that_was_begun_anew_moves_no_cursor_back(store: _Store, back: int) -> None:
+    """Before where the table ends there is nothing new: what it lacks there stays lacking."""
+    number = store.damage()
+    at = next(at for at, place in enumerate(store.places) if place > store.segment(4).base) + 10
+    start, cursor = store.places[at], store.places[at + 4]
+    store.overwrite(start, b"\xff" * (cursor - start))
+    with update.Catalog(store.options()) as table:
+        done = table.advance(Here, lambda: cursor)
+        lacks = Table(store.table).lacks
+        assert lacks == ((store.places[number], store.places[number + 1]), (start, cursor))
+        for anew in (0, store.places[at - back], store.places[at + back]):
+            again = table.advance(Here, lambda anew=anew: anew)  # type: ignore[misc]
+            assert (again.end, again.commits, again.findings) == (cursor, 0, done.findings)
+        assert Table(store.table).lacks == lacks
+        store.mend()
+        for end in (store.places[at + 2], store.places[-1]):
+            table.advance(Here, lambda end=end: end)  # type: ignore[misc]
+    assert store.catalog().exit_code == 0
+    assert store.held() == store.places
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", ["5.3.3-mixed", "5.5.0-dledger"])
 @pytest.mark.parametrize("seed", range(6))
@@ -260,6 +282,85 @@ def test_rows_that_somebody_deleted_stay_deleted_when_others_come_back(store: _S
     store.mend()
     assert store.catalog().added == 1
     assert store.held() == [place for place in store.places if place != deleted]
+
+
+class _Counting(Here):
+    """Counts tasks."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tasks = 0
+
+    def map(self, function: Callable[..., object], items: list[object]) -> list[object]:
+        self.tasks += len(items)
+        return super().map(function, items)
+
+
+def test_many_ranges_of_a_segment_are_one_task(store: _Store) -> None:
+    """And rows between them are neither doubled nor brought back."""
+    damaged = store.places[:-1:3]
+    for place in damaged:
+        store.overwrite(place + 4, b"\xff" * 4)
+    first = store.catalog()
+    assert len(first.findings) > 100
+    assert store.held() == [place for place in store.places if place not in damaged]
+    from deltalake import DeltaTable
+
+    deleted = store.places[4]
+    DeltaTable(str(store.table)).delete(f'"physicalOffset" = {deleted}')
+    store.overwrite(store.places[7] + 4, b"\xff" * 4)  # the table has it
+    counting = _Counting()
+    again = update.catalog(store.options(), lambda: counting)
+    assert (again.commits, len(again.findings)) == (0, len(first.findings))
+    assert counting.tasks <= len(store.log.segments) + 1
+    store.mend()
+    done = update.catalog(store.options(), lambda: counting)
+    assert (done.exit_code, done.added) == (0, len(damaged))
+    assert store.held() == [place for place in store.places if place != deleted]
+
+
+def test_ranges_far_from_each_other_are_tasks_of_their_own(
+    store: _Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What lies between them is not read; but in the last segment all is, from its begin."""
+    monkeypatch.setattr(appending, "_LEAST_PART", 100)
+    base, last = store.segment(2).base, store.log.segments[-1]
+    lacks = ((base - 10, base + 5), (base + 50, base + 60), (base + 160, base + 170))
+    behind = ((last.base + 100, last.base + 110), (last.base + 900, last.base + 910))
+    parts = [
+        (one.start, one.end, one.exact)
+        for one in appending._lacked(store.log, (*lacks, *behind))
+        if one.start >= base
+    ]
+    assert parts == [
+        (base, base + 60, True),
+        (base + 160, base + 170, True),
+        (last.base + 100, last.base + 910, False),
+    ]
+
+
+def test_what_a_table_lacks_is_in_one_file_that_no_vacuum_takes(store: _Store) -> None:
+    """Without it nobody could tell which messages to look for again: that is refused."""
+    store.damage()
+    store.catalog()
+    (file,) = (store.table / "_reput").iterdir()
+    from deltalake import DeltaTable
+
+    DeltaTable(str(store.table)).vacuum(0, dry_run=False, enforce_retention_duration=False, full=True)
+    data = file.read_bytes()
+    for spoilt in (b"", data[:-1]):
+        file.write_bytes(spoilt)
+        with pytest.raises(OutputError, match="what the table lacks of the log isn't what it was"):
+            store.catalog()
+    file.write_bytes(data)
+    store.segment(5).path.unlink()
+    store.overwrite(store.places[0] + 4, b"\xff" * 4)  # the table has it
+    shutil.rmtree(store.table)
+    store.catalog()
+    assert len(list((store.table / "_reput").iterdir())) == 1
+    store.mend()
+    assert store.catalog().exit_code == 0
+    assert list((store.table / "_reput").iterdir()) == []
 
 
 def test_of_many_stores_each_has_what_its_rows_lack(store: _Store, tmp_path: Path) -> None:
