@@ -36,6 +36,7 @@ BY_HAND = frozenset(
         "broken-config",
         "lost-config",
         "missing-config",
+        "expired-queues",
     }
 )
 _DONE = {Sort.START, Sort.START_WITH_LOSS}

@@ -24,6 +24,7 @@ from reput.diagnosis.findings import (
     area_of,
     index_database,
     judged,
+    lost_queues,
     mending,
     merged,
     not_derived,
@@ -296,6 +297,7 @@ def check(
             result.not_read.append(f"queues and index, which weren't compared: {error}")
     if result.report is not None:
         found = list(merged(found, result.report, result.snapshot, foretold, settings))
+        found += [] if result.snapshot is None else lost_queues(settings, result.snapshot, found)
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)
