@@ -37,6 +37,7 @@ BY_HAND = frozenset(
         "lost-config",
         "missing-config",
         "expired-queues",
+        "old-times",
     }
 )
 _DONE = {Sort.START, Sort.START_WITH_LOSS}

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
-from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
+from reput.broker.snapshot import NO_CHECKPOINT, OLD_TIMES, Snapshot
 from reput.config.committed import Committed, committed_offsets
 from reput.config.kept import known_topics
 from reput.config.settings import StoreSettings
@@ -557,7 +557,7 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
         effect = Effect.UNKNOWN
     elif problem.kind in MISTAKEN and not is_derived(problem, settings):
         effect = Effect.LOSES if problem.kind == SECOND_FILE else Effect.UNKNOWN
-    elif problem.kind in _CONFIG:
+    elif problem.kind in _CONFIG or problem.kind == OLD_TIMES:
         effect = Effect.LOSES
     if effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and is_mended(problem, settings):
         replaced = path.parent in settings.commit_log_dirs or path == settings.root / names.CHECKPOINT
