@@ -28,6 +28,7 @@ from reput.diagnosis.findings import (
     QUEUE_CUT,
     area_of,
     closable,
+    lost_queues,
     merged,
     of_start,
     torn_end,
@@ -152,6 +153,9 @@ class Making:
                 if (staging / name).exists():
                     staged.append(name)
                 elif (root / name).exists():
+                    if queue not in rebuilding.journal.state.queues:
+                        # Its messages have expired: only a whole making keeps where it ends.
+                        raise NotEnoughError("the log has no message of a queue", path=root / name)
                     removed.append(name)
         if self.index:
             staged += [name for name in (names.INDEX, names.ROCKSDB_STORE) if name in there]
@@ -515,7 +519,7 @@ class _Mending:
             snapshot = take(rebuilding.settings)
             staged, removed = self._making.staged(rebuilding)
             _keep_tags(result.before, staging)
-            summary = summarize(rebuilding, before, 0.0, None, {})
+            summary = summarize(rebuilding, before, 0.0, None, {}, rebuilding.settings.root)
             report = result.before.report
             try:
                 found = [Difference.of_log(one) for one in summary.findings]
@@ -670,6 +674,7 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot)
             report.findings.append(one)
     start = of_start(log.view, log.plan)
     findings = list(unique(merged(start, report, log.view, log.plan, settings, log_alone=True)))
+    findings += lost_queues(settings, log.view, findings)
     wrong = [
         one
         for one in findings

@@ -36,6 +36,8 @@ BY_HAND = frozenset(
         "broken-config",
         "lost-config",
         "missing-config",
+        "expired-queues",
+        "old-times",
     }
 )
 _DONE = {Sort.START, Sort.START_WITH_LOSS}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -33,7 +34,7 @@ from reput.derived.files import (
 from reput.derived.index import read_header
 from reput.derived.rocksdb import KeptQueues, open_index, read_kept
 from reput.errors import OutputError, Problem, ReputError, SettingsError, StoreError
-from reput.format import names, properties, rocksdbindex
+from reput.format import commitlog, names, properties, rocksdbindex
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.indexfile import IndexHeader, file_length
@@ -43,7 +44,8 @@ from reput.log.walk import Frame, frame
 from reput.rocksdb import CURRENT, is_database, traces
 from reput.store.listing import queues_in
 from reput.store.lock import Holder, store_holder
-from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading, unreadable
+from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading, stat_of, unreadable
+from reput.words import counted
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
@@ -54,6 +56,8 @@ _OF_LENGTHS = frozenset({WRONG_LENGTH, "index-length"})
 
 #: Of a checkpoint that isn't there.
 NO_CHECKPOINT = "no-checkpoint"
+#: Of segments that are older by their files' times than by their messages.
+OLD_TIMES = "old-times"
 #: Messages of a segment, to see whether clients have sent any.
 _MOST_LOOKED_AT = 64
 
@@ -200,6 +204,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *rocksdb_problems,
         *_log_problems(settings, log, size),
         *_log_gaps(settings, log, size),
+        *_old_times(settings, log, size),
         *(problem for directory in names.QUEUES for problem in _queue_problems(snapshot, directory)),
         *type_problems(snapshot),
         *index_problems,
@@ -298,6 +303,35 @@ def _log_gaps(settings: StoreSettings, log: Listing, size: int) -> Iterator[Prob
     for problem in gaps(files, size, MISSING_SEGMENTS, step, _wrong_files(log)):
         finds = settings.dialect.recovery.finds_across_gaps or problem.kind != MISSING_SEGMENTS
         yield problem if finds else replace(problem, outcome=_BY_COUNT)
+
+
+def _old_times(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
+    """Segments that a copy has given times before those of their messages, for which they will be deleted.
+
+    ``MappedFileQueue.deleteExpiredFileByTime`` goes by the file's time alone, from the first file up to one
+    that is young enough, and leaves the last (rocketmq-all-4.9.7, 5.3.3). What is as old by its messages goes
+    by right.
+    """
+    hours, now = settings.recovery.reserved_hours, time.time_ns() // 1_000_000
+    since, old = now - hours * 3_600_000, []
+    for segment in log.files[:-1]:
+        changed = stat_of("the segment", segment.path).st_mtime_ns // 1_000_000
+        if changed > since:
+            break
+        data = map_segment(segment.path, size).data
+        whole = isinstance(frame(data, segment.base, 0, settings.dialect.topic_length_v2), Frame)
+        if whole and max(changed, since) < commitlog.store_timestamp(data, 0):
+            old.append(segment)
+    for first in old[:1]:
+        yield Problem(
+            kind=OLD_TIMES,
+            path=first.place,
+            expected="a time behind that of its first message",
+            found=f"an older one; so of {counted(len(old), 'segment')}",
+            outcome=f"the broker deletes such files at its next deleteWhen, as older than {hours:,} hours "
+            "(fileReservedTime)",
+            next_step=f"Before the broker starts, `touch` each segment from {first.place} on.",
+        )
 
 
 def _up_to_gap(files: tuple[StoreFile, ...], size: int) -> tuple[StoreFile, ...]:

@@ -216,6 +216,7 @@ SETTINGS: Mapping[str, Setting] = {
     "checkCommitLogOffsetOnRecover": Setting(False, since="5.5.0"),
     "enableAcceleratedRecovery": Setting(False, since="5.4.0"),
     "enableControllerMode": _SWITCH,
+    "fileReservedTime": Setting(72, least=-INT_MAX - 1),  # hours
     "timerWheelEnable": Setting(True, since="5.0.0"),
     "mappedFileSizeTimerLog": Setting(100 << 20, since="5.0.0"),
     "brokerId": _TEXT,  # a number, and the broker passes over what is none

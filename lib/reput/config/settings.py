@@ -74,6 +74,7 @@ class RecoverySettings:
     #: segments that a start with both goes further back for those in RocksDB
     extra_segments: int = _default("combineCQMaxExtraSearchCommitLogFiles")
     light_in_rocksdb: bool = _default("combineCQUseRocksdbForLmq")  # for these without such a limit
+    reserved_hours: int = _default("fileReservedTime")  # so old may a segment's file become
     #: bytes of a file in ``timerlog``; 0 where the broker has no timer wheel
     timer_log_file_size: int = _default("mappedFileSizeTimerLog")
     #: its dispatch goes around what can't be read, as that of a master; that of a slave waits there
@@ -447,6 +448,7 @@ def _decide(
             accelerated=conf.switch("enableAcceleratedRecovery"),
             # From 5.0 on.
             controller_mode=conf.switch("enableControllerMode") and conf.rules.recovery.switches_queue_types,
+            reserved_hours=conf.integer("fileReservedTime"),
             timer_log_file_size=_timer_log_file_size(conf),
             passes_unreadable=_is_master(conf),
             half_in_rocksdb=conf.switch("transRocksDBEnable"),

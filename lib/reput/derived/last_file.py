@@ -23,6 +23,8 @@ from reput.store.reading import read_file
 
 #: Stands for the last blank of a queue that has nothing else: a message before all others, long expired.
 AFTER_BLANKS = unit(0, 1, 0)
+#: The kind of a finding: of queues whose messages have expired it isn't known where they ended.
+EXPIRED_QUEUES = "expired-queues"
 #: Why a queue that never had a message can't be carried over.
 NO_UNIT = "it has no file with a unit"
 _IN_LOG = "all its units ({:,}) lead behind {}, where the log begins, and the log has no message of it"
@@ -47,8 +49,9 @@ def last_file(
 ) -> LastFile | str:
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
-    A broker's crash may leave an empty file behind it, which says nothing more. Units from the first one on
-    that leads to the log's end or behind it don't count: a start cuts them off, and leaves the blanks before
+    A broker's crash may leave an empty file behind it, which says nothing more. As ``recover`` has it,
+    a queue ends at the first place that holds no unit, whatever lies behind. Units from the first one on that
+    leads to the log's end or behind it don't count: a start cuts them off, and leaves the blanks before
     them (``ConsumeQueue.truncateDirtyLogicFiles``). Behind a blank a broker puts no unit of a message that
     ends below 2 GiB (``putMessagePositionInfo``), so the last blank becomes a unit of one byte.
 
@@ -68,11 +71,12 @@ def last_file(
         is_unit, blanks = form.counts(units), 0
         if form.by_place:
             blanks = int(np.argmax(np.append(classify(units), UnitKind.EMPTY) != UnitKind.PRE_BLANK))
-        counts = _counts(data, units, is_unit, log_start, log_end, blanks)
+        counts = _counts(units, is_unit, log_start, log_end, blanks)
         if isinstance(counts, str):
             return counts
         before, count = counts
         behind = units["position"][before:][is_unit[before:]]
+        behind = behind[behind >= log_start]
         left_out = int(behind[0]) if behind.size else left_out
         if count:
             if not form.by_place:
@@ -121,7 +125,6 @@ def _newest_first(directory: Path, file_size: int) -> Iterator[tuple[Path, bytes
 
 
 def _counts(
-    data: bytes,
     units: NDArray[np.void],
     is_unit: NDArray[np.bool_],
     log_start: int,
@@ -133,11 +136,8 @@ def _counts(
     ``blanks`` of them, at its beginning, count, too, and lead nowhere. Or what is wrong with them.
     """
     count = len(units) if is_unit.all() else int(is_unit.argmin())
-    length = count * units.itemsize
     if count <= blanks:
         return "its last file doesn't begin with units"
-    if data.count(0, length) != len(data) - length:
-        return "its last file goes on behind its last unit"
     position = units["position"][blanks:count].astype(np.int64)
     if (np.diff(position) < 0).any():
         return "the units of its last file aren't in the log's order"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reput.broker.config_files import missing_config
-from reput.broker.snapshot import Snapshot, take
+from reput.broker.snapshot import OLD_TIMES, Snapshot, take
 from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, UNFINISHED_RESTORE
@@ -24,6 +24,7 @@ from reput.diagnosis.findings import (
     area_of,
     index_database,
     judged,
+    lost_queues,
     mending,
     merged,
     not_derived,
@@ -145,7 +146,7 @@ class Diagnosis(Judged):
             no_topics = one.area is Area.CONFIG and Path(one.path).name.startswith(_TOPICS)
             no_topics = no_topics or (one.kind == "queue-type" and one.remedy is Remedy.BY_HAND)
             # A log that has to be mended first, and can't be: queues and index are of it.
-            no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND
+            no_log = one.area is Area.LOG and one.remedy is Remedy.BY_HAND and one.kind != OLD_TIMES
             if one.effect is Effect.UNKNOWN and one.kind != NOT_FORETOLD:
                 return []
             if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS):
@@ -296,6 +297,7 @@ def check(
             result.not_read.append(f"queues and index, which weren't compared: {error}")
     if result.report is not None:
         found = list(merged(found, result.report, result.snapshot, foretold, settings))
+        found += [] if result.snapshot is None else lost_queues(settings, result.snapshot, found)
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)

@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
-from reput.broker.snapshot import NO_CHECKPOINT, Snapshot
+from reput.broker.snapshot import NO_CHECKPOINT, OLD_TIMES, Snapshot
+from reput.config.committed import Committed, committed_offsets
 from reput.config.kept import known_topics
 from reput.config.settings import StoreSettings
 from reput.derived.batch import BatchModel
 from reput.derived.files import MISSING_SEGMENTS, UNFINISHED_RESTORE, WRONG_LENGTH
+from reput.derived.last_file import EXPIRED_QUEUES
 from reput.derived.plain import QueueModel
 from reput.derived.rocksdb import open_index
 from reput.diagnosis.verdict import ORDINAL, PHYSICAL, QUEUE_OFFSET, SLOT, Area, Effect, Finding, Remedy
-from reput.errors import Problem, StoreError, UnsupportedError
+from reput.errors import Problem, ReputError, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
@@ -402,6 +404,44 @@ def not_derived(snapshot: Snapshot) -> Iterator[Problem]:
         )
 
 
+def lost_queues(settings: StoreSettings, snapshot: Snapshot, found: Iterable[Finding]) -> Iterator[Finding]:
+    """Queues that groups have offsets in, and that neither the log nor anything else knows any more.
+
+    ``found``: what the comparison with the whole log says, among it the queues that the log has messages of.
+    A broker never deletes a queue's last file by itself (``MappedFileQueue.deleteExpiredFileByOffset``), but
+    does if ``cleanExpiredCQ`` of mqadmin asks it to (``ConsumeQueueStore.cleanExpired``; rocketmq-all-5.3.3).
+    """
+    if not snapshot.log.files or not snapshot.log.files[0].base:
+        return  # nothing has expired
+    try:
+        topics, read = known_topics(settings.config) or set(), committed_offsets(settings)
+    except ReputError:
+        return  # said of the settings themselves
+    there = {one.queue for one in found} | (set() if snapshot.kept is None else set(snapshot.kept.ends))
+    for listings in (snapshot.queues, snapshot.batch_queues):
+        there |= {queue for queue, listing in listings.items() if listing.files or listing.problems}
+    gone: dict[Queue, Committed] = {}
+    for one in read.committed:
+        queue = one.topic, one.queue_id
+        if one.offset > 0 and one.topic in topics and queue not in there:
+            gone.setdefault(queue, one)
+    for first in list(gone.values())[:1]:
+        others = f", and {len(gone) - 1:,} more queues" if len(gone) > 1 else ""
+        whose = f"{first.topic}:{first.queue_id}"
+        yield Finding(
+            kind=EXPIRED_QUEUES,
+            path=str(read.path),
+            area=Area.QUEUE,
+            effect=Effect.GONE,
+            remedy=Remedy.BY_HAND,
+            expected=f"the end of {whose}, since {first.group} has committed {first.offset} there",
+            found=f"neither a queue nor a message of it{others}",
+            outcome="the next message gets queueOffset 0, and groups pass over what is below their offsets",
+            step="Bring the last files of these queues back from a copy; or reset their groups' offsets.",
+            count=len(gone),
+        )
+
+
 def index_database(settings: StoreSettings) -> Iterator[Problem]:
     """A ``rocksdbstore/`` that doesn't open; nothing where it can't be tried. What is in it isn't read.
 
@@ -517,7 +557,7 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
         effect = Effect.UNKNOWN
     elif problem.kind in MISTAKEN and not is_derived(problem, settings):
         effect = Effect.LOSES if problem.kind == SECOND_FILE else Effect.UNKNOWN
-    elif problem.kind in _CONFIG:
+    elif problem.kind in _CONFIG or problem.kind == OLD_TIMES:
         effect = Effect.LOSES
     if effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and is_mended(problem, settings):
         replaced = path.parent in settings.commit_log_dirs or path == settings.root / names.CHECKPOINT

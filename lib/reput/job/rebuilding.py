@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from reput.config.stand_in import with_queues
-from reput.derived.last_file import NO_UNIT
+from reput.derived.last_file import EXPIRED_QUEUES, LastFile
 from reput.derived.rocksdb import stored_ends
 from reput.errors import Finding, OtherHostError, OutputError, SparkError, StoreError
 from reput.format import names
@@ -26,11 +26,13 @@ from reput.format.rocksdbqueue import QueueEnd
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, intended, prepare
 from reput.job.summary import (
+    Gone,
     Summary,
     carry_over,
     drop_carried,
     left_to_mend,
     missing_queues,
+    odd_queues,
     queues_without_messages,
     summarize,
 )
@@ -379,10 +381,6 @@ def _swap(plan: Plan) -> str | None:
     return str(Swap(root, plan.root, wanted, new_stamp(root), owner=plan.owner).run())
 
 
-#: The kind of a finding: of these queues it isn't known where they ended.
-EXPIRED_QUEUES = "expired-queues"
-
-
 def _check_continues(plan: Plan) -> None:
     """Refuse to add to a database that was made, where the log has more than it."""
     from reput.output.databases import are_made, directories
@@ -445,8 +443,12 @@ def carried(plan: Plan) -> dict[QueueBytes, QueueEnd]:
 
 def _tell(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> None:
     """Have the journal say, once, what becomes of queues whose messages have expired."""
-    state, start = plan.journal.state, plan.log.start
-    finding = Finding(EXPIRED_QUEUES, path, start, start, expected, found, outcome, count=count)
+    start = plan.log.start
+    _journal(plan, Finding(EXPIRED_QUEUES, path, start, start, expected, found, outcome, count=count))
+
+
+def _journal(plan: Plan, finding: Finding) -> None:
+    state = plan.journal.state
     if finding not in state.findings:
         plan.journal.append(replace(state.without_messages(), findings=[finding]))
 
@@ -480,33 +482,23 @@ def _last_units(plan: Plan, store: Path, known: Set[QueueBytes]) -> dict[QueueBy
     files don't say it.
     """
     found: dict[QueueBytes, QueueEnd] = {}
-    at_zero: list[tuple[str, str, str]] = []
-    doubtful: list[tuple[str, str, str]] = []
     start = plan.log.start
     if not start:
         return found  # nothing has expired
     # A light queue, which RocksDB doesn't have then, may have any name.
     maybe_light = plan.settings.enable_multi_dispatch and not plan.settings.rocksdb.lmq
-    for queue in queues_without_messages(plan, store):
-        last, key = queue.last, (queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id)
-        if isinstance(last, str):
-            if last != NO_UNIT and key not in known and not maybe_light:
-                at_zero.append((str(queue), "a last file that begins with units", last))
-            continue
-        if 0 <= last.left_out < plan.journal.state.cursor and key not in known and not maybe_light:
-            where = f"a last unit before {start}, where the log begins"
-            doubtful.append((str(queue), where, f"one at {last.left_out}"))
-        position = last.last_position if last.last_position >= 0 else start - 1
-        found[key] = QueueEnd(position, last.next_offset - 1)
-    for odd, outcome in (
-        (at_zero, "they begin at 0 again"),
-        (doubtful, "they go on behind what their files hold"),
-    ):
-        for named, expected, what in odd[:1]:
-            others = f", and {len(odd) - 1:,} more queues" if len(odd) > 1 else ""
-            outcome = f"without a message in the log, {outcome}"
-            _tell(plan, plan.settings.place, f"{named}: {expected}", f"{what}{others}", outcome, len(odd))
+    gone = list(queues_without_messages(plan, store))
+    for queue in gone:
+        if isinstance(queue.last, LastFile):
+            position = queue.last.last_position if queue.last.last_position >= 0 else start - 1
+            found[_key(queue)] = QueueEnd(position, queue.last.next_offset - 1)
+    for finding in odd_queues(plan, gone, lambda one: maybe_light or _key(one) in known):
+        _journal(plan, finding)
     return found
+
+
+def _key(queue: Gone) -> QueueBytes:
+    return queue.topic.encode("utf-8", "surrogateescape"), queue.queue_id
 
 
 def _make_databases(plan: Plan, target: Target, runner: Runner, writer: BatchWriter) -> None:

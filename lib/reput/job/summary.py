@@ -7,18 +7,20 @@ offsets stay valid; so is its last file in consumequeue_ext, so that addresses c
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.config.basis import Basis
-from reput.derived.last_file import NO_UNIT, LastFile, last_ext_file, last_file
-from reput.errors import Finding, ReputError, Result
+from reput.derived.last_file import EXPIRED_QUEUES, NO_UNIT, LastFile, last_ext_file, last_file
+from reput.errors import Finding, ReputError, Result, StoreError
 from reput.format import names
 from reput.format.dtypes import IN_FILES, PLAIN, Form
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.replay.target import Selection, is_known
+from reput.rocksdb import opened
 from reput.store import files
 from reput.store.listing import ignored_features, nearest_queue, queues_in
 
@@ -27,6 +29,12 @@ if TYPE_CHECKING:
     from reput.errors import Problem
     from reput.job.plan import Plan
     from reput.replay.state import State
+
+
+#: What becomes of queues of which it isn't known where they ended.
+AT_ZERO, BEHIND_FILES = "they begin at 0 again", "they go on behind what their files hold"
+#: Why one isn't in an output beside the store.
+STAYS = "its last file stays in the store alone, for this output holds what the log does"
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +73,38 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
             wanted = plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
             if wanted and any(directory.iterdir()):
                 yield Gone(topic, queue_id, last_file(directory, size, *log, form), form)
+
+
+def expired_queues(plan: Plan, odd: Sequence[tuple[str, str, str]], outcome: str) -> Finding:
+    """The finding of queues whose messages have expired; of the first it says what was expected and found."""
+    (named, expected, found), start = odd[0], plan.log.start
+    others = f", and {len(odd) - 1:,} more queues" if len(odd) > 1 else ""
+    text = f"without a message in the log, {outcome}"
+    return Finding(
+        EXPIRED_QUEUES, plan.settings.place, start, start,
+        f"{named}: {expected}", f"{found}{others}", text, count=len(odd),
+    )  # fmt: skip
+
+
+def odd_queues(
+    plan: Plan, gone: Iterable[Gone], skipped: Callable[[Gone], bool] = lambda _: False
+) -> Iterator[Finding]:
+    """What is told of queues that go on elsewhere than their messages say; ``skipped`` are passed over."""
+    at_zero: list[tuple[str, str, str]] = []
+    doubtful: list[tuple[str, str, str]] = []
+    start = plan.log.start
+    for queue in gone:
+        last = queue.last
+        if skipped(queue) or last == NO_UNIT:
+            continue
+        if isinstance(last, str):
+            at_zero.append((str(queue), "a last file that begins with units", last))
+        elif 0 <= last.left_out < plan.journal.state.cursor:
+            where = f"a last unit before {start}, where the log begins"
+            doubtful.append((str(queue), where, f"one at {last.left_out}"))
+    for odd, outcome in ((at_zero, AT_ZERO), (doubtful, BEHIND_FILES)):
+        if odd:
+            yield expired_queues(plan, odd, outcome)
 
 
 def carry_over(plan: Plan, store: Path) -> None:
@@ -197,7 +237,7 @@ class Summary(Result):
     @property
     def has_broken_queues(self) -> bool:
         """A queue that had messages begins at 0 again, or leads to messages that the log should have."""
-        lost = any(reason != NO_UNIT for reason in self.vanished_queues.values())
+        lost = any(reason not in (NO_UNIT, STAYS) for reason in self.vanished_queues.values())
         return lost or bool(self.doubtful_queues)
 
 
@@ -219,6 +259,9 @@ def summarize(
     if carried_from is None and kept is not None:
         carried_from = Path(kept)
     gone = [] if carried_from is None else list(gone_queues(plan, carried_from))
+    odd = list(odd_queues(plan, gone)) if plan.log.start else []
+    beside = carried_from is None and not plan.in_place and plan.settings.remote is None
+    stay = dict.fromkeys(_staying(plan) if beside and plan.log.start else (), STAYS)
     absent = _absent(plan.selection, state)
     carried = [(queue, queue.last) for queue in gone if isinstance(queue.last, LastFile)]
     return Summary(
@@ -242,19 +285,34 @@ def summarize(
         did_you_mean=_meant(plan, state, absent),
         carried_queues=[str(queue) for queue, _ in carried],
         doubtful_queues=[str(queue) for queue, last in carried if 0 <= last.left_out < state.cursor],
-        vanished_queues={str(queue): queue.last for queue in gone if isinstance(queue.last, str)},
+        vanished_queues=stay | {str(queue): queue.last for queue in gone if isinstance(queue.last, str)},
         unknown_topics=sorted(topic for topic in topics if known is not None and not is_known(topic, known)),
         without_units=dict(sorted(state.without_unit.items())) if plan.selection.is_all else {},
         salvaged={
             kind: sum(each.count for each in state.salvaged if each.kind == kind)
             for kind in (KEPT, FILLED, HIDDEN)
         },
-        findings=list(state.findings),
+        findings=[*state.findings, *odd],
         left_alone=ignored_features(plan.settings.root) if plan.in_place else [],
         kept=kept,
         stages=stages,
         basis=plan.settings.basis,
     )
+
+
+def _staying(plan: Plan) -> Iterator[str]:
+    """Queues of the store whose messages have all expired, and that an output beside it hasn't got."""
+    from reput.job.rebuilding import expired_ends
+
+    if plan.settings.rocksdb.files:
+        yield from (str(one) for one in gone_queues(plan, plan.settings.root) if one.last != NO_UNIT)
+    elif plan.selection.is_all:
+        directory = plan.settings.root / str(plan.settings.rocksdb.queues)
+        with suppress(StoreError), opened(directory) as database:  # one that isn't there has none
+            for topic, queue_id in sorted(expired_ends(database, plan)):
+                name = topic.decode("utf-8", "replace")
+                if (name, queue_id) not in plan.journal.state.queues:
+                    yield f"{name}:{queue_id}"
 
 
 def left_to_mend(plan: Plan) -> list[Problem]:
