@@ -169,7 +169,7 @@ def topic_problem(topic: bytes) -> str | None:
 def one_byte_apart(one: Queue, other: Queue, offsets: tuple[int, int] = (0, 0)) -> bool:
     """Whether a record names one queue or the other, and a queueOffset there, by a single byte."""
     first, second = (
-        [*topic, *struct.pack(">qq", queue_id, offset)]
+        topic.encode("utf-8", "replace") + struct.pack(">qq", queue_id, offset)
         for (topic, queue_id), offset in zip((one, other), offsets, strict=True)
     )
     return len(first) == len(second) and sum(a != b for a, b in zip(first, second, strict=True)) == 1
