@@ -7,9 +7,11 @@ from pathlib import Path
 import pytest
 
 from reput.diagnosis.check import check
-from reput.diagnosis.verdict import Sort
+from reput.diagnosis.verdict import Effect, Remedy, Sort
 from reput.format import names
 from reput.format.consumequeue import PRE_BLANK
+from reput.job.options import RebuildOptions
+from reput.mending import mend
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
 from tests.rebuilds import broker_conf, golden
@@ -60,3 +62,26 @@ def test_a_unit_of_one_of_two_light_queues(tmp_path: Path) -> None:
         file.seek(unit % size)
         file.write(bytes(20))
     assert sorts(store) == (Sort.MEND,) * 3
+
+
+@pytest.mark.parametrize("written", [b"\0", b"x"])
+def test_one_segment_that_is_too_long(tmp_path: Path, written: bytes) -> None:
+    """It has a byte behind its end; with something written there it is of a broker with longer ones."""
+    store = golden("5.3.3-tiny", tmp_path)
+    first, *others = sorted((store.root / names.COMMIT_LOG).iterdir())
+    for path in others:
+        path.unlink()
+    with first.open("ab") as file:
+        file.write(written)
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    found = [check(wanted, quick=quick) for quick in (False, True)]
+    stops = [[(one.kind, one.remedy) for one in each.left if one.effect is Effect.BLOCKS] for each in found]
+    is_ours = written == b"\0"
+    expected = ("wrong-length", Remedy.MEND) if is_ours else ("other-settings", Remedy.BY_HAND)
+    assert stops == [[expected]] * 2
+    assert [each.verdict.sort for each in found] == [Sort.NO_START] * 2
+    options = RebuildOptions(store.root, broker_conf=broker_conf(store), rocketmq_version=store.version)
+    if is_ours:
+        mended = mend(options, apply=True)
+        assert first.stat().st_size == store.config["mappedFileSizeCommitLog"]
+        assert mended.now.verdict.sort in (Sort.START, Sort.START_WITH_LOSS)
