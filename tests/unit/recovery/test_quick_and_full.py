@@ -85,3 +85,21 @@ def test_one_segment_that_is_too_long(tmp_path: Path, written: bytes) -> None:
         mended = mend(options, apply=True)
         assert first.stat().st_size == store.config["mappedFileSizeCommitLog"]
         assert mended.now.verdict.sort in (Sort.START, Sort.START_WITH_LOSS)
+
+
+@pytest.mark.parametrize("more", [1 << 20, 1])
+def test_where_an_index_file_begins_whose_first_message_has_expired(tmp_path: Path, more: int) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    first = min((store.root / names.COMMIT_LOG).iterdir())
+    first.unlink()
+    index = min((store.root / names.INDEX).iterdir())
+    data = bytearray(index.read_bytes())
+    begins = int.from_bytes(data[16:24], "big")
+    data[16:24] = (begins + more).to_bytes(8, "big")
+    index.write_bytes(data)
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    (found,) = [one for one in check(wanted).left if one.area == "index"]
+    assert (found.kind, found.offset) == ("index-header", 16)
+    options = RebuildOptions(store.root, broker_conf=broker_conf(store), rocketmq_version=store.version)
+    mended = mend(options, apply=True)
+    assert mended.now.verdict.sort == check(wanted).verdict.sort == check(wanted, quick=True).verdict.sort
