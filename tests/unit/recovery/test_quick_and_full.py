@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from reput.diagnosis.check import check
-from reput.diagnosis.verdict import Effect, Remedy, Sort
-from reput.format import names
+from reput.diagnosis.verdict import Effect, Remedy, Sort, lost
+from reput.format import commitlog, names
+from reput.format.commitlog import MAGIC, MAGIC_BLANK
 from reput.format.consumequeue import PRE_BLANK
 from reput.job.options import RebuildOptions
 from reput.mending import mend
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
-from tests.rebuilds import broker_conf, golden
+from tests.rebuilds import broker_conf, golden, overwrite, record_starts, tree
+
+SEGMENT = 65536
 
 
 def sorts(store: GoldenStore) -> tuple[Sort, Sort, Sort]:
@@ -103,3 +107,36 @@ def test_where_an_index_file_begins_whose_first_message_has_expired(tmp_path: Pa
     options = RebuildOptions(store.root, broker_conf=broker_conf(store), rocketmq_version=store.version)
     mended = mend(options, apply=True)
     assert mended.now.verdict.sort == check(wanted).verdict.sort == check(wanted, quick=True).verdict.sort
+
+
+def test_a_closing_record_that_hides_messages(tmp_path: Path) -> None:
+    """A broker passes over what lies behind one; with whole messages there it is damage, and only its own."""
+    store = golden("5.3.3-mixed", tmp_path)
+    before = tree(store.root / names.CONSUME_QUEUE)
+    starts = record_starts(store.root, SEGMENT)
+    overwrite(store.root, SEGMENT, starts[36] + MAGIC, MAGIC_BLANK.to_bytes(4, "big"))
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    found = check(wanted)
+    (hides,) = [one for one in found.left if one.kind == "bad-size"]
+    assert (hides.first, hides.end, hides.remedy) == (starts[36], starts[37], Remedy.MEND)
+    assert "passes over the rest of the segment" in hides.outcome
+    assert lost(found.left) == 1
+    options = RebuildOptions(store.root, broker_conf=broker_conf(store), rocketmq_version=store.version)
+    assert mend(options, apply=True).lost == 1
+    after = tree(store.root / names.CONSUME_QUEUE)
+    assert [name for name in before if before[name] != after[name]] == ["Corners/0/00000000000000000000"]
+    assert sorts(store) == (Sort.START,) * 3
+
+
+def test_a_closing_record_with_older_messages_behind_it(tmp_path: Path) -> None:
+    """What a cut of the log has left there is none of its messages."""
+    store = golden("5.3.3-mixed", tmp_path)
+    path = min((store.root / names.COMMIT_LOG).iterdir())
+    data, starts = path.read_bytes(), record_starts(store.root, 0)
+    last = starts[-1] + int.from_bytes(data[starts[-1] : starts[-1] + 4], "big")
+    left = commitlog.decode(memoryview(data), starts[0])
+    old = commitlog.encode(replace(left, physical_offset=last + 20, store_timestamp=left.store_timestamp - 1))
+    path.write_bytes(
+        (data[:last] + b"\0\0\0\x14" + data[last + 4 : last + 20] + old).ljust(SEGMENT, b"\0")[:SEGMENT]
+    )
+    assert sorts(store) == (Sort.START,) * 3
