@@ -39,7 +39,7 @@ from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.dtypes import BATCH, PLAIN, Form
 from reput.format.indexfile import IndexHeader, file_length
 from reput.format.names import Queue
-from reput.log.segments import ODD_NAME, choose_file, map_segment
+from reput.log.segments import ODD_NAME, choose_file, is_anothers, map_segment
 from reput.log.walk import Frame, frame
 from reput.rocksdb import CURRENT, is_database, traces
 from reput.store.listing import queues_in
@@ -282,7 +282,9 @@ def _has_anything(snapshot: Snapshot) -> bool:
 def _log_problems(settings: StoreSettings, log: Listing, size: int) -> Iterator[Problem]:
     """Those of its files; where all have one other length, that once: it is another broker's broker.conf."""
     wrong = [one for one in log.problems if one.kind == WRONG_LENGTH and one.unloads]
-    if log.files or len(wrong) < 2 or len({one.found for one in wrong}) > 1:
+    alone = Path(wrong[0].path) if len(wrong) == 1 else None
+    is_mended = alone is not None and not is_anothers(alone, alone.stat().st_size, size)
+    if log.files or not wrong or is_mended or len({one.found for one in wrong}) > 1:
         yield from log.problems
         return
     yield Problem(
@@ -290,7 +292,7 @@ def _log_problems(settings: StoreSettings, log: Listing, size: int) -> Iterator[
         path=str(settings.commit_log_dirs[0]),
         expected=f"mappedFileSizeCommitLog={size}"
         + ("" if settings.segment_size is not None else ", RocketMQ's default"),
-        found=f"{len(wrong):,} segments of {wrong[0].found}",
+        found=wrong[0].found if alone else f"{len(wrong):,} segments of {wrong[0].found}",
         outcome="the broker doesn't start",
         next_step="Give the broker.conf that this store was written with: -c FILE.",
         stops=True,

@@ -34,7 +34,7 @@ from reput.diagnosis.findings import (
 )
 from reput.diagnosis.verdict import COUNTS, Area, Effect, Finding, Judged, Remedy, Verdict, of_two, verdict
 from reput.errors import OutputError, Problem, ReputError, SettingsError, StoreError, UnsupportedError
-from reput.format import commitlog, names
+from reput.format import names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
@@ -301,6 +301,7 @@ def check(
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)
+        result.not_read += _places_not_told(found)
         found = [_alone(one) for one in found]
     absent = list(_absent(result, found))
     roots = [settings.root / names.ROCKSDB_STORE for one in absent if one.kind == BROKEN_ROCKSDB_STORE]
@@ -462,13 +463,16 @@ def _outcome(found: Plan) -> tuple[object, ...]:
 
 
 def _alone(one: Finding) -> Finding:
-    """What a start leaves, where nothing was compared.
-
-    A light queue may be as its broker wrote it: a message that names it twice has two queueOffsets.
-    """
-    if one.kind == "misplaced-unit" and str(one.topic).startswith(commitlog.LMQ_PREFIX.decode()):
+    """What a start leaves, where nothing was compared: the whole log tells which place a message has."""
+    if one.kind == "misplaced-unit":
         return replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE, step="")
     return one
+
+
+def _places_not_told(found: list[Finding]) -> Iterator[str]:
+    """Messages that stand at other places than their own: a broker puts them so where queueOffsets jump."""
+    if count := sum(one.count for one in found if one.kind == "misplaced-unit"):
+        yield f"whether {counted(count, 'message')} at other places than their own were put there by a broker"
 
 
 def _is_below(path: str, roots: list[Path]) -> bool:

@@ -35,6 +35,7 @@ from reput.recovery.refusals import are_its_own, is_derived, is_stray
 from reput.replay.placing import ALTERED
 from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
+from reput.scan.part import CLOSES_EARLY
 from reput.verify.explain import DELAY_LEVELS, TAGS_LOST
 from reput.verify.report import (
     CHECKPOINT,
@@ -264,6 +265,8 @@ def _of_difference(
             messages = one.count
         elif snapshot is not None and _is_closable(one, snapshot.segment_size):
             effect, outcome = Effect.LACKS, "a start that comes by here cuts the log"
+            if one.found.startswith(CLOSES_EARLY):
+                outcome = "a start that comes by here passes over the rest of the segment"
             remedy, step = mending(settings, one.path)
         elif healing.keeps(one):
             effect, outcome = Effect.LACKS, "a start takes it for a message"

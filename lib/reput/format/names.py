@@ -168,8 +168,26 @@ def topic_problem(topic: bytes) -> str | None:
 
 def one_byte_apart(one: Queue, other: Queue, offsets: tuple[int, int] = (0, 0)) -> bool:
     """Whether a record names one queue or the other, and a queueOffset there, by a single byte."""
+    if (one[1], offsets[0]) == (other[1], offsets[1]) and _BROKEN in one[0] + other[0] and one != other:
+        return _breaks_into(one[0], other[0]) or _breaks_into(other[0], one[0])
     first, second = (
-        [*topic, *struct.pack(">qq", queue_id, offset)]
+        topic.encode("utf-8", "replace") + struct.pack(">qq", queue_id, offset)
         for (topic, queue_id), offset in zip((one, other), offsets, strict=True)
     )
     return len(first) == len(second) and sum(a != b for a, b in zip(first, second, strict=True)) == 1
+
+
+#: What is decoded to this isn't UTF-8.
+_BROKEN = "\ufffd"
+
+
+def _breaks_into(name: str, broken: str) -> bool:
+    """Whether a byte that changes makes of a name what is decoded to the other one."""
+    data = name.encode("utf-8", "replace")
+    same = next((at for at, (a, b) in enumerate(zip(name, broken, strict=False)) if a != b), len(name))
+    first = len(name[:same].encode("utf-8", "replace"))
+    return any(
+        (data[:at] + bytes([byte]) + data[at + 1 :]).decode("utf-8", "replace") == broken
+        for at in range(first, min(first + 4, len(data)))  # a character's bytes
+        for byte in range(256)
+    )

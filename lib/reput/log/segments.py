@@ -95,6 +95,16 @@ def is_foreign(path: Path, base: int, length: int, usual: int) -> bool:
     return head[commitlog.PHYSICAL_OFFSET : commitlog.PHYSICAL_OFFSET + 8] != base.to_bytes(8, "big")
 
 
+def is_anothers(path: Path, length: int, size: int) -> bool:
+    """Whether a log's only segment is of a broker with larger ones, and not one with bytes behind its end.
+
+    ``length``: its bytes. ``size``: bytes that one has by broker.conf.
+    """
+    if length <= size or length >= 2 * size or remote_store(path) is not None:
+        return length > size
+    return not is_zero(map_segment(path, length)[size:])
+
+
 def choose_file(one: Path, other: Path, base: int, *, topic_length_v2: bool, entries: bool = False) -> Choice:
     """Compare two files for one place; the whole of both may be read.
 
@@ -628,8 +638,8 @@ def _odd_name(segment: Segment) -> Finding:
 def _segment_size(settings: StoreSettings, files: list[Segment]) -> int:
     lengths = Counter(segment.length for segment in files)
     if settings.segment_size is not None:
-        # A single file may be cut short; it can't be too long.
-        sure = len(files) > 1 or files[0].length > settings.segment_size
+        # A single file may be cut short, or have some bytes too many.
+        sure = len(files) > 1 or is_anothers(files[0].path, files[0].length, settings.segment_size)
         if settings.segment_size not in lengths and len(lengths) == 1 and sure:
             raise SettingsError(
                 "mappedFileSizeCommitLog is not this store's",

@@ -99,6 +99,21 @@ class Visible:
         self._arriving = None
         return True
 
+    def hides(self, part: Part, position: int, v2: bool, newest: int) -> bool:
+        """Whether a BLANK ends before its segment, and whole messages lie behind, none older than ``newest``.
+
+        A broker looks at its magic alone, and passes over them (``CommitLog.checkMessageAndReturnSize``).
+        Those that one writes reach the segment's end (``doAppend``; rocketmq-all-4.9.7, 5.3.3): it is damage.
+        """
+        size = int.from_bytes(self._data[position : position + 4].tobytes(), "big")
+        if size == part.segment_size - position:
+            return False
+        if self._arriving is not None:
+            self._arriving.fetch(position, len(self._data))
+            self._arriving = None
+        found = kernel.find_record(self._data, part.base, position, len(self._data), v2)
+        return found >= 0 and _store_timestamp(self._data, found) >= newest
+
     def find(self, base: int, position: int, v2: bool, entries: bool) -> int:
         """Find the next record up to the end, as :func:`reput.scan.kernel.find_record` does."""
         if self._arriving is not None:
@@ -140,6 +155,8 @@ class PartOutcome:
 TORN_PROPERTIES = "torn-properties"
 #: What is done about a segment that ends without BLANK though another follows.
 TO_NEXT_SEGMENT = "passed over up to the next segment"
+#: How a closing record is told that ends before its segment.
+CLOSES_EARLY = "a closing record of "
 #: Topic of the records that ``reput mend`` puts in place of damage.
 STAND_IN_TOPIC = b"reput"
 #: Of so many bytes at the beginning of a frame some aren't zero: those of its magic, or of its entry's.
@@ -243,8 +260,11 @@ def scan_part(
         if status in (Status.END, Status.FULL):
             continue
         if status is Status.BLANK:
-            position = part.segment_size
-            break
+            newest = part.after_timestamp if outcome.newest is None else outcome.newest
+            if entries or not visible.hides(part, position, v2, newest):
+                position = part.segment_size
+                break
+            status = Status.BAD_SIZE
         if visible.more(position, status):
             status = Status.END
             continue
@@ -483,7 +503,8 @@ def _found(part: Part, data: NDArray[np.uint8], status: Status, position: int, e
     if status is Status.BAD_MAGIC:
         return _found_magic(head, in_entry)
     if status is Status.BAD_SIZE:
-        return f"{size} with {len(data) - position} bytes left"
+        is_blank = head[commitlog.MAGIC : _MAGIC_END] == commitlog.MAGIC_BLANK.to_bytes(4, "big")
+        return f"{CLOSES_EARLY if is_blank else ''}{size} with {len(data) - position} bytes left"
     if status is Status.BAD_PHYSICAL_OFFSET:
         found = f"{_stored_place(head, part.base + position, in_entry)} at {part.base + position}"
         return f"{found}, {STAND_IN}" if _is_stand_in(data, position, part) else found

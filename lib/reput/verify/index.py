@@ -558,9 +558,10 @@ class IndexCheck:
 
     def _follow_chains(self, ended: threading.Event) -> list[Difference]:
         problems: list[Difference] = []
-        counts_keys = self._plan.settings.dialect.counts_keys
+        plan = self._plan
+        counts_keys, log_start = plan.settings.dialect.counts_keys, plan.log.start
         tasks = [
-            partial(check_chains, info, counts_keys=counts_keys, running=self._plan.running)
+            partial(check_chains, info, counts_keys=counts_keys, running=plan.running, log_start=log_start)
             for info in self.map.infos
             if info.path not in self._sound
         ]

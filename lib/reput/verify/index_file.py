@@ -108,12 +108,15 @@ def block_starts(info: IndexInfo) -> range:
     return range(0, count, BLOCKS_AT_ONCE)
 
 
-def check_chains(info: IndexInfo, *, counts_keys: bool, running: bool = False) -> list[Difference]:
+def check_chains(
+    info: IndexInfo, *, counts_keys: bool, running: bool = False, log_start: int = 0
+) -> list[Difference]:
     """Follow what putting the file's hashes does to its slots and chains, and compare.
 
-    ``running``: a broker may have put more keys since the file's header was read.
+    ``running``: a broker may have put more keys since the file's header was read. ``log_start``: messages
+    before this physical offset have expired.
     """
-    problems = list(_header_problems(info))
+    problems = list(_header_problems(info, log_start))
     slots = np.zeros(info.slots, np.int32)
     at_once = BLOCK * BLOCKS_AT_ONCE
     for ordinal in range(FIRST_ORDINAL, info.end, at_once):
@@ -134,14 +137,19 @@ def check_chains(info: IndexInfo, *, counts_keys: bool, running: bool = False) -
     return problems[: 8 * MOST_PROBLEMS]
 
 
-def _header_problems(info: IndexInfo) -> Iterator[Difference]:
+def _header_problems(info: IndexInfo, log_start: int) -> Iterator[Difference]:
     header = info.header
+    first = info.read(FIRST_ORDINAL, min(info.end - FIRST_ORDINAL, 1))["position"].astype(np.int64)
     if not 0 <= header.index_count <= info.entries:
         expected = f"indexCount from 0 to {info.entries}"
         yield info.problem("index-header", 36, expected, str(header.index_count))
     if header.index_count > FIRST_ORDINAL and header.begin_physical_offset < info.previous_position:
         # A broker indexes no message before the last file's endPhyOffset, and reads the files by their names.
         expected = f"beginPhyOffset of at least {info.previous_position}, where the file before it ends"
+        yield info.problem("index-header", 16, expected, str(header.begin_physical_offset))
+    elif len(first) and header.begin_physical_offset != first[0] < log_start:
+        # No message is left that says so; with one, its keys are compared.
+        expected = f"beginPhyOffset {first[0]}"
         yield info.problem("index-header", 16, expected, str(header.begin_physical_offset))
     if info.length != info.full_length:
         expected, found = f"{info.full_length} bytes", f"{info.length} bytes"

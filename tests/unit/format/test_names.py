@@ -64,3 +64,20 @@ def test_topics_that_can_be_directories(topic: bytes) -> None:
 @pytest.mark.parametrize("topic", [b"", b".", b"..", b"/", b"a/b", b"a\0", b"x" * 256, b"\xff"])
 def test_topics_that_cannot(topic: bytes) -> None:
     assert names.topic_problem(topic)
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "apart"),
+    [
+        (("订单", 0), ("订书", 0), False),  # three bytes each, which all differ
+        (("订单", 0), ("订卒", 0), True),
+        (("订单", 0), ("订卖", 1), False),
+        (("T", 0), ("T", 4), True),
+        (("Orders", 0), ("Ord\ufffdrs", 0), True),
+        (("订单", 0), (b"\xe8\xae\x22\xe5\x8d\x95".decode("utf-8", "replace"), 0), True),
+        (("订单", 0), (b"\xe8\xae\x22\xe5\x8d\x22".decode("utf-8", "replace"), 0), False),
+        (("Ord\ufffdrs", 0), ("Ord\ufffdrs", 0), False),
+    ],
+)
+def test_queues_that_a_byte_tells_apart(one: names.Queue, other: names.Queue, apart: bool) -> None:
+    assert names.one_byte_apart(one, other) is apart

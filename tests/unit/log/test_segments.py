@@ -252,11 +252,20 @@ def test_a_single_byte_is_seen(at: int) -> None:
     assert not is_zero(data)
 
 
-@pytest.mark.parametrize(("length", "size"), [(200, 100), (101, 100)])
-def test_one_segment_that_is_longer_than_broker_conf_says(tmp_path: Path, length: int, size: int) -> None:
+@pytest.mark.parametrize(("length", "written"), [(200, 0), (101, 101)])
+def test_one_segment_of_a_broker_with_longer_ones(tmp_path: Path, length: int, written: int) -> None:
     make(tmp_path / "store" / "commitlog", {0: length})
+    (tmp_path / "store" / "commitlog" / names.offset_name(0)).write_bytes(
+        (b"x" * written).ljust(length, b"\0")
+    )
     with pytest.raises(SettingsError, match=f"expected {length}, the length of every segment"):
-        discover(settings(tmp_path, f"mappedFileSizeCommitLog={size}"))
+        discover(settings(tmp_path, "mappedFileSizeCommitLog=100"))
+
+
+def test_one_segment_with_bytes_behind_its_end(tmp_path: Path) -> None:
+    make(tmp_path / "store" / "commitlog", {0: 101})
+    log = discover(settings(tmp_path, "mappedFileSizeCommitLog=100"))
+    assert (log.segment_size, log.segments[0].length, kinds(log.findings)) == (100, 100, ["segment-length"])
 
 
 @pytest.mark.parametrize("written", [0, 1, (1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3_000_000, 1 << 22])

@@ -700,7 +700,7 @@ def test_what_lies_behind_a_blank_is_not_taken(tmp_path: Path) -> None:
 
     The segment was cut after its first message and written on; the BLANK lies over the fourth old one.
     """
-    old = segment(*(message(row) for row in range(5)))
+    old = segment(*(message(row, store_timestamp=NOW - 5 + row) for row in range(5)))
     large = commitlog.encode(message(1, body=b"new" * 40, physical_offset=LENGTH))
     blank = LENGTH + len(large)
     assert 3 * LENGTH < blank < 4 * LENGTH

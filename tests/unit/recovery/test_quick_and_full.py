@@ -2,17 +2,28 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 
 import pytest
 
 from reput.diagnosis.check import check
-from reput.diagnosis.verdict import Sort
-from reput.format import names
+from reput.diagnosis.verdict import Effect, Remedy, Sort, lost
+from reput.format import commitlog, names
+from reput.format.commitlog import MAGIC, MAGIC_BLANK
 from reput.format.consumequeue import PRE_BLANK
+from reput.format.rocksdbqueue import OFFSETS, unit_key
+from reput.job.options import RebuildOptions
+from reput.mending import mend
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
-from tests.rebuilds import broker_conf, golden
+from tests.rebuilds import broker_conf, golden, overwrite, record_starts, tree
+from tests.rocksdbs import writing
+from tests.unit.replay.test_altered import records
+
+SEGMENT = 65536
 
 
 def sorts(store: GoldenStore) -> tuple[Sort, Sort, Sort]:
@@ -60,3 +71,149 @@ def test_a_unit_of_one_of_two_light_queues(tmp_path: Path) -> None:
         file.seek(unit % size)
         file.write(bytes(20))
     assert sorts(store) == (Sort.MEND,) * 3
+
+
+@pytest.mark.parametrize("written", [b"\0", b"x"])
+def test_one_segment_that_is_too_long(tmp_path: Path, written: bytes) -> None:
+    """It has a byte behind its end; with something written there it is of a broker with longer ones."""
+    store = golden("5.3.3-tiny", tmp_path)
+    first, *others = sorted((store.root / names.COMMIT_LOG).iterdir())
+    for path in others:
+        path.unlink()
+    with first.open("ab") as file:
+        file.write(written)
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    found = [check(wanted, quick=quick) for quick in (False, True)]
+    stops = [[(one.kind, one.remedy) for one in each.left if one.effect is Effect.BLOCKS] for each in found]
+    is_ours = written == b"\0"
+    expected = ("wrong-length", Remedy.MEND) if is_ours else ("other-settings", Remedy.BY_HAND)
+    assert stops == [[expected]] * 2
+    assert [each.verdict.sort for each in found] == [Sort.NO_START] * 2
+    options = RebuildOptions(store.root, broker_conf=broker_conf(store), rocketmq_version=store.version)
+    if is_ours:
+        mended = mend(options, apply=True)
+        assert first.stat().st_size == store.config["mappedFileSizeCommitLog"]
+        assert mended.now.verdict.sort in (Sort.START, Sort.START_WITH_LOSS)
+
+
+@pytest.mark.parametrize("more", [1 << 20, 1])
+def test_where_an_index_file_begins_whose_first_message_has_expired(tmp_path: Path, more: int) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    first = min((store.root / names.COMMIT_LOG).iterdir())
+    first.unlink()
+    index = min((store.root / names.INDEX).iterdir())
+    data = bytearray(index.read_bytes())
+    begins = int.from_bytes(data[16:24], "big")
+    data[16:24] = (begins + more).to_bytes(8, "big")
+    index.write_bytes(data)
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    (found,) = [one for one in check(wanted).left if one.area == "index"]
+    assert (found.kind, found.offset) == ("index-header", 16)
+    options = RebuildOptions(store.root, broker_conf=broker_conf(store), rocketmq_version=store.version)
+    mended = mend(options, apply=True)
+    assert mended.now.verdict.sort == check(wanted).verdict.sort == check(wanted, quick=True).verdict.sort
+
+
+def test_a_closing_record_that_hides_messages(tmp_path: Path) -> None:
+    """A broker passes over what lies behind one; with whole messages there it is damage, and only its own."""
+    store = golden("5.3.3-mixed", tmp_path)
+    before = tree(store.root / names.CONSUME_QUEUE)
+    starts = record_starts(store.root, SEGMENT)
+    overwrite(store.root, SEGMENT, starts[36] + MAGIC, MAGIC_BLANK.to_bytes(4, "big"))
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    found = check(wanted)
+    (hides,) = [one for one in found.left if one.kind == "bad-size"]
+    assert (hides.first, hides.end, hides.remedy) == (starts[36], starts[37], Remedy.MEND)
+    assert "passes over the rest of the segment" in hides.outcome
+    assert lost(found.left) == 1
+    options = RebuildOptions(store.root, broker_conf=broker_conf(store), rocketmq_version=store.version)
+    assert mend(options, apply=True).lost == 1
+    after = tree(store.root / names.CONSUME_QUEUE)
+    assert [name for name in before if before[name] != after[name]] == ["Corners/0/00000000000000000000"]
+    assert sorts(store) == (Sort.START,) * 3
+
+
+def test_a_closing_record_with_older_messages_behind_it(tmp_path: Path) -> None:
+    """What a cut of the log has left there is none of its messages."""
+    store = golden("5.3.3-mixed", tmp_path)
+    path = min((store.root / names.COMMIT_LOG).iterdir())
+    data, starts = path.read_bytes(), record_starts(store.root, 0)
+    last = starts[-1] + int.from_bytes(data[starts[-1] : starts[-1] + 4], "big")
+    left = commitlog.decode(memoryview(data), starts[0])
+    old = commitlog.encode(replace(left, physical_offset=last + 20, store_timestamp=left.store_timestamp - 1))
+    path.write_bytes(
+        (data[:last] + b"\0\0\0\x14" + data[last + 4 : last + 20] + old).ljust(SEGMENT, b"\0")[:SEGMENT]
+    )
+    assert sorts(store) == (Sort.START,) * 3
+
+
+FILES, DATABASES = "5.3.3-mixed", ("5.3.3-rocksdb-mixed", "5.5.0-rocksdb-mixed")
+
+
+def options_of(store: GoldenStore) -> RebuildOptions:
+    return RebuildOptions(store.root, broker_conf=broker_conf(store), rocketmq_version=store.version)
+
+
+def records_of(store: GoldenStore, topic: bytes, queue_id: int) -> list[tuple[int, commitlog.Record]]:
+    every = chain.from_iterable(map(records, sorted((store.root / names.COMMIT_LOG).iterdir())))
+    return [(at, one) for at, one in every if (one.topic, one.queue_id) == (topic, queue_id)]
+
+
+def jump(store: GoldenStore, last: int) -> None:
+    """A queue's last messages have queueOffsets of two more, and units where a dispatch puts them."""
+    for at, record in records_of(store, b"Orders", 0)[-last:]:
+        overwrite(
+            store.root, SEGMENT, at + commitlog.QUEUE_OFFSET, (record.queue_offset + 2).to_bytes(8, "big")
+        )
+    shutil.rmtree(store.root / names.CONSUME_QUEUE)
+    mend(options_of(store), apply=True)
+
+
+@pytest.mark.parametrize("last", [3, 300])
+@pytest.mark.parametrize("name", [FILES, *DATABASES])
+def test_a_queue_offset_jump(name: str, last: int, tmp_path: Path) -> None:
+    store = golden(name, tmp_path)
+    jump(store, last)
+    assert sorts(store) == (Sort.START,) * 3
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    assert "queue-offset-jump" in {note.kind for note in check(wanted).notes}
+    told = [line for line in check(wanted, quick=True).not_read if "at other places" in line]
+    assert len(told) == (name == FILES)
+
+
+@pytest.mark.parametrize("name", DATABASES)
+def test_lost_units_before_the_walk_and_a_jump(name: str, tmp_path: Path) -> None:
+    """The log tells which places without a unit have a message."""
+    store = golden(name, tmp_path)
+    jump(store, 200)
+    with writing(store.root / names.CONSUME_QUEUE, OFFSETS) as database:
+        for offset in (20, 21):
+            del database[unit_key(b"Orders", 0, offset)]
+        database.flush()
+    assert sorts(store) == (Sort.MEND,) * 3
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    (found,) = check(wanted, quick=True).left
+    assert (found.kind, found.messages) == ("missing-unit", 2)
+    mend(options_of(store), apply=True)
+    assert sorts(store) == (Sort.START,) * 3
+
+
+@pytest.mark.parametrize(
+    ("field", "bits"),
+    [(commitlog.QUEUE_ID + 3, 1), (commitlog.QUEUE_OFFSET + 4, 1), (commitlog.QUEUE_OFFSET + 7, 4)],
+)
+@pytest.mark.parametrize("name", DATABASES)
+def test_an_altered_message_that_has_its_unit_in_a_database(
+    name: str, field: int, bits: int, tmp_path: Path
+) -> None:
+    store = golden(name, tmp_path)
+    at, _ = records_of(store, b"Orders", 0)[-2 if field > commitlog.QUEUE_ID + 3 else -30]
+    path = store.root / names.COMMIT_LOG / names.offset_name(at // SEGMENT * SEGMENT)
+    byte = path.read_bytes()[at % SEGMENT + field]
+    overwrite(store.root, SEGMENT, at + field, bytes([byte ^ bits]))
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    for quick in (False, True):
+        (found,) = check(wanted, quick=quick).left
+        assert (found.kind, found.first) == ("altered-message", at)
+    assert sorts(store) == (Sort.START_WITH_LOSS,) * 3
+    assert not mend(options_of(store), apply=True).applied
