@@ -440,7 +440,8 @@ def test_a_log_of_one_short_segment_is_mended(tmp_path: Path) -> None:
         path.unlink()
     os.truncate(first, 30000)
     mended = mend(RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version), apply=True)
-    assert (mended.applied, mended.exit_code) == (True, 0)
+    assert (mended.applied, mended.exit_code) == (True, 1)
+    assert [one.kind for one in mended.now.left] == ["expired-queues"], "two queues have lost all messages"
     assert mended.lost > 100, "units past the log's end tell of them"
 
 
