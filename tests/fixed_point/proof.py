@@ -38,6 +38,7 @@ BY_HAND = frozenset(
         "missing-config",
         "expired-queues",
         "old-times",
+        "compaction-mismatch",
     }
 )
 _DONE = {Sort.START, Sort.START_WITH_LOSS}

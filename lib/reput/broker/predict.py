@@ -147,6 +147,11 @@ class _Start:
         try:
             queues.recover()
         except StartFailsError as error:
+            if self._settings.recovery.concurrently:  # ConsumeQueueStore.recoverConcurrently (5.3.3)
+                raise error.problem.error(
+                    UnsupportedError,
+                    "with recoverConcurrently a start goes on behind this, reput doesn't know how",
+                ) from error
             result.problems.append(error.problem)
             return
         result.queue_end = queues.end

@@ -44,7 +44,7 @@ from reput.log.walk import Frame, frame
 from reput.rocksdb import CURRENT, is_database, traces
 from reput.store.listing import queues_in
 from reput.store.lock import Holder, store_holder
-from reput.store.reading import DEVICE, FIFO, check_file, check_store, reading, stat_of, unreadable
+from reput.store.reading import DEVICE, FIFO, check_file, check_store, read_file, reading, stat_of, unreadable
 from reput.words import counted
 
 _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
@@ -202,6 +202,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_log_directory_problems(snapshot),
         *_no_directories(settings, topics),
         *rocksdb_problems,
+        *_compaction_problems(settings),
         *_log_problems(settings, log, size),
         *_log_gaps(settings, log, size),
         *_old_times(settings, log, size),
@@ -227,6 +228,10 @@ def _timer_problems(settings: StoreSettings) -> Iterator[Problem]:
     if not size:
         return
     wheel, log = settings.root / "timerwheel", settings.root / "timerlog"
+    if settings.recovery.timer_snapshots:  # TimerWheel.getMaxSnapshotFlag (5.4.0, 5.5.0 by their bytecode)
+        flags = (path.suffix[1:] for path in settings.root.glob("timerwheel.*"))
+        newest = max((int(one) for one in flags if one.isascii() and one.isdigit()), default=None)
+        wheel = wheel if newest is None else wheel.with_name(f"timerwheel.{newest}")
     length = wheel.stat().st_size if wheel.is_file() else 0
     if length not in (0, _TIMER_WHEEL):
         yield Problem(
@@ -243,6 +248,41 @@ def _timer_problems(settings: StoreSettings) -> Iterator[Problem]:
         size = lengths.most_common(1)[0][0]
     found = listed([log], size, settings.dialect.recovery, "mappedFileSizeTimerLog", step)
     yield from (one for one in found.problems if one.stops)
+
+
+def _compaction_problems(settings: StoreSettings) -> Iterator[Problem]:
+    """``CompactionStore.load``, ``TopicPartitionLog.sanityCheck``: logs and their queues have the same files.
+
+    Nothing is told of a queue without a directory, nor of files of several lengths: the broker passes over
+    both. Files of the log behind the last one of a queue that has units are deleted before
+    (rocketmq-all-5.1.0, 5.3.3; tried with the stores of 5.3.3 and 5.5.0).
+    """
+    root = settings.root / "compaction"
+    if not settings.recovery.compaction:
+        return
+    for topic, queue_id, path in queues_in(root / "compactionLog"):
+        queue = root / "compactionCq" / topic / str(queue_id)
+        if not queue.is_dir():
+            continue
+        log, own = ([one for one in in_order(place) if not one.is_dir] for place in (path, queue))
+        if any(
+            len({one.length for one in files}) > 1 or not all(one.length for one in files)
+            for files in (log, own)
+        ):
+            continue
+        names_of, known = {one.name for one in log}, {one.name for one in own}
+        if own and read_file(own[-1].path).count(0) != own[-1].length:
+            names_of = {name for name in names_of if name <= own[-1].name}
+        if names_of != known:
+            yield Problem(
+                kind="compaction-mismatch",
+                path=str(path),
+                expected=f"files of the same names as in {queue}",
+                found=f"{min(names_of ^ known)} in one of them alone",
+                outcome="the broker doesn't start",
+                next_step=f"Bring {path} and {queue} back from one copy.",
+                stops=True,
+            )
 
 
 def _one_for_one_cause(problems: list[Problem], settings: StoreSettings) -> list[Problem]:

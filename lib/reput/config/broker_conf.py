@@ -219,6 +219,9 @@ SETTINGS: Mapping[str, Setting] = {
     "fileReservedTime": Setting(72, least=-INT_MAX - 1),  # hours
     "timerWheelEnable": Setting(True, since="5.0.0"),
     "mappedFileSizeTimerLog": Setting(100 << 20, since="5.0.0"),
+    "timerWheelSnapshotFlush": Setting(False, since="5.4.0"),
+    "enableCompaction": Setting(True, since="5.1.0"),
+    "recoverConcurrently": Setting(False, since="5.1.0"),
     "brokerId": _TEXT,  # a number, and the broker passes over what is none
     # Whose store it is.
     "brokerClusterName": _TEXT,

@@ -77,6 +77,9 @@ class RecoverySettings:
     reserved_hours: int = _default("fileReservedTime")  # so old may a segment's file become
     #: bytes of a file in ``timerlog``; 0 where the broker has no timer wheel
     timer_log_file_size: int = _default("mappedFileSizeTimerLog")
+    timer_snapshots: bool = _default("timerWheelSnapshotFlush")  # the wheel is read from the newest of them
+    compaction: bool = _default("enableCompaction")  # False of releases that don't compact topics
+    concurrently: bool = _default("recoverConcurrently")  # a queue that fails doesn't end the start
     #: its dispatch goes around what can't be read, as that of a master; that of a slave waits there
     passes_unreadable: bool = True
     #: half messages are in RocksDB, too, and what is there decides where a start's walk begins
@@ -450,6 +453,9 @@ def _decide(
             controller_mode=conf.switch("enableControllerMode") and conf.rules.recovery.switches_queue_types,
             reserved_hours=conf.integer("fileReservedTime"),
             timer_log_file_size=_timer_log_file_size(conf),
+            timer_snapshots=conf.switch("timerWheelSnapshotFlush"),
+            compaction=conf.knows("enableCompaction") and conf.switch("enableCompaction"),
+            concurrently=conf.switch("recoverConcurrently"),
             passes_unreadable=_is_master(conf),
             half_in_rocksdb=conf.switch("transRocksDBEnable"),
         ),

@@ -1200,6 +1200,21 @@ def test_records_of_consumequeue_ext_that_are_gone_are_told(name: str, tmp_path:
     assert (one.end, one.path[-8:]) == (result.prediction.queues["Orders", 0].max_offset, "Orders/0")
 
 
+def test_a_queue_that_fails_is_passed_over_where_they_recover_at_once(tmp_path: Path) -> None:
+    """What a start makes of it then isn't known; that of sound queues is as always."""
+
+    def bad_size(copy: Copy) -> None:
+        path = sorted((copy.root / names.CONSUME_QUEUE_EXT / "Orders" / "0").iterdir())[-1]
+        damage.write(path, 0, b"\x7f\xff")
+
+    store = unpack("5.5.0-queue-ext", tmp_path / "golden")
+    assert not planned(store, bad_size, tmp_path / "in turn").prediction.starts
+    store.manifest["config"]["recoverConcurrently"] = True
+    assert not planned(store, damage.nothing, tmp_path / "sound").loses
+    with pytest.raises(UnsupportedError, match="with recoverConcurrently"):
+        planned(store, bad_size, tmp_path / "at once")
+
+
 # --- Batch queues -----------------------------------------------------------------------------------------
 
 
