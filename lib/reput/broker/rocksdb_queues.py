@@ -199,6 +199,10 @@ class RocksDBModel(StartedQueues):
             self._given += len(part)
         return int(out.unit_position[rows[-1]]) if len(rows) else -1
 
+    def given(self, queue: Queue, first: int, stop: int) -> int:
+        """How many places of [first, stop) of a queue get their units from the start."""
+        return self._state(queue).given.count(first, stop - 1)
+
     def _meet(self, db: Database | None, queue: Queue, places: _I64, positions: _I64) -> None:
         state = self._state(queue)
         held = np.full(len(places), -1, np.int64)

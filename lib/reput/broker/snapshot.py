@@ -33,7 +33,7 @@ from reput.derived.files import (
 )
 from reput.derived.index import read_header
 from reput.derived.rocksdb import KeptQueues, open_index, read_kept
-from reput.errors import OutputError, Problem, ReputError, SettingsError, StoreError
+from reput.errors import OutputError, Problem, ReputError, SegmentGoneError, SettingsError, StoreError
 from reput.format import commitlog, names, properties, rocksdbindex
 from reput.format.checkpoint import LENGTH, StoreCheckpoint
 from reput.format.dtypes import BATCH, PLAIN, Form
@@ -202,7 +202,7 @@ def take(settings: StoreSettings) -> Snapshot:
         *_log_directory_problems(snapshot),
         *_no_directories(settings, topics),
         *rocksdb_problems,
-        *_compaction_problems(settings),
+        *(_compaction_problems(settings) if snapshot.holder is None else ()),  # it writes both in turn
         *_log_problems(settings, log, size),
         *_log_gaps(settings, log, size),
         *_old_times(settings, log, size),
@@ -354,13 +354,18 @@ def _old_times(settings: StoreSettings, log: Listing, size: int) -> Iterator[Pro
     that is young enough, and leaves the last (rocketmq-all-4.9.7, 5.3.3). What is as old by its messages goes
     by right.
     """
+    if settings.remote is not None:
+        return  # no broker runs there
     hours, now = settings.recovery.reserved_hours, time.time_ns() // 1_000_000
     since, old = now - hours * 3_600_000, []
     for segment in log.files[:-1]:
-        changed = stat_of("the segment", segment.path).st_mtime_ns // 1_000_000
-        if changed > since:
-            break
-        data = map_segment(segment.path, size).data
+        try:
+            changed = stat_of("the segment", segment.path).st_mtime_ns // 1_000_000
+            if changed > since:
+                break
+            data = map_segment(segment.path, size).data
+        except SegmentGoneError:
+            continue  # a running broker deletes what has expired
         whole = isinstance(frame(data, segment.base, 0, settings.dialect.topic_length_v2), Frame)
         if whole and max(changed, since) < commitlog.store_timestamp(data, 0):
             old.append(segment)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -72,10 +72,14 @@ class LackingFiles:
             objects(self.url).put(name, data)
         return _number(data)
 
-    def clean(self, number: int) -> None:
-        """Remove all but the file with a number."""
+    def names(self) -> list[str]:
+        """Those that there are."""
+        return list(self._names())
+
+    def clean(self, found: Iterable[str], number: int) -> None:
+        """Remove those of some files that haven't a number."""
         kept = self._name(number)
-        names = [name for name in self._names() if name != kept]
+        names = [name for name in found if name != kept]
         if self.url is None:
             files.remove_files(self.table / name for name in names)
         else:

@@ -190,7 +190,7 @@ class Table:
             path, self.url if self.is_remote else None, "one" if broker is None else broker.digest
         )
         self._lacks: tuple[int, Ranges] = 0, ()
-        self._is_put = False
+        self._old: list[str] = []
         self.refresh()
 
     def refresh(self) -> None:
@@ -604,8 +604,9 @@ class Table:
 
         made = []
         if lacks is not None and lacks != self.lacks:
+            # Seen before the commit: what another run writes that takes over later stays.
+            self._old = self._lacking.names()
             made.append(Transaction(self._lacks_application, self._lacking.write(lacks)))
-            self._is_put = True
         if self.broker is not None and self._delta is None:
             made.append(Transaction(LAKE, _LAKE_VERSION))
         if cursor is not None:
@@ -618,10 +619,10 @@ class Table:
         self.refresh()
         if not self.is_remote:
             self._flushed = flush_log(self.path, self._flushed)
-        if self._is_put:  # only now: what an earlier version needed, nobody needs any more
+        if self._old:  # only now: what an earlier version needed, nobody needs any more
             with suppress(OutputError, RemoteStoreError):  # else the next commit does it
-                self._lacking.clean(self._transaction(self._lacks_application) or 0)
-                self._is_put = False
+                self._lacking.clean(self._old, self._transaction(self._lacks_application) or 0)
+                self._old = []
 
     def step_back(self, offset: int, still: Callable[[], None] = lambda: None) -> None:
         """Take the messages from a physical offset on out, and set the cursor there, in one commit."""

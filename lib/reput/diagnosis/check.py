@@ -192,6 +192,7 @@ class Diagnosis(Judged):
             mend = self.settings.command("mend")
             steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")
         of_log = [one for one in left if one.area is Area.LOG or one.kind == QUEUE_CUT]
+        of_log = [one for one in of_log if one.kind != OLD_TIMES]  # the log lacks nothing yet
         is_here = self.settings.remote is None
         lacks = self.filled or any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log)
         if is_here and lacks:
@@ -297,7 +298,8 @@ def check(
             result.not_read.append(f"queues and index, which weren't compared: {error}")
     if result.report is not None:
         found = list(merged(found, result.report, result.snapshot, foretold, settings))
-        found += [] if result.snapshot is None else lost_queues(settings, result.snapshot, found)
+        if result.snapshot is not None and not options.queues:  # else what others hold isn't known
+            found += lost_queues(settings, result.snapshot, found)
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)

@@ -261,7 +261,10 @@ def summarize(
     gone = [] if carried_from is None else list(gone_queues(plan, carried_from))
     odd = list(odd_queues(plan, gone)) if plan.log.start else []
     beside = carried_from is None and not plan.in_place and plan.settings.remote is None
-    stay = dict.fromkeys(_staying(plan) if beside and plan.log.start else (), STAYS)
+    stay: dict[str, str] = {}
+    if beside and plan.log.start:
+        with suppress(ReputError, OSError):  # the output is whole, whatever is odd about the store's queues
+            stay = dict.fromkeys(_staying(plan), STAYS)
     absent = _absent(plan.selection, state)
     carried = [(queue, queue.last) for queue in gone if isinstance(queue.last, LastFile)]
     return Summary(
@@ -305,7 +308,9 @@ def _staying(plan: Plan) -> Iterator[str]:
     from reput.job.rebuilding import expired_ends
 
     if plan.settings.rocksdb.files:
-        yield from (str(one) for one in gone_queues(plan, plan.settings.root) if one.last != NO_UNIT)
+        yield from (
+            str(one) for one in gone_queues(plan, plan.settings.root) if isinstance(one.last, LastFile)
+        )
     elif plan.selection.is_all:
         directory = plan.settings.root / str(plan.settings.rocksdb.queues)
         with suppress(StoreError), opened(directory) as database:  # one that isn't there has none

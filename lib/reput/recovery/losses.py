@@ -535,9 +535,9 @@ def broken_in_rocksdb(prediction: Prediction, most: int | None) -> Iterator[Loss
 def _lacking(
     prediction: Prediction, model: RocksDBModel, queue: Queue, left: QueueLeft, most: int | None
 ) -> int:
-    """How many messages before the walk belong in places without a unit: a jump leaves places out, too.
+    """How many messages of a queue aren't found: of places without a unit, a jump has left out some.
 
-    All of those places where more than ``most`` bytes of the log would have to be read.
+    Those count, too, where more than ``most`` bytes of the log would have to be read.
     """
     snapshot, began = prediction.snapshot, prediction.began_at
     topic, queue_id = queue[0].encode(), queue[1]
@@ -556,8 +556,9 @@ def _lacking(
     if most is not None and sum(max(int(position[at + 1] - position[at]), 0) for at in gaps) > most:
         return left.missing
     walk = LogWalk(model.settings_of_walk(snapshot.settings), prediction.segments, snapshot.segment_size)
-    count = 0
+    left_out = 0
     for at in gaps:
+        first, stop = int(place[at]) + 1, int(place[at + 1])
         walked = WalkedUnits()
 
         def take(out: OutputArrays, table: QueueTable, walked: WalkedUnits = walked) -> None:
@@ -566,8 +567,8 @@ def _lacking(
                     walked.add(one, out.unit_offset[part], out.unit_position[part])
 
         walk.dispatch(int(position[at]), int(position[at + 1]), take)
-        count += walked.between(queue, int(place[at]) + 1, int(place[at + 1]))
-    return count
+        left_out += stop - first - model.given(queue, first, stop) - walked.between(queue, first, stop)
+    return max(left.missing - left_out, 0)
 
 
 def _of_queue(prediction: Prediction, queue: Queue, left: QueueLeft) -> Iterator[Loss]:

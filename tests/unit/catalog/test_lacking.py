@@ -8,11 +8,14 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pyarrow as pa
 import pytest
 
 from reput.catalog import Cataloged, CatalogOptions, appending, update
+from reput.catalog.lacking import LackingFiles
+from reput.catalog.rows import schema
 from reput.catalog.table import Broker, Table
 from reput.cli.output import cataloged_apart
 from reput.config.settings import StoreSettings
@@ -361,6 +364,24 @@ def test_what_a_table_lacks_is_in_one_file_that_no_vacuum_takes(store: _Store) -
     store.mend()
     assert store.catalog().exit_code == 0
     assert list((store.table / "_reput").iterdir()) == []
+
+
+def test_a_run_that_was_taken_over_removes_no_newer_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, columns, clean = tmp_path / "table", schema(bodies=False, many=False), LackingFiles.clean
+    table.mkdir()
+    late = Table(table)
+    late.append([], 100, columns, lacks=((10, 20),))
+
+    def taken_over(*given: Any) -> None:
+        monkeypatch.setattr(LackingFiles, "clean", clean)
+        Table(table).append([], 300, columns, lacks=((10, 20), (250, 260)))
+        clean(*given)
+
+    monkeypatch.setattr(LackingFiles, "clean", taken_over)
+    late.append([], 200, columns, lacks=((10, 20), (150, 160)))
+    assert Table(table).lacks == ((10, 20), (250, 260))
 
 
 def test_of_many_stores_each_has_what_its_rows_lack(store: _Store, tmp_path: Path) -> None:

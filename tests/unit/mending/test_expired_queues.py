@@ -34,9 +34,10 @@ def options(store: GoldenStore, **changes: object) -> RebuildOptions:
     return RebuildOptions(store.root, **given)  # type: ignore[arg-type]
 
 
-def checked(store: GoldenStore) -> list[tuple[str, Effect]]:
+def checked(store: GoldenStore, *queues: str) -> list[tuple[str, Effect]]:
     given = options(store)
-    found = check(VerifyOptions(store.root, None, given.broker_conf, given.rocketmq_version))
+    wanted = VerifyOptions(store.root, None, given.broker_conf, given.rocketmq_version, queues=queues)
+    found = check(wanted)
     return [(one.kind, one.effect) for one in found.left]
 
 
@@ -78,6 +79,7 @@ def test_one_of_which_offsets_alone_are_left(store: GoldenStore) -> None:
     path = config / "consumerOffset.json"
     path.write_text(json.dumps({"offsetTable": offsets}))
     assert (KIND, Effect.GONE) in checked(store)
+    assert KIND not in dict(checked(store, "Payments")), "what others hold wasn't looked at"
     shutil.rmtree(store.root / names.CONSUME_QUEUE)
     mended = mend(options(store), apply=True)
     (told,) = [one for one in mended.now.left if one.kind == KIND]
@@ -101,3 +103,15 @@ def test_an_output_beside_the_store_says_what_it_lacks(name: str, tmp_path: Path
         "Expired:3": "its last file stays in the store alone"
     }
     assert (summary.exit_code, summary.findings) == (0, [])
+
+
+def test_what_is_odd_about_it_spoils_no_output_beside_the_store(store: GoldenStore, tmp_path: Path) -> None:
+    path = expired(store)
+    path.with_name(names.offset_name(3000)).symlink_to("/nowhere")
+    behind = names.queue_file(store.root, "New", 0, 0)  # a topic of messages that the output hasn't got yet
+    behind.parent.mkdir(parents=True)
+    behind.write_bytes(unit(10**9, 100, 7).ljust(1000, b"\0"))
+    assert rebuild(options(store, out=tmp_path / "out"), None).exit_code == 0
+    path.with_name(names.offset_name(3000)).unlink()
+    summary = rebuild(options(store, out=tmp_path / "next"), None)
+    assert list(summary.vanished_queues) == ["Expired:3"]
