@@ -39,9 +39,9 @@ class Unreached:
 
 
 #: Where queues lack more messages than this, it isn't asked whether a byte of theirs has changed.
-MOST_ALTERED = 64
+_MOST_ALTERED = 64
 #: Nor where so many pairs of queues would have to be compared by name.
-MOST_COMPARED = 1_000_000
+_MOST_COMPARED = 1_000_000
 
 
 class WalkedUnits:
@@ -91,8 +91,8 @@ class WalkedUnits:
             for queue, lost, displaced in every
             if queue in queues or int(lost[0].max()) >= restarts.get(queue[0], 0)
         ]
-        asks = sum(int((~displaced).sum()) for _, _, displaced in every) <= MOST_ALTERED
-        asks = asks and len(every) * len(queues) <= MOST_COMPARED
+        asks = sum(int((~displaced).sum()) for _, _, displaced in every) <= _MOST_ALTERED
+        asks = asks and len(every) * len(queues) <= _MOST_COMPARED
         found: list[Unreached] = []
         for queue, lost, displaced in every:
             if asks and not displaced.all():
@@ -110,12 +110,6 @@ class WalkedUnits:
         """How many messages with units begin at a physical offset or behind it."""
         parts = [part[0] for parts in self._parts.values() for part in parts]
         return len(np.unique(np.concatenate([part[part >= place] for part in parts]))) if parts else 0
-
-    def between(self, queue: Queue, first: int, stop: int) -> int:
-        """How many queueOffsets of [first, stop) messages of a queue have."""
-        offsets = [part[1] for part in self._parts.get(queue, ())]
-        found = np.unique(np.concatenate(offsets)) if offsets else np.empty(0, np.int64)
-        return int(((found >= first) & (found < stop)).sum())
 
     def holds(self, queue: Queue, position: NDArray[np.int64]) -> NDArray[np.bool_]:
         """bool[rows], whether a message of a plain or light queue begins at each physical offset."""

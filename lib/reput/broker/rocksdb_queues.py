@@ -11,20 +11,19 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.broker.queues import MOST_ALTERED, MOST_COMPARED, StartedQueues, WalkedUnits, by_queue
+from reput.broker.queues import StartedQueues, WalkedUnits, by_queue
 from reput.config.kept import known_topics
 from reput.config.settings import StoreSettings
 from reput.derived.rocksdb import KeptOpen, KeptQueues, open_queues, searched
 from reput.errors import SettingsError, StoreError
 from reput.format import rocksdbqueue as keys
 from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
-from reput.format.names import Queue, one_byte_apart
+from reput.format.names import Queue
 from reput.format.rocksdbqueue import UNITS, QueueEnd
 from reput.rocksdb import Database
 from reput.scan import output
@@ -155,9 +154,6 @@ class RocksDBModel(StartedQueues):
         self.queues: dict[Queue, QueueLeft] = {}
         self.unread = False
         self.unreadable: StoreError | None = None
-        #: messages of the walk with an altered byte: the queue that each names, its place in the log, and
-        #: the queue that has its unit
-        self.altered: list[tuple[Queue, int, Queue]] = []
         self._given = 0
         self._states = {queue: _State(ends.last, ends.first) for queue, ends in kept.ends.items()}
 
@@ -199,10 +195,6 @@ class RocksDBModel(StartedQueues):
             self._given += len(part)
         return int(out.unit_position[rows[-1]]) if len(rows) else -1
 
-    def given(self, queue: Queue, first: int, stop: int) -> int:
-        """How many places of [first, stop) of a queue get their units from the start."""
-        return self._state(queue).given.count(first, stop - 1)
-
     def _meet(self, db: Database | None, queue: Queue, places: _I64, positions: _I64) -> None:
         state = self._state(queue)
         held = np.full(len(places), -1, np.int64)
@@ -217,40 +209,9 @@ class RocksDBModel(StartedQueues):
             same = offsets[found] == places
             held[same] = _positions(values)[found[same]]
         lacking = held < 0
-        if db is not None and (held != positions).any():
-            altered = self._altered(db, queue, places, positions, held != positions)
-            lacking, held[altered] = lacking & ~altered, positions[altered]
         if lacking.any():
             state.lacking.add(places[lacking], positions[lacking])
         state.elsewhere += int(((held >= 0) & (held != positions)).sum())
-
-    def _altered(
-        self, db: Database, queue: Queue, places: _I64, positions: _I64, odd: NDArray[np.bool_]
-    ) -> NDArray[np.bool_]:
-        """bool[messages], of which of the ``odd`` ones the unit stands where it would but for one byte."""
-        found = np.zeros(len(places), bool)
-        rows = np.flatnonzero(odd).tolist()
-        if len(rows) > MOST_ALTERED or len(rows) * len(self._states) > MOST_COMPARED:
-            return found
-        for row in rows:
-            place, position = int(places[row]), int(positions[row])
-            for other, state in self._states.items():
-                if state.last is None or state.first is None:
-                    continue
-                at, prefix = place, keys.prefix(other[0].encode(), other[1])
-                if other == queue:
-                    low, high = state.first.queue_offset, state.last.queue_offset
-                    hit = searched(
-                        partial(self._position, db, prefix, state), low, high, position, least=True
-                    )
-                    at = place if hit is None else hit.queue_offset
-                if one_byte_apart(queue, other, (place, at)) and position == self._position(
-                    db, prefix, state, at
-                ):
-                    found[row] = True
-                    self.altered.append((queue, position, other))
-                    break
-        return found
 
     def truncate(self, log_start: int, end: int, known: int) -> None:  # noqa: ARG002
         """``truncateDirty``, where the log ends before the checkpoint; all up to there was dispatched before.

@@ -30,7 +30,6 @@ class Kept(NamedTuple):
     last: int  # the row of the queue's last message; -1 if none is left
     oddities: list[Oddity]  # what was odd
     hidden: NDArray[np.int64]  # int64[rows], rows of unproven messages that gave way to proven ones
-    gaps: list[Gap]  # queueOffsets that it misses without damage
 
 
 def keep(
@@ -64,7 +63,7 @@ def keep(
         oddities.append(Oddity("queue-restarted", row, 0, due, due))
         rows = rows[begin:]
     if not len(rows):
-        return Kept(rows, rows, -1, oddities, hidden, [])
+        return Kept(rows, rows, -1, oddities, hidden)
     last = int(rows[-1])
     # The last of equal queueOffsets: the first in the order from the end.
     backwards = rows[::-1]
@@ -77,11 +76,10 @@ def keep(
     places = offset[kept]
     pieces: list[tuple[NDArray[np.int64], NDArray[np.int64]]] = []
     done = 0
-    gaps: list[Gap] = []
-    jumps = (np.flatnonzero(np.diff(places) != 1) + 1).tolist()
+    gaps = (np.flatnonzero(np.diff(places) != 1) + 1).tolist()
     if from_zero and int(places[0]) > 0 and not begin:
-        jumps = [0, *jumps]
-    for at in jumps:
+        gaps = [0, *gaps]
+    for at in gaps:
         row, place = int(kept[at]), int(places[at])
         due = int(places[at - 1]) + 1 if at else 0
         before = int(kept[at - 1]) if at else -1
@@ -92,14 +90,11 @@ def keep(
             pieces.append((kept[done:at], places[done:at]))
             pieces.append((np.full(place - due, row, np.int64), np.arange(due, place)))
             done = at
-            continue
-        if 0 < place - due:
-            gaps.append(Gap(due, place, end, here, due))
-        if at:
+        elif at:
             oddities.append(Oddity("queue-offset-jump", row, place, due, 1))
     pieces.append((kept[done:], places[done:]))
     row_of, offset_of = (np.concatenate(columns) for columns in zip(*pieces, strict=True))
-    return Kept(row_of, offset_of, last, oddities, hidden, gaps)
+    return Kept(row_of, offset_of, last, oddities, hidden)
 
 
 def _restarted(offset: NDArray[np.int64]) -> int:

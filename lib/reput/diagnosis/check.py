@@ -34,7 +34,7 @@ from reput.diagnosis.findings import (
 )
 from reput.diagnosis.verdict import COUNTS, Area, Effect, Finding, Judged, Remedy, Verdict, of_two, verdict
 from reput.errors import OutputError, Problem, ReputError, SettingsError, StoreError, UnsupportedError
-from reput.format import names
+from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
 from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
@@ -303,8 +303,11 @@ def check(
         result.not_read += [str(note) for note in result.report.not_checked]
     else:
         result.not_read += _beside(settings)
-        result.not_read += _places_not_told(found)
-        found = [_alone(one) for one in found]
+        if count := sum(one.count for one in found if _may_be_legal(settings, one)):
+            moved = counted(count, "message")
+            text = f"whether {moved} at other places than their own were put there by a broker"
+            result.not_read.append(text)
+        found = [_harmless(one) if _may_be_legal(settings, one) else one for one in found]
     absent = list(_absent(result, found))
     roots = [settings.root / names.ROCKSDB_STORE for one in absent if one.kind == BROKEN_ROCKSDB_STORE]
     # Of a database that doesn't open, a comparison says that its keys are missing.
@@ -464,17 +467,18 @@ def _outcome(found: Plan) -> tuple[object, ...]:
     return same, found.prediction.problems, found.losses, found.unrepaired
 
 
-def _alone(one: Finding) -> Finding:
-    """What a start leaves, where nothing was compared: the whole log tells which place a message has."""
-    if one.kind == "misplaced-unit":
-        return replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE, step="")
-    return one
+def _may_be_legal(settings: StoreSettings, one: Finding) -> bool:
+    """Whether the whole log alone tells that a message stands at a wrong place of its queue.
+
+    Where queueOffsets jump, a broker gives messages other places in files; a light queue has other ones where
+    a message names it twice.
+    """
+    is_light = str(one.topic).startswith(commitlog.LMQ_PREFIX.decode())
+    return one.kind == "misplaced-unit" and (settings.rocksdb.files or is_light)
 
 
-def _places_not_told(found: list[Finding]) -> Iterator[str]:
-    """Messages that stand at other places than their own: a broker puts them so where queueOffsets jump."""
-    if count := sum(one.count for one in found if one.kind == "misplaced-unit"):
-        yield f"whether {counted(count, 'message')} at other places than their own were put there by a broker"
+def _harmless(one: Finding) -> Finding:
+    return replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE, step="")
 
 
 def _is_below(path: str, roots: list[Path]) -> bool:

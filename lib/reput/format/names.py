@@ -183,8 +183,13 @@ _BROKEN = "\ufffd"
 
 def _breaks_into(name: str, broken: str) -> bool:
     """Whether a byte that changes makes of a name what is decoded to the other one."""
+    same, behind = (
+        next((at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), len(name))
+        for one, other in ((name, broken), (name[::-1], broken[::-1]))
+    )
+    if same + behind < len(name) - 1:
+        return False  # more than one character differs
     data = name.encode("utf-8", "replace")
-    same = next((at for at, (a, b) in enumerate(zip(name, broken, strict=False)) if a != b), len(name))
     first = len(name[:same].encode("utf-8", "replace"))
     return any(
         (data[:at] + bytes([byte]) + data[at + 1 :]).decode("utf-8", "replace") == broken

@@ -14,8 +14,7 @@ from __future__ import annotations
 import json
 import shutil
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from heapq import merge
@@ -27,23 +26,19 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from reput.build.placement import Breaks, Gap, Kept, keep
+from reput.build.placement import Breaks, Oddity, keep
 from reput.build.rocksdb import UnitRows, pack_units, pairs
-from reput.config.settings import StoreSettings
-from reput.derived.rocksdb import open_queues
-from reput.errors import Finding, OutputError, StoreError, UnsupportedError
-from reput.format import commitlog, names, rocksdbindex, rocksdbqueue
-from reput.format.names import Queue, QueueBytes
+from reput.errors import Finding, OutputError
+from reput.format import names, rocksdbindex, rocksdbqueue
+from reput.format.names import QueueBytes
 from reput.format.rocksdbqueue import OFFSETS, UNITS, QueueEnd, Unit, parse_unit_key
-from reput.log.segments import CommitLog, discover, map_segment
 from reput.output.journal import Journal
-from reput.replay.altered import MOST_ROUNDS, Altered, Row, find
 from reput.replay.part_result import QueueRows
-from reput.replay.placing import CREATED_AGAIN, QUEUE_RESTARTED, BatchQueues, hidden_of, unproven_of
+from reput.replay.placing import CREATED_AGAIN, QUEUE_RESTARTED, hidden_of, unproven_of
 from reput.replay.runs import ROW, SAMPLED, KeyRun, Rows, RunReader
 from reput.replay.state import FILLED, Salvaged
 from reput.replay.target import Target
-from reput.rocksdb import CURRENT, Database
+from reput.rocksdb import CURRENT
 from reput.rocksdb.reader import assemble, write_sorted
 from reput.store import files
 from reput.store.listing import names_in
@@ -320,130 +315,6 @@ class Ends(NamedTuple):
     last: NDArray[np.int64]  # int64[queues, 2], the same of the last message
 
 
-QueueGap = tuple[Queue, Gap]
-#: Gaps of a share in which a message is looked for.
-_MOST_GAPS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class Moves:
-    """Units that stand elsewhere than their messages say, by prefixes of keys.
-
-    ``added``: units that queues get; ``gone``: physical offsets of those that they lose; ``breaks``: where
-    they miss messages, though the log isn't damaged there. See :mod:`reput.replay.altered`.
-    """
-
-    added: Mapping[bytes, Rows] = field(default_factory=dict)
-    gone: Mapping[bytes, set[int]] = field(default_factory=dict)
-    breaks: Mapping[bytes, set[int]] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, altered: Altered, log: CommitLog) -> Moves:
-        """Those of altered messages of a log."""
-        added: dict[bytes, Rows] = {}
-        gone = {_prefix(queue): set(taken) for queue, taken in altered.taken.items()}
-        for queue, units in altered.added.items():
-            added[_prefix(queue)] = rows = np.zeros(len(units), ROW)
-            for name in Row._fields:
-                rows[name] = [getattr(unit, name) for unit in units]
-            rows["timestamp"] = [_time_of(log, unit.position) for unit in units]
-            gone.setdefault(_prefix(queue), set()).update(unit.position for unit in units)
-        return cls(added, gone, {_prefix(queue): places for queue, places in altered.breaks.items()})
-
-    def taken_in(
-        self, prefixes: list[bytes], rank: NDArray[np.int64], rows: Rows
-    ) -> tuple[list[bytes], NDArray[np.int64], Rows]:
-        """Queues, whose each unit is, and the units; those of a queue stay in log order."""
-        stays = np.ones(len(rows), np.bool_)
-        for number, prefix in enumerate(prefixes):
-            if prefix in self.gone:
-                stays &= (rank != number) | ~np.isin(rows["position"], [*self.gone[prefix]])
-        new = [(number, self.added[prefix]) for number, prefix in enumerate(prefixes) if prefix in self.added]
-        if stays.all() and not new:
-            return prefixes, rank, rows
-        rank = np.concatenate([rank[stays], *(np.full(len(more), number) for number, more in new)])
-        rows = np.concatenate([rows[stays], *(more for _, more in new)])
-        order = np.lexsort((rows["position"], rank))
-        left, rank = np.unique(rank[order], return_inverse=True)
-        return [prefixes[number] for number in left.tolist()], rank, rows[order]
-
-
-def _prefix(queue: Queue) -> bytes:
-    return rocksdbqueue.prefix(queue[0].encode("utf-8", "replace"), queue[1])
-
-
-def _time_of(log: CommitLog, position: int) -> int:
-    segment = log.segment_at(position)
-    if segment is None:
-        return 0
-    return commitlog.store_timestamp(map_segment(segment.path, segment.length).data, position - segment.base)
-
-
-def put_right(
-    target: Target,
-    runs: Sequence[str],
-    shares: Sequence[Share | None],
-    run: Callable[[list[int], Moves], Iterable[list[QueueGap]]],
-    discovered: Callable[[], CommitLog],
-    stored: Callable[[], AbstractContextManager[Database | None]],
-) -> Altered:
-    """Run the tasks of all shares, and again those of queues that altered messages are missing in.
-
-    ``run`` is given numbers of shares, and gives the gaps of each. ``discovered`` gives the log, ``stored``
-    the database that the store has.
-    """
-    altered, moves, again = Altered(), Moves(), list(range(len(shares)))
-    gaps: dict[int, list[QueueGap]] = {}
-    for _ in range(MOST_ROUNDS):
-        gaps.update(zip(again, run(again, moves), strict=True))
-        missing = [gap for some in gaps.values() for gap in some]
-        if not missing:
-            break
-        log = discovered()
-        with stored() as database:
-            seen = partial(_rows_of, runs), partial(_unit_in, database)
-            more = find(target, log, missing, BatchQueues({}), altered, *seen)
-        altered.add(more)
-        moves, changed = Moves.of(altered, log), {_prefix(queue) for queue in more.queues}
-        again = [
-            number
-            for number, share in enumerate(shares)
-            if share is not None
-            and any(share.first <= one and (share.stop is None or one < share.stop) for one in changed)
-        ]
-        if not again:
-            break
-    return altered
-
-
-def _unit_in(database: Database | None, queue: Queue, place: int) -> tuple[int, int, int] | None:
-    key = rocksdbqueue.unit_key(queue[0].encode("utf-8", "replace"), queue[1], place)
-    value = None if database is None else database.get(UNITS, key)
-    unit = None if value is None else rocksdbqueue.parse_unit(value)
-    return None if unit is None else (unit.position, unit.size, unit.tags)
-
-
-@contextmanager
-def _stored(settings: StoreSettings) -> Iterator[Database | None]:
-    """The database of queues that a store has; None where it doesn't open."""
-    directory, database = settings.root / str(settings.rocksdb.queues), None
-    with ExitStack() as stack:
-        with suppress(StoreError, OutputError, UnsupportedError):
-            if is_whole(directory):
-                database = stack.enter_context(open_queues(directory))
-        yield database
-
-
-def _rows_of(runs: Sequence[str], wanted: set[Queue]) -> dict[Queue, QueueRows]:
-    found = {}
-    for queue in wanted:
-        prefix = _prefix(queue)
-        _, _, rows = _gathered(runs, Share(0, prefix, prefix + b"\0"))
-        if len(rows):
-            found[queue] = QueueRows(*(rows[name] for name in QueueRows._fields))
-    return found
-
-
 @dataclass(frozen=True, slots=True)
 class Written:
     """What a task wrote."""
@@ -453,43 +324,34 @@ class Written:
     ends: Ends  # the queues' ends
     end: int  # physical offset after the last message, -1 without one
     findings: list[Finding] = field(default_factory=list)  # what was odd; ``path`` of each is empty
-    gaps: list[QueueGap] = field(default_factory=list)  # queueOffsets that are missing without damage
     #: holes that were filled, and messages without a unit
     salvaged: list[Salvaged] = field(default_factory=list)
 
 
 def write(
-    target: Target,
-    share: Share,
-    runs: Sequence[str],
-    breaks: Breaks,
-    moves: Moves,
-    *,
-    from_zero: bool,
-    scratch: Path,
+    target: Target, share: Share, runs: Sequence[str], breaks: Breaks, *, from_zero: bool, scratch: Path
 ) -> Written:
     """Write one share into a new file below ``scratch``, from runs in log order.
 
     ``from_zero``: nothing of the log has expired.
     """
-    found = placed(target, share, runs, breaks, moves, from_zero=from_zero)
+    found = placed(target, share, runs, breaks, from_zero=from_zero)
     if found is None:
         return Written(None, 0, Ends([], np.empty((0, 2), np.int64), np.empty((0, 2), np.int64)), -1)
     path = attempt_directory(scratch) / "queues.sst"
     write_sorted(path, _pairs(found), compressed=True)
-    done = found.findings, found.gaps, found.salvaged
-    return Written(path, len(found.row), found.ends(), found.end, *done)
+    return Written(path, len(found.row), found.ends(), found.end, found.findings, found.salvaged)
 
 
 def placed(
-    target: Target, share: Share, runs: Sequence[str], breaks: Breaks, moves: Moves, *, from_zero: bool
+    target: Target, share: Share, runs: Sequence[str], breaks: Breaks, *, from_zero: bool
 ) -> Placed | None:
     """Where the units of a share stand; None without any."""
-    prefixes, rank, rows = moves.taken_in(*_gathered(runs, share))
+    prefixes, rank, rows = _gathered(runs, share)
     if not len(rows):
         return None
     order = np.argsort(rank, kind="stable")
-    return Placed(target, prefixes, rank[order], rows[order], breaks, moves, from_zero=from_zero)
+    return Placed(target, prefixes, rank[order], rows[order], breaks, from_zero=from_zero)
 
 
 def _gathered(runs: Sequence[str], share: Share) -> tuple[list[bytes], NDArray[np.int64], Rows]:
@@ -535,13 +397,11 @@ class Placed:
         rank: NDArray[np.int64],
         rows: Rows,
         breaks: Breaks,
-        moves: Moves,
         *,
         from_zero: bool,
     ) -> None:
         self._target = target
         self.findings: list[Finding] = []
-        self.gaps: list[QueueGap] = []
         self.salvaged: list[Salvaged] = []
         self.prefixes = prefixes
         self._rows = rows
@@ -560,18 +420,17 @@ class Placed:
         done = 0
         for number in np.flatnonzero(odd).tolist():
             first, stop = int(starts[number]), int(starts[number + 1])
-            places = [*breaks.places, *moves.breaks.get(prefixes[number], ())]
             kept = keep(
                 rows["offset"][first:stop],
                 rows["position"][first:stop],
                 rows["size"][first:stop],
-                breaks._replace(places=sorted(places)),
+                breaks,
                 from_zero=from_zero,
             )
             pieces.append((rank[done:first], np.arange(done, first), rows["offset"][done:first]))
             pieces.append((np.full(len(kept.row), number, np.int64), kept.row + first, kept.offset))
             self._last[number] = first + kept.last if kept.last >= 0 else -1
-            self._report(number, rows[first:stop], kept)
+            self._report(number, rows[first:stop], kept.oddities, kept.hidden)
             done = stop
         pieces.append((rank[done:], np.arange(done, len(rows)), rows["offset"][done:]))
         self.queue, self.row, self.offset = (np.concatenate(each) for each in zip(*pieces, strict=True))
@@ -622,16 +481,13 @@ class Placed:
         for row in rows[rows["offset"] == queue_offset]:
             yield Unit(*(int(row[name]) for name in ("position", "size", "tags", "timestamp")))
 
-    def _report(self, number: int, rows: Rows, kept: Kept) -> None:
+    def _report(self, number: int, rows: Rows, oddities: list[Oddity], hidden: NDArray[np.int64]) -> None:
         key = parse_unit_key(self.prefixes[number] + bytes(8))
         if key is None:
             return
         topic, queue_id = key.topic.decode("utf-8", "replace"), key.queue_id
-        if not self._target.selection.is_batch(topic):
-            left = max(_MOST_GAPS - len(self.gaps), 0)
-            self.gaps += [((topic, queue_id), gap) for gap in kept.gaps[:left]]
         summed: dict[str, Finding] = {}
-        for oddity in kept.oddities:
+        for oddity in oddities:
             row = rows[oddity.row]
             position, size = int(row["position"]), int(row["size"])
             if oddity.kind == "queue-offset-jump" and self._target.selection.is_batch(topic):
@@ -661,7 +517,7 @@ class Placed:
                 count=oddity.count,
             )
         self.findings += summed.values()
-        of_hidden = QueueRows(*(rows[name][kept.hidden] for name in QueueRows._fields))
+        of_hidden = QueueRows(*(rows[name][hidden] for name in QueueRows._fields))
         self.salvaged += hidden_of((topic, queue_id), of_hidden)
         self.findings += unproven_of([], (topic, queue_id), of_hidden)
 
@@ -690,30 +546,13 @@ def _make_queues(
     def written(scratch: Path) -> Families:
         state = journal.state
         found = committed(target, journal.opening.start, state.cursor)
-        shares = list(shares_of(totals_of(found.runs, found.breaks), slots))
+        shares = shares_of(totals_of(found.runs, found.breaks), slots)
         from_zero = state.log_start == 0
-        by_number: dict[int, Written] = {}
-
-        def run(numbers: list[int], moves: Moves) -> Iterator[list[QueueGap]]:
-            task = partial(
-                write,
-                runs=found.runs,
-                breaks=found.breaks,
-                moves=moves,
-                from_zero=from_zero,
-                scratch=scratch,
-            )
-            by_number.update(zip(numbers, tasks.run(task, [shares[one] for one in numbers]), strict=True))
-            return (by_number[one].gaps for one in numbers)
-
-        settings = target.settings
-        altered = put_right(
-            target, found.runs, shares, run, partial(discover, settings), partial(_stored, settings)
-        )
-        done = [by_number[number] for number in range(len(shares))]
+        task = partial(write, runs=found.runs, breaks=found.breaks, from_zero=from_zero, scratch=scratch)
+        done: list[Written] = tasks.run(task, list(shares))
         offsets = scratch / "offset.sst"
         write_sorted(offsets, _ends(done, carried()), compressed=False)
-        _note(target, journal, done, altered)
+        _note(target, journal, done)
         units = [each.path for each in done if each.path is not None]
         return {UNITS: (True, units), OFFSETS: (False, [offsets])}
 
@@ -828,7 +667,7 @@ def _end(written: list[Written]) -> int:
     return max((each.end for each in written), default=-1) if any(each.end >= 0 for each in written) else 0
 
 
-def _note(target: Target, journal: Journal, written: list[Written], altered: Altered) -> None:
+def _note(target: Target, journal: Journal, written: list[Written]) -> None:
     """Put into the journal what was odd about queues in a database alone: files have their own findings."""
     if target.queue_files:
         return
@@ -840,7 +679,6 @@ def _note(target: Target, journal: Journal, written: list[Written], altered: Alt
         for finding in each.findings
         if (finding.kind, finding.offset, finding.topic) not in reported
     ]
-    findings += altered.findings
     if findings:
         salvaged = [row for each in written for row in each.salvaged]
         journal.append(replace(state.without_messages(), findings=findings, salvaged=salvaged))

@@ -9,15 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reput.broker.predict import LogCut, Prediction
-from reput.broker.queues import Unreached, WalkedUnits, by_queue
+from reput.broker.queues import Unreached
 from reput.broker.record import Kind, judge
-from reput.broker.rocksdb_queues import QueueLeft, RocksDBModel
+from reput.broker.rocksdb_queues import QueueLeft
 from reput.broker.snapshot import Snapshot
-from reput.broker.walk import LogWalk, first_written
+from reput.broker.walk import first_written
 from reput.derived.batch import BatchModel
 from reput.derived.files import StoreFile, records_of, segment_at
 from reput.derived.plain import QueueModel
-from reput.derived.rocksdb import as_units, key_blocks, open_queues
 from reput.errors import Fact
 from reput.format import commitlog, names, properties
 from reput.format.checkpoint import LOGICS_FIELDS
@@ -31,10 +30,9 @@ from reput.log.walk import Frame, frame
 from reput.log.walk_kernel import walk
 from reput.recovery.refusals import first_whole, left_from, written_behind
 from reput.replay.placing import ALTERED
-from reput.scan import kernel, output
-from reput.scan.output import OutputArrays, Status
+from reput.scan import kernel
+from reput.scan.output import Status
 from reput.scan.part import begins_record
-from reput.scan.table import QueueTable
 from reput.store.reading import reading
 from reput.words import counted
 
@@ -343,21 +341,22 @@ def broken_queues(prediction: Prediction) -> Iterator[Loss]:
 def _unreached(prediction: Prediction) -> Iterator[Loss]:
     for one in prediction.walked.unreached(prediction.all_queues, prediction.log_end):
         if one.altered is not None:
-            yield _altered(prediction, one.queue, one.count, one.position, one.altered)
+            yield _altered(prediction, one, one.altered)
             continue
         kind = "misplaced-unit" if one.displaced == one.count else "missing-unit"
         yield _loss(prediction, one.queue, kind, (one.first, one.last + 1), one.count, _unreached_text(one))
 
 
-def _altered(prediction: Prediction, of: Queue, count: int, position: int, queue: Queue) -> Loss:
-    """Messages whose records don't name any more the queue that has their units, or their place in it."""
-    segment = segment_at(prediction.segments, prediction.snapshot.segment_size, position)
-    path = str(prediction.place_of(of)) if segment is None else segment.place
+def _altered(prediction: Prediction, one: Unreached, queue: Queue) -> Loss:
+    """Messages whose records don't name any more the queue that has their units."""
+    segment = segment_at(prediction.segments, prediction.snapshot.segment_size, one.position)
+    path = str(prediction.place_of(one.queue)) if segment is None else segment.place
+    messages = counted(one.count, "message")
     text = (
-        f"queue {named([queue])} leads to {counted(count, 'message')} of {named([of])}, from {position} of "
-        "the log on: a byte that says where it belongs was altered there"
+        f"queue {named([queue])} leads to {messages} of {named([one.queue])}, from {one.position} of the log "
+        "on: a byte that says the queue was altered there"
     )
-    return Loss(ALTERED, path, position, position, count, text)
+    return Loss(ALTERED, path, one.position, one.position, one.count, text)
 
 
 def _beginning_late(prediction: Prediction) -> Iterator[Loss]:
@@ -511,11 +510,8 @@ def rocksdb_losses(prediction: Prediction) -> Iterator[Loss]:
             yield _loss(prediction, queue, "queue-cut", places, left.cut, text)
 
 
-def broken_in_rocksdb(prediction: Prediction, most: int | None) -> Iterator[Loss]:
-    """What is wrong with them after the restart.
-
-    ``most``: bytes of the log that are read to say so, of each queue, at most; None for all.
-    """
+def broken_in_rocksdb(prediction: Prediction) -> Iterator[Loss]:
+    """What is wrong with them after the restart."""
     model = prediction.rocksdb
     if model is None:
         return
@@ -524,51 +520,8 @@ def broken_in_rocksdb(prediction: Prediction, most: int | None) -> Iterator[Loss
         path = str(error.path or model.kept.directory)
         text = f"units can't be read ({error.problem}; {error.found}): consumers don't get their messages"
         yield Loss("broken-rocksdb", path, 0, 0, 0, text)
-    for queue, position, other in model.altered:
-        yield _altered(prediction, queue, 1, position, other)
     for queue, left in _queues(prediction):
-        if left.missing and left.position < 0:
-            left.missing = _lacking(prediction, model, queue, left, most)
         yield from _of_queue(prediction, queue, left)
-
-
-def _lacking(
-    prediction: Prediction, model: RocksDBModel, queue: Queue, left: QueueLeft, most: int | None
-) -> int:
-    """How many messages of a queue aren't found: of places without a unit, a jump has left out some.
-
-    Those count, too, where more than ``most`` bytes of the log would have to be read.
-    """
-    snapshot, began = prediction.snapshot, prediction.began_at
-    topic, queue_id = queue[0].encode(), queue[1]
-    places, positions = [np.array([left.first - 1])], [np.array([prediction.log_start])]
-    with open_queues(model.kept.directory) as database:
-        for keys, values in key_blocks(database, topic, queue_id, left.first, left.following):
-            found = as_units(topic, keys, values)
-            if found is None:
-                return left.missing
-            places.append(found[0])
-            positions.append(found[1]["position"].astype(np.int64))
-    end = prediction.log_end if began is None else began.base
-    place = np.concatenate([*places, [left.following]])
-    position = np.concatenate([*positions, [end]]).clip(max=end)
-    gaps = np.flatnonzero(np.diff(place) > 1).tolist()
-    if most is not None and sum(max(int(position[at + 1] - position[at]), 0) for at in gaps) > most:
-        return left.missing
-    walk = LogWalk(model.settings_of_walk(snapshot.settings), prediction.segments, snapshot.segment_size)
-    left_out = 0
-    for at in gaps:
-        first, stop = int(place[at]) + 1, int(place[at + 1])
-        walked = WalkedUnits()
-
-        def take(out: OutputArrays, table: QueueTable, walked: WalkedUnits = walked) -> None:
-            for one, part in by_queue(out, table, np.arange(int(out.counts[output.UNITS]))):
-                if one == queue:
-                    walked.add(one, out.unit_offset[part], out.unit_position[part])
-
-        walk.dispatch(int(position[at]), int(position[at + 1]), take)
-        left_out += stop - first - model.given(queue, first, stop) - walked.between(queue, first, stop)
-    return max(left.missing - left_out, 0)
 
 
 def _of_queue(prediction: Prediction, queue: Queue, left: QueueLeft) -> Iterator[Loss]:

@@ -193,7 +193,7 @@ def plan(snapshot: Snapshot, most: int | None = None) -> Plan:
         read = sum(walk.bytes for walk in (prediction.recovered, prediction.dispatched) if walk is not None)
         if prediction.unread is None:
             broken, result.deleted = _deleted(
-                snapshot, [*broken_queues(prediction), *broken_in_rocksdb(prediction, most)]
+                snapshot, [*broken_queues(prediction), *broken_in_rocksdb(prediction)]
             )
             result.losses += queues_lost(prediction, broken)
             result.unrepaired += [

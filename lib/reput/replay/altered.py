@@ -12,7 +12,6 @@ import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -47,7 +46,7 @@ from reput.store.reading import open_file
 #: More messages than this aren't looked for in one gap; nor more gaps, nor in more bytes of log.
 _MOST_MISSING, _MOST_GAPS, _MOST_BYTES = 64, 1024, 1 << 32
 #: What one altered message has hidden of another one shows when the first is put right.
-MOST_ROUNDS = 16
+_MOST_ROUNDS = 16
 _LIGHT = commitlog.LMQ_PREFIX.decode()
 
 
@@ -122,14 +121,12 @@ def in_rounds(
     """
     placed: dict[Queue, QueueOutcome] = {}
     altered, again = Altered(), queues.irregular()
-    everything = replace(target, selection=Selection(batch=target.selection.batch))
-    seen = partial(collect, everything, parts), partial(_unit_in_file, target)
-    for _ in range(MOST_ROUNDS):
+    for _ in range(_MOST_ROUNDS):
         for outcome in place(again, altered) if again else ():
             queues.replace(outcome)
             placed[outcome.topic, outcome.queue_id] = outcome
         gaps = [(queue, gap) for queue, outcome in placed.items() for gap in outcome.gaps]
-        more = find(target, log, gaps, queues, altered, *seen)
+        more = find(target, log, parts, gaps, queues, altered)
         wanted = (queue for queue in more.queues if target.selection.wants_queue(*queue))
         again = queues.before(queue for queue in wanted if queue[0] not in target.selection.batch)
         altered.add(more)
@@ -151,17 +148,14 @@ class _Candidate(NamedTuple):
 def find(
     target: Target,
     log: CommitLog,
+    parts: list[Part],
     gaps: Iterable[tuple[Queue, Gap]],
     queues: BatchQueues,
     known: Altered,
-    rows_of: Callable[[set[Queue]], dict[Queue, QueueRows]],
-    unit_at: Callable[[Queue, int], tuple[int, int, int] | None],
 ) -> Altered:
     """Look for the messages that queues miss in a log that isn't damaged there.
 
     ``gaps`` say where, ``queues`` how the queues were before the batch, and ``known`` what was found before.
-    ``rows_of`` gives the batch's units of queues, ``unit_at`` physical offset, size and tagsCode of the unit
-    that the store has at a place of a queue.
     """
     result, settings = Altered(), target.settings
     if settings.entries or settings.remote is not None or target.queue_ext:  # a unit there would have to move
@@ -179,17 +173,16 @@ def find(
         if left < 0:
             break
         for offset in range(gap.first, gap.stop):
-            there = unit_at(queue, gap.due + offset - gap.first)
-            missing[queue, offset, gap] = [], _unit_there(target, log, offset, gap, there)
+            missing[queue, offset, gap] = [], _unit_there(target, log, queue, offset, gap)
         for one in _candidates(target, log, queue, gap):
             if one.row.position not in done:
                 missing[queue, one.row.offset, gap][0].append(one)
     looked_at = [one for found, unit in missing.values() for one in (*found, unit) if one is not None]
     named = {one.named for one in looked_at if one.named is not None}
-    rows = known.put_right(rows_of(named)) if named else {}
+    everything = replace(target, selection=Selection(batch=target.selection.batch))
+    rows = known.put_right(collect(everything, parts, named)) if named else {}
     before = queues.before(named)
-    has_light = settings.enable_multi_dispatch or settings.rocksdb.lmq
-    light = {queue for queue, *_ in missing if has_light and queue[0].startswith(_LIGHT)}
+    light = {queue for queue, *_ in missing if settings.enable_multi_dispatch and queue[0].startswith(_LIGHT)}
     # What a queue lacks at its beginning may be all but one message of another one, which that misses.
     for place in sorted(missing, key=lambda place: (place[0] in light, place[2].first == 0)):
         (queue, _, gap), (found, unit) = place, missing[place]
@@ -300,32 +293,27 @@ def _place_of(one: _Candidate, rows: Mapping[Queue, QueueRows]) -> tuple[NDArray
     return mine.offset, int(at[0]) if len(at) else -1
 
 
-def _unit_in_file(target: Target, queue: Queue, place: int) -> tuple[int, int, int] | None:
-    """Physical offset, size and tagsCode in the queue's own file, if it goes so far."""
-    size, at = target.settings.consume_queue_file_size, place * consumequeue.UNIT_LENGTH
+def _unit_there(target: Target, log: CommitLog, queue: Queue, offset: int, gap: Gap) -> _Candidate | None:
+    """The unit in the queue's own file, if it leads to a whole record in the gap."""
+    settings = target.settings
+    size = settings.consume_queue_file_size
+    at = (gap.due + offset - gap.first) * consumequeue.UNIT_LENGTH
     try:
-        fd = open_file(names.queue_file(target.settings.root, *queue, at - at % size))
+        fd = open_file(names.queue_file(settings.root, *queue, at - at % size))
     except OSError:
         return None
     try:
         data = os.pread(fd, consumequeue.UNIT_LENGTH, at % size)
     finally:
         os.close(fd)
-    return None if len(data) < consumequeue.UNIT_LENGTH else struct.unpack(">qiq", data)
-
-
-def _unit_there(
-    target: Target, log: CommitLog, offset: int, gap: Gap, unit: tuple[int, int, int] | None
-) -> _Candidate | None:
-    """The unit that the queue has for a queueOffset, if it leads to a whole record in the gap."""
-    if unit is None:
+    if len(data) < consumequeue.UNIT_LENGTH:
         return None
-    position, length, tags = unit
+    position, length, tags = struct.unpack(">qiq", data)
     segment = log.segment_at(position) if gap.after <= position < gap.before else None
     if segment is None:
         return None
     log_data = map_segment(segment.path, segment.length).data
-    found = frame(log_data, segment.base, position - segment.base, target.settings.dialect.topic_length_v2)
+    found = frame(log_data, segment.base, position - segment.base, settings.dialect.topic_length_v2)
     if not isinstance(found, Frame) or found.size != length:
         return None
     record = commitlog.decode(log_data, position - segment.base)
