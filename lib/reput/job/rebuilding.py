@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from reput.config.stand_in import with_queues
-from reput.derived.last_file import EXPIRED_QUEUES, LastFile
+from reput.derived.last_file import LastFile
 from reput.derived.rocksdb import stored_ends
 from reput.errors import Finding, OtherHostError, OutputError, SparkError, StoreError
 from reput.format import names
@@ -30,6 +30,7 @@ from reput.job.summary import (
     Summary,
     carry_over,
     drop_carried,
+    expired_queues,
     left_to_mend,
     missing_queues,
     odd_queues,
@@ -423,31 +424,28 @@ def carried(plan: Plan) -> dict[QueueBytes, QueueEnd]:
                 found = expired_ends(database, plan, doubtful if plan.log.start else None)
     except StoreError as error:
         if plan.log.start:  # else none of their messages can have expired
-            _tell(
+            finding = expired_queues(
                 plan,
                 str(error.path or directory),
                 str(error.expected or "a RocksDB that can be read"),
                 f"{error.found or 'none'}: {error.problem}",
                 "queues without a message in the log begin at 0 again, but for those with files",
             )
+            _tell(plan, finding)
     for (topic, queue_id), end in list(doubtful.items())[:1]:
         what = f"none at {end.position}, where {topic.decode('utf-8', 'replace')}:{queue_id} ends"
         others = f", and {len(doubtful) - 1:,} more queues" if len(doubtful) > 1 else ""
         outcome = "without a message in the log, they go on behind it"
-        _tell(plan, str(directory), "a message in the log", what + others, outcome, len(doubtful))
+        said = "a message in the log", what + others, outcome
+        _tell(plan, expired_queues(plan, str(directory), *said, len(doubtful)))
     found |= {queue: QueueEnd(plan.log.start - 1, end.queue_offset) for queue, end in doubtful.items()}
     for queue, end in _last_units(plan, store, found.keys()).items():
         found[queue] = max(found.get(queue, end), end, key=lambda one: one.queue_offset)
     return found
 
 
-def _tell(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> None:
-    """Have the journal say, once, what becomes of queues whose messages have expired."""
-    start = plan.log.start
-    _journal(plan, Finding(EXPIRED_QUEUES, path, start, start, expected, found, outcome, count=count))
-
-
-def _journal(plan: Plan, finding: Finding) -> None:
+def _tell(plan: Plan, finding: Finding) -> None:
+    """Have the journal say it, once."""
     state = plan.journal.state
     if finding not in state.findings:
         plan.journal.append(replace(state.without_messages(), findings=[finding]))
@@ -493,7 +491,7 @@ def _last_units(plan: Plan, store: Path, known: Set[QueueBytes]) -> dict[QueueBy
             position = queue.last.last_position if queue.last.last_position >= 0 else start - 1
             found[_key(queue)] = QueueEnd(position, queue.last.next_offset - 1)
     for finding in odd_queues(plan, gone, lambda one: maybe_light or _key(one) in known):
-        _journal(plan, finding)
+        _tell(plan, finding)
     return found
 
 

@@ -7,7 +7,7 @@ offsets stay valid; so is its last file in consumequeue_ext, so that addresses c
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from reput.config.basis import Basis
 from reput.derived.last_file import EXPIRED_QUEUES, NO_UNIT, LastFile, last_ext_file, last_file
-from reput.errors import Finding, ReputError, Result, StoreError
+from reput.errors import Finding, ReputError, Result
 from reput.format import names
 from reput.format.dtypes import IN_FILES, PLAIN, Form
 from reput.replay.state import FILLED, HIDDEN, KEPT
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from reput.replay.state import State
 
 
-#: What becomes of queues of which it isn't known where they ended.
-AT_ZERO, BEHIND_FILES = "they begin at 0 again", "they go on behind what their files hold"
 #: Why one isn't in an output beside the store.
 STAYS = "its last file stays in the store alone, for this output holds what the log does"
 
@@ -75,15 +73,10 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
                 yield Gone(topic, queue_id, last_file(directory, size, *log, form), form)
 
 
-def expired_queues(plan: Plan, odd: Sequence[tuple[str, str, str]], outcome: str) -> Finding:
-    """The finding of queues whose messages have expired; of the first it says what was expected and found."""
-    (named, expected, found), start = odd[0], plan.log.start
-    others = f", and {len(odd) - 1:,} more queues" if len(odd) > 1 else ""
-    text = f"without a message in the log, {outcome}"
-    return Finding(
-        EXPIRED_QUEUES, plan.settings.place, start, start,
-        f"{named}: {expected}", f"{found}{others}", text, count=len(odd),
-    )  # fmt: skip
+def expired_queues(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> Finding:
+    """The finding of queues whose messages have all expired."""
+    start = plan.log.start
+    return Finding(EXPIRED_QUEUES, path, start, start, expected, found, outcome, count=count)
 
 
 def odd_queues(
@@ -102,9 +95,14 @@ def odd_queues(
         elif 0 <= last.left_out < plan.journal.state.cursor:
             where = f"a last unit before {start}, where the log begins"
             doubtful.append((str(queue), where, f"one at {last.left_out}"))
-    for odd, outcome in ((at_zero, AT_ZERO), (doubtful, BEHIND_FILES)):
-        if odd:
-            yield expired_queues(plan, odd, outcome)
+    for odd, outcome in (
+        (at_zero, "they begin at 0 again"),
+        (doubtful, "they go on behind what their files hold"),
+    ):
+        for named, expected, found in odd[:1]:
+            others = f", and {len(odd) - 1:,} more queues" if len(odd) > 1 else ""
+            said = f"{named}: {expected}", f"{found}{others}", f"without a message in the log, {outcome}"
+            yield expired_queues(plan, plan.settings.place, *said, len(odd))
 
 
 def carry_over(plan: Plan, store: Path) -> None:
@@ -313,7 +311,7 @@ def _staying(plan: Plan) -> Iterator[str]:
         )
     elif plan.selection.is_all:
         directory = plan.settings.root / str(plan.settings.rocksdb.queues)
-        with suppress(StoreError), opened(directory) as database:  # one that isn't there has none
+        with opened(directory) as database:
             for topic, queue_id in sorted(expired_ends(database, plan)):
                 name = topic.decode("utf-8", "replace")
                 if (name, queue_id) not in plan.journal.state.queues:
