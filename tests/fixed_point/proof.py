@@ -205,6 +205,8 @@ def _is_by_hand(one: Finding) -> bool:
         return True
     if one.kind == "not-compared" and Path(one.path).parent.name == names.CONFIG:
         return True
+    if one.kind == "not-compared" and one.outcome == "the commit log is empty":
+        return True  # or storePathCommitLog is wrong
     return one.kind in BY_HAND or (one.remedy is Remedy.BY_HAND and Path(one.path).is_symlink())
 
 

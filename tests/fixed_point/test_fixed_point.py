@@ -47,6 +47,7 @@ _FOUND = (
     "4.9.7/tiny/misplaced_record:0",
     "5.3.3/restart/abort_changed:0+other_checkpoint:4+segments_gone:2",
     "5.5.0/restart/link:3+short_segment:0+queues_gone:0",
+    "4.9.7/tiny/no_log:435880+empty_last_segment:787646",
 )
 
 

@@ -391,7 +391,6 @@ class Appending:
             batches = list(self._batches(log, standing.begin, end, runner.slots))
             if lacks and cursor is not None:
                 batches.insert(0, (cursor, again))
-            gaps = [one for one in log.findings if one.offset < one.end]
             damage: dict[tuple[str, int], Finding] = {}
             every = [part for _, parts in batches for part in parts]
             total = sum(part.end - part.start for part in every)
@@ -404,7 +403,7 @@ class Appending:
                         # Of damage that a part's end cuts, the next part tells all.
                         damage |= {(one.kind, one.offset): one for one in added.findings}
                     spans = lacks if parts is again else (*lacks, (standing.begin, stop))
-                    found = sorted((*damage.values(), *gaps), key=lambda one: one.offset)
+                    found = sorted((*damage.values(), *log.gaps), key=lambda one: one.offset)
                     self.findings = tuple(one for one in found if _met(one, spans))
                     lacking = _ranges(self.findings, spans)
                     self._commit(written, stop, (*lacking, *behind) if parts is again else lacking)

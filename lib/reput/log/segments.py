@@ -298,6 +298,11 @@ class CommitLog:
         """Physical offset after the last segment's last byte, written or not."""
         return self.segments[-1].base + self.segments[-1].length
 
+    @property
+    def gaps(self) -> list[Finding]:
+        """What isn't there of it; bytes that a segment has too many hide nothing."""
+        return [finding for finding in self.findings if finding.offset < finding.end]
+
     def segment_at(self, offset: int) -> Segment | None:
         """The segment that spans a physical offset, None in a gap or outside the log."""
         for segment in self.segments:

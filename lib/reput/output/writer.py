@@ -468,7 +468,7 @@ class BatchWriter:
 
     def _breaks(self, scan: BatchScan) -> Breaks:
         state = self._journal.state
-        of_log = (finding.offset for finding in self._log.findings)
+        of_log = (gap.offset for gap in self._log.gaps)
         unproven = [(state.cursor, state.unproven_until)] if state.unproven_until > state.cursor else []
         return Breaks(
             sorted([*state.breaks, *scan.chain.breaks, *of_log]), sorted([*unproven, *scan.chain.unproven])

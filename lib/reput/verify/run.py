@@ -262,7 +262,7 @@ class LogRead:
 
     def all_breaks(self) -> Breaks:
         """Where the log isn't whole, as far as it was read."""
-        places = sorted([*self.breaks, *(finding.offset for finding in self.plan.log.findings)])
+        places = sorted([*self.breaks, *(gap.offset for gap in self.plan.log.gaps)])
         return Breaks(places, self.unproven)
 
     def uncovered(self) -> list[tuple[int, int]]:
@@ -497,7 +497,7 @@ class _Run:
             return False
         if self._batch.map.runs(proof.base, proof.end):
             return False  # units of batch queues aren't bound by any sum
-        is_broken = self._plan.log.start == 0 and bool(log.breaks or self._plan.log.findings)
+        is_broken = self._plan.log.start == 0 and bool(log.breaks or self._plan.log.gaps)
         for queue, part in proof.queues.items():
             state = queues.get(queue)
             if state is None and part.first and is_broken:

@@ -106,6 +106,19 @@ def test_a_guard_refuses_nothing_that_no_mend_changes(tmp_path: Path, field: str
     assert changed.mended().now.verdict.sort == Sort.START_WITH_LOSS
 
 
+def test_a_segment_with_a_byte_too_many_hides_none(tmp_path: Path) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    files = sorted((store.root / names.CONSUME_QUEUE / "Orders" / "0").iterdir())
+    places = [at for path in files for at, *_ in struct.iter_unpack(">qiq", path.read_bytes())]
+    offset = next(n for n, at in enumerate(places) if n > 1 and at // SEGMENT > places[n - 1] // SEGMENT)
+    changed = Changed(store, "Orders", 0, offset)
+    changed.flip(commitlog.SYS_FLAG + 3, 4)
+    before = store.root / names.COMMIT_LOG / names.offset_name(places[offset - 1] // SEGMENT * SEGMENT)
+    before.write_bytes(before.read_bytes() + b"\0")
+    assert changed.mended().now.verdict.sort == Sort.START_WITH_LOSS
+    assert tree(store.root / names.CONSUME_QUEUE) == changed.sound
+
+
 @pytest.fixture
 def twin(tmp_path: Path) -> Changed:
     """A message that says it is of another queue, and of a place there that the log has two messages for."""
