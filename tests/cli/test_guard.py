@@ -60,6 +60,14 @@ def without_index(root: Path) -> None:
     shutil.rmtree(root / names.INDEX)
 
 
+def killed(root: Path) -> None:
+    """A start deletes the index files that weren't told as flushed, and puts only the last segments' keys."""
+    (root / names.ABORT).touch()
+    with (root / names.CHECKPOINT).open("r+b") as file:
+        file.seek(16)  # indexMsgTimestamp
+        file.write(bytes(8))
+
+
 def without_a_queue(root: Path) -> None:
     shutil.rmtree(max((root / names.CONSUME_QUEUE / "Orders").iterdir()))
 
@@ -77,6 +85,7 @@ def new(root: Path) -> None:
     [
         (unharmed, 0, "start it"),
         (without_index, 0, "start it"),
+        (killed, 0, "index-dropped"),
         (without_a_queue, REFUSED, "mend it first"),
         (with_a_stray_file, REFUSED, "it will not start"),
         (new, 0, "can't tell"),

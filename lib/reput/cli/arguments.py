@@ -270,7 +270,7 @@ class Broker(Words):
 class Starts(Broker):
     """A broker that is going to start."""
 
-    rocketmq_version: str | None = release("The release that will start")
+    rocketmq_version: str | None = release("The broker's release")
 
 
 @dataclass(kw_only=True)

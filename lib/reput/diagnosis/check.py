@@ -91,11 +91,15 @@ class Diagnosis(Judged):
         return holder is not None or (self.report is not None and self.report.broker_running)
 
     def for_start(self) -> Diagnosis:
-        """What of it decides whether a broker may be started: what loses no message counts as harmless."""
+        """What of it decides whether a broker may be started: what loses no message counts as harmless.
+
+        A crash takes an index file that wasn't full, as a rule: a mend can make it anew later.
+        """
         found = [
-            one
-            if one.effect is not Effect.LACKS or one.messages
-            else replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE)
+            replace(one, effect=Effect.HARMLESS, remedy=Remedy.NONE)
+            if (one.effect is Effect.LACKS and not one.messages)
+            or (one.effect is Effect.LOSES and one.area is Area.INDEX)
+            else one
             for one in self.findings
         ]
         return replace(self, findings=found)
