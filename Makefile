@@ -88,7 +88,7 @@ torture: $(VENV)/dev ## kill a tail a hundred times, and count the bytes that di
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.torture $(ARGS)
 
 .PHONY: day
-day: $(VENV)/dev ## feed a day's messages through one tail, with restarts, expiry, cuts and a full disk (root; 2.5 hours)
+day: $(VENV)/dev ## feed a day's messages through one tail, with restarts, expiry, cuts and a full disk (root; 2 hours)
 	PYTHONPATH=lib:. $(VENV)/bin/python -m tests.torture.day $(ARGS)
 
 .PHONY: hosts
