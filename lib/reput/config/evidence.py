@@ -176,9 +176,11 @@ def switches(root: Path, log: LogRecords) -> Switches:
         if unit is None:
             continue
         place, _, tags_code = unit
-        addresses += tags_code <= consumequeueext.MAX_ADDRESS
         name = os.fsencode(topic)
         record = log.at(place)
+        if tags_code <= consumequeueext.MAX_ADDRESS:  # where it leads nowhere, it may be junk
+            held = root / names.CONSUME_QUEUE_EXT / topic / str(queue_id)
+            addresses += record is not None or bool(_names_in(held))
         named = record and record.properties.get(properties.INNER_MULTI_DISPATCH, b"").split(b",")
         if record is None or record.topic == name or not named or name not in named:
             continue

@@ -479,3 +479,15 @@ def test_a_newer_release_is_said_to_be_taken_for_the_newest(tmp_path: Path) -> N
     found = StoreSettings.load(tmp_path, None, "6.1.0")
     assert found.dialect is dialect(None)
     assert "6.1.0 is newer than all that is known" in str(found.basis.line())
+
+
+def test_a_unit_that_leads_nowhere_shows_no_switch(tmp_path: Path) -> None:
+    unpack("5.5.0-mixed", tmp_path)
+    queue = tmp_path / names.CONSUME_QUEUE / "Orders"
+    newest = max((queue / max(path.name for path in queue.iterdir())).iterdir())
+    data = newest.read_bytes().rstrip(b"\0")
+    at = -(-len(data) // 20) * 20 - 20
+    with newest.open("r+b") as file:
+        file.seek(at)
+        file.write(struct.pack(">qiq", 1 << 60, 100, -(1 << 62)))
+    assert shown_by(tmp_path).switches.queue_ext is None
