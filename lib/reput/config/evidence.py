@@ -287,7 +287,7 @@ class Sizes:
     units: tuple[str, ...]  # what each of them counts
     #: how many files show which values, the most frequent first
     counts: tuple[tuple[tuple[int, ...], int], ...] = ()
-    looked_at: int = 0  # files that were looked at
+    looked_at: int = 0  # files that were looked at, but for those that were never made in full
     #: why no values can be told though there are files; None where they can, or there are none
     unclear: str | None = None
     #: values that fit the files' length where they can't be told; good for reading only
@@ -340,7 +340,7 @@ def queue_files(root: Path, directory: str, what: str, setting: str, unit: int) 
     looked_at, unread = 0, None
     try:
         for base, length in islice(_files(root / directory), _MOST_FILES):
-            looked_at += 1
+            looked_at += length > 0  # one that was only created says nothing, neither for nor against
             if 0 < length <= _INT_MAX and not length % unit and not base % length:
                 counts[length] += 1
     except OSError as error:
@@ -471,7 +471,9 @@ def index_files(root: Path, log: LogRecords) -> IndexEvidence:
         fitting = [pair for pair in counts if indexfile.file_length(*pair) == length]
         if len(fitting) == 1:
             counts[fitting[0]] += files
-    sizes = _index_sizes(counts, lengths, len(looked))
+    # What ends before its entries begin was never made in full: it says nothing, neither for nor against.
+    least = min((indexfile.file_length(slots, 0) for slots, _ in counts), default=HEADER_LENGTH + 1)
+    sizes = _index_sizes(counts, lengths, sum(length >= least for _, length in looked))
     newest = oldest = counts_keys = None
     if log and sizes.shown is not None:
         slots, most = sizes.shown

@@ -90,7 +90,32 @@ def test_a_few_damaged_files_are_outvoted(store: GoldenStore) -> None:
         os.truncate(path, length)
     found = shown_by(store.root)
     assert found.queues.shown == (1_000,)
-    assert str(found.queues) == "queue files of 1,000 bytes: 50 of 54"
+    assert str(found.queues) == "queue files of 1,000 bytes: 50 of 53"
+
+
+@pytest.mark.parametrize("length", [0, 40, 439])
+def test_files_that_were_never_made_in_full_are_no_votes(store: GoldenStore, length: int) -> None:
+    """100 slots take 400 bytes behind the header: a crash may leave a file without them, or with none."""
+    first, *others = sorted((store.root / names.INDEX).iterdir())
+    for path in others:
+        path.write_bytes(bytes(length))
+    found = shown_by(store.root)
+    assert str(found.index) == "index files of 100 slots and 400 entries: 1 of 1"
+    assert [
+        (one.area, one.kind, one.path)
+        for one in check(VerifyOptions(store.root), quick=True).findings
+        if one.kind in ("other-settings", "index-length")
+    ] == [(Area.INDEX, "index-length", str(path)) for path in others]
+    os.truncate(others[0], 440)
+    assert shown_by(store.root).index.shown is None, "an index file may be so long"
+    queue = store.root / names.CONSUME_QUEUE
+    left, *rest = sorted(queue.rglob("0000*"))
+    for path in rest:
+        os.truncate(path, 0)
+    assert str(shown_by(store.root).queues) == "queue files of 1,000 bytes: 1 of 1"
+    os.truncate(left, 0)
+    os.truncate(first, 0)
+    assert shown_by(store.root).queues.looked_at == 0
 
 
 def test_files_of_two_sizes_are_told_and_nothing_is_written(store: GoldenStore) -> None:
