@@ -197,16 +197,7 @@ def compare_entries(
     if not len(entries.place):
         result.missing = _missing(np.arange(len(position)), position, key_hash)
         return result
-    # A key and an entry by one number each: the rank of the position above the hash.
-    known = position[np.flatnonzero(np.diff(position, prepend=-1))]
-    rank = np.searchsorted(known, entries.position)
-    at_message = rank < len(known)
-    at_message[at_message] = known[rank[at_message]] == entries.position[at_message]
-    wanted = np.searchsorted(known, position) << 32 | key_hash
-    there = np.where(at_message & (entries.hash >= 0), rank << 32 | np.maximum(entries.hash, 0), -1)
-
-    # The n-th of equal keys belongs to the n-th of equal entries.
-    keys = _paired(wanted, there)
+    wanted, there, keys = _rows_of(position, key_hash, entries)
     result.missing = _missing(np.flatnonzero(keys < 0), position, key_hash)
     paired = np.flatnonzero(keys >= 0)
     matched = Entries(*(column[keys[paired]] for column in entries))
@@ -271,31 +262,68 @@ class TagsOtherwise:
 
     count: int  # messages
     end: int  # physical offset above that of the last
-    to_end: bool  # no message behind them has tags
 
     @classmethod
     def of(
         cls,
-        own: EntriesCompared,
-        other: EntriesCompared,
         keys: Sequence[KeyRows],
         other_keys: Sequence[KeyRows],
-    ) -> TagsOtherwise | None:
-        """Compare a part by this release's keys, and by those of releases that treat tags otherwise."""
-        position, other_position = keys_of(keys)[0], keys_of(other_keys)[0]
-        with_tags = len(position) > len(other_position)
-        full, plain = (own, other) if with_tags else (other, own)
-        if full.problems or plain.missing:
+        entries: Entries,
+        infos: Sequence[IndexInfo],
+    ) -> tuple[TagsOtherwise, KeyRows] | None:
+        """Such messages, and the part's keys with their tags as the index has them; None where none is sure.
+
+        Damage leaves something in an entry's place, and hardly ever takes those of tags alone: tags are only
+        another release's in a run of messages that have other entries, between runs of its own, and entries
+        only lack where those of the part lie side by side.
+
+        Args:
+            keys, other_keys: the part's by this release, and by those that treat tags otherwise.
+            entries: those that point into the part.
+        """
+        (position, timestamp, key_hash), (other_position, *_) = keys_of(keys), keys_of(other_keys)
+        with_tags, plain_position = len(position) > len(other_position), other_position
+        if not with_tags:
+            (position, timestamp, key_hash), (plain_position, *_) = keys_of(other_keys), keys_of(keys)
+        flat = np.sort(_flat(entries, infos))
+        if not len(flat) or not len(position) or (with_tags and int(flat[-1] - flat[0]) + 1 > len(flat)):
             return None
-        tags = abs(len(position) - len(other_position))
-        lacking = sum(one.count for one in full.missing)
-        if with_tags:
-            count, end = lacking, full.missing[-1].end
-        else:
-            count = tags - lacking
-            end = full.missing[0].first if lacking else int(position[-1]) + 1
-        before = abs(int(np.searchsorted(position, end)) - int(np.searchsorted(other_position, end)))
-        return cls(count, end, count == tags) if count == before and count >= _MOST_BY_DAMAGE else None
+        there = _rows_of(position, key_hash, entries)[-1] >= 0
+        first = np.flatnonzero(np.diff(position, prepend=-1))
+        last = np.append(first[1:], len(position)) - 1  # where a message's tags are, if it has any
+        plain = np.searchsorted(plain_position, position[first], "right")
+        plain -= np.searchsorted(plain_position, position[first])
+        # Of a message without any entry, the index was lost.
+        told = (last - first + 1 > plain) & (np.logical_or.reduceat(there, first) | (plain == 0))
+        at = last[told]
+        otherwise = there[at] != with_tags
+        begins = np.flatnonzero(np.diff(otherwise, prepend=~otherwise[:1]))
+        if not otherwise.any():
+            return None
+        is_run = np.add.reduceat((plain[told] > 0).astype(np.int64), begins) >= _MOST_BY_DAMAGE
+        if not is_run[otherwise[begins]].all() or not is_run[1:-1].all():
+            return None
+        indexed = np.ones(len(position), bool)
+        indexed[last[last - first + 1 > plain]] = with_tags
+        indexed[at[otherwise]] = not with_tags
+        rows = position[indexed], timestamp[indexed], np.ones(int(indexed.sum()), np.int32)
+        found = cls(int(otherwise.sum()), int(position[at[otherwise][-1]]) + 1)
+        return found, KeyRows(*rows, key_hash[indexed].astype(np.int32))
+
+
+def _rows_of(
+    position: NDArray[np.int64], key_hash: NDArray[np.int64], entries: Entries
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """Keys and entries by one number each, and for each key the row of its entry, -1 if missing."""
+    # The rank of the position above the hash.
+    known = position[np.flatnonzero(np.diff(position, prepend=-1))]
+    rank = np.searchsorted(known, entries.position)
+    at_message = rank < len(known)
+    at_message[at_message] = known[rank[at_message]] == entries.position[at_message]
+    wanted = np.searchsorted(known, position) << 32 | key_hash
+    there = np.where(at_message & (entries.hash >= 0), rank << 32 | np.maximum(entries.hash, 0), -1)
+    # The n-th of equal keys belongs to the n-th of equal entries.
+    return wanted, there, _paired(wanted, there)
 
 
 def _nth(values: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -376,14 +404,18 @@ def _adjacent(rows: NDArray[np.int64], entries: Entries, infos: Sequence[IndexIn
     legal = np.zeros(len(rows), bool)
     if not len(rows):
         return legal
-    # Ordinals of all files in one row: the files before it have so many entries.
-    before = np.cumsum([0, *(info.end - FIRST_ORDINAL for info in infos)])
-    flat = before[entries.number] + entries.ordinal - FIRST_ORDINAL
+    flat = _flat(entries, infos)
     for at in np.unique(entries.position[rows])[:MOST_PROBLEMS].tolist():
         mine = np.sort(flat[entries.position == at])
         if int(mine[-1] - mine[0]) + 1 == len(mine):
             legal |= entries.position[rows] == at
     return legal
+
+
+def _flat(entries: Entries, infos: Sequence[IndexInfo]) -> NDArray[np.int64]:
+    """Ordinals of all files in one row: the files before it have so many entries."""
+    before = np.cumsum([0, *(info.end - FIRST_ORDINAL for info in infos)])
+    return before[entries.number] + entries.ordinal - FIRST_ORDINAL
 
 
 def _check_times(
@@ -520,7 +552,7 @@ class IndexCheck:
         self._chains: list[Difference] = []  # what is wrong with the files' chains
         self._sound: set[str] = set()
         self._counted_otherwise = 0
-        self._other_tags, self._other_tags_end, self._own_tags = 0, 0, False
+        self._other_tags, self._other_tags_end = 0, 0
 
     def find(self, proven: Remembering | None, _held: ExitStack) -> None:
         """See :class:`reput.verify.run.Form`."""
@@ -577,12 +609,9 @@ class IndexCheck:
         entries, tags = checked.entries, checked.tags
         if entries is None:
             return
-        if tags is None or self._own_tags:
-            self._own_tags |= checked.result.messages > 0
-        else:
+        if tags is not None:
             self._other_tags += tags.count
-            self._other_tags_end, self._own_tags = tags.end, not tags.to_end
-            entries.missing, entries.problems = [], []
+            self._other_tags_end = tags.end
         self._add_entries(entries)
 
     def compare(self, log: LogRead, _proven: object) -> None:

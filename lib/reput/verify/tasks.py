@@ -44,6 +44,7 @@ from reput.verify.index import (
     compare_entries,
     joined,
     joined_problems,
+    read_entries,
 )
 from reput.verify.index_file import IndexInfo
 from reput.verify.queue_files import OfMessages, Readers, compare_places
@@ -59,7 +60,7 @@ class PartChecked:
     queues: dict[Queue, Compared]
     batch: BatchCompared  # what came of batch queues' units that are of the part, or point into it
     entries: EntriesCompared | None = None  # what came of the index entries that point into the part
-    tags: TagsOtherwise | None = None  # where all that is wrong with the entries is whether tags are indexed
+    tags: TagsOtherwise | None = None  # messages whose tags are indexed otherwise; nothing is wrong with that
     #: of the part's bytes, in hexadecimal digits; None where it wasn't asked for, or the part lies
     #: elsewhere
     sha256: str | None = None
@@ -137,7 +138,7 @@ class PartTask:
         if self.runs is not None:
             done.entries = self._compare_entries(expected := _rows(spill), self.runs)
             if done.entries.wrong and self.runs:
-                done.tags = self._tags(done.entries, expected, self.runs)
+                done.entries, done.tags = self._tags(done.entries, expected, self.runs)
         return done
 
     def _compare(
@@ -185,19 +186,23 @@ class PartTask:
 
     def _tags(
         self, own: EntriesCompared, keys: Sequence[KeyRows], runs: Sequence[BlockRun]
-    ) -> TagsOtherwise | None:
-        """Whether entries are as releases write them that index tags, or don't, unlike this one."""
+    ) -> tuple[EntriesCompared, TagsOtherwise | None]:
+        """What came of the entries where some are as releases write them that index tags, or don't."""
         settings = self.target.settings
         dialect = replace(settings.dialect, index_tags=not settings.dialect.index_tags)
         other = replace(self.target, settings=replace(settings, dialect=dialect))
         spill = SpillWriter(None)
         pass_over(other, self.part, lambda _table, chunk, _data: spill.add(chunk))
         other_keys = _rows(spill)
+        entries = read_entries(runs, self.part.start, self.part.end)
+        otherwise = TagsOtherwise.of(keys, other_keys, entries, self.infos)
+        if otherwise is not None:
+            return self._compare_entries(otherwise[1:], runs), otherwise[0]
         found = self._compare_entries(other_keys, runs)
         if found.wrong * 4 < own.wrong:
             # One cause, and a key of nearly every message: told as one.
             own.missing, own.problems = joined(own.missing), joined_problems(own.problems)
-        return TagsOtherwise.of(own, found, keys, other_keys)
+        return own, None
 
 
 def _rows(spill: SpillWriter) -> Sequence[KeyRows]:
