@@ -76,10 +76,11 @@ class WalkedUnits:
         for queue, parts in sorted(self._parts.items()):
             lost = np.concatenate(parts, axis=1)
             lost = lost[:, lost[0] < end]
-            if anew := _begun(lost[1], lost[-1]):
+            model = queues.get(queue)
+            if anew := _begun(lost[0], lost[1], lost[-1], model):
                 restarts[queue[0]] = max(restarts.get(queue[0], 0), int(lost[0, anew]))
             lost = lost[:, anew:]
-            model, displaced = queues.get(queue), np.zeros(lost.shape[1], bool)
+            displaced = np.zeros(lost.shape[1], bool)
             if model is not None:
                 lost = lost[:, ~model.held(lost[0], lost[1])]
                 displaced = model.displaced(lost[0])
@@ -131,12 +132,21 @@ class WalkedUnits:
         return keyed[~covered]
 
 
-def _begun(first: NDArray[np.int64], last: NDArray[np.int64]) -> int:
+def _begun(
+    position: NDArray[np.int64],
+    first: NDArray[np.int64],
+    last: NDArray[np.int64],
+    model: QueueModel | BatchModel | None,
+) -> int:
     """Which of some messages a queue last began anew with: once a topic was deleted, the newest alone count.
 
-    ``first``, ``last``: their queueOffsets, int64[messages], in log order; of a batch the last one's, too.
+    ``position``, ``first``, ``last``: their physical offsets and queueOffsets, int64[messages], in log order;
+    of a batch the last one's, too. Of plain queues a 0 with nothing behind it counts where its unit is there.
     """
-    goes_on = np.append((first[1:] == last[:-1] + 1) | (first[1:] == 0), True)
+    is_there = isinstance(model, BatchModel)
+    if isinstance(model, QueueModel) and len(first) > 1 and not first[-1]:
+        is_there = bool(model.held(position[-1:], first[-1:])[0])
+    goes_on = np.append((first[1:] == last[:-1] + 1) | (first[1:] == 0), is_there)
     anew = np.flatnonzero((first == 0) & goes_on)
     return int(anew[-1]) if len(anew) else 0
 

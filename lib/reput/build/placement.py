@@ -199,13 +199,15 @@ def place(
     breaks: Sequence[int] = (),
     *,
     from_zero: bool = False,
+    begin: int = -1,
 ) -> Placement:
     """Place a queue's units, given in log order.
 
     * The first of a repeated queueOffset keeps its place; the later ones get none.
     * A message that is dispatched twice to one queue counts once.
     * queueOffset 0 where a later one was due, and 1 after it, means that the topic was deleted and created
-      again: the newest incarnation is kept, as in a live broker. A lone 0 is appended, as brokers do.
+      again: the newest incarnation is kept, as in a live broker. So does a lone 0 that the queue's own file
+      begins with; any other is appended, as brokers do.
     * A queueOffset above the due one, with the log whole since the queue's last message, is appended at the
       due place: that is what the broker did when it wrote the message.
     * A queueOffset above the due one after a break in the log keeps its own place; the hole is filled
@@ -228,6 +230,7 @@ def place(
             message again.
         breaks: physical offsets where messages may be missing from the log, ascending.
         from_zero: the log begins at physical offset 0: nothing of it has expired.
+        begin: physical offset to which the queue's own file leads from queueOffset 0, -1 if it doesn't.
     """
     result = Placement(first=committed_first, next=committed_next, shift=committed_shift)
     if not len(offset):
@@ -235,7 +238,7 @@ def place(
     if committed_first == committed_next and not last_is_lone_zero(committed_next, committed_shift):
         ahead = int(offset[0]) - committed_next
         if ahead and ahead != committed_shift and is_broken(breaks, committed_end, int(position[0])):
-            result = place(offset, position, size, breaks=breaks)
+            result = place(offset, position, size, breaks=breaks, begin=begin)
             result.restarted = True
             return result
     ends = position + size
@@ -262,9 +265,9 @@ def place(
                 result.fills.append((0, queue_offset, row))
             elif from_zero and queue_offset:
                 result.gaps.append(Gap(0, queue_offset, 0, here, 0))
-        elif queue_offset == 0 and due > 0 and stop - row == 1:
-            if carried and row == 0:
-                continue  # it has its place
+        elif queue_offset == 0 and due > 0 and stop - row == 1 and carried and row == 0:
+            continue  # it has its place
+        elif queue_offset == 0 and due > 0 and stop - row == 1 and int(position[row]) != begin:
             result.oddities.append(Oddity("queue-offset-jump", row, 0, due, 1))
             queue_offset = due
         elif queue_offset == 0 and due > 0:

@@ -134,7 +134,9 @@ def _place_queue(
     if rows is None:
         clear_from(target.root, file_size, topic, queue_id, committed.next if committed else 0)
         return QueueOutcome(topic, queue_id, committed, False, [])
-    rows, placement, state, hidden = placed_anew(rows, committed, breaks, from_zero=from_zero)
+    rows, placement, state, hidden = placed_anew(
+        target.settings, queue, rows, committed, breaks, from_zero=from_zero
+    )
     # A queue that begins again keeps what is committed of it until the new one is: see drop_rest.
     begins = committed is None or (placement.restarted and committed.first == committed.next)
     keep = 0 if committed is None or begins else committed.next
@@ -316,7 +318,9 @@ def _write_both(
         return QueueOutcome(*key, before, False, findings, salvaged)
     last_row = blocks[-1][0][-1]
     last_map = blocks[-1][1][-1] if last_row["mapped"] else blocks[-1][1][-1, :0]
-    rows, placement, state, _ = placed_anew(_queue_rows(_rows(blocks)), before, breaks, from_zero=from_zero)
+    rows, placement, state, _ = placed_anew(
+        target.settings, key, _queue_rows(_rows(blocks)), before, breaks, from_zero=from_zero
+    )
     begin, start = 0, 0 if before is None else before.appended
     if before is not None and before.lone_zero is not None:
         blocks = [_of_lone_zero(before.lone_zero), *blocks]

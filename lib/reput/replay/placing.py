@@ -116,12 +116,21 @@ class Placed(NamedTuple):
     hidden: QueueRows  # unproven ones, which are dropped in favour of proven ones
 
 
-def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *, from_zero: bool) -> Placed:
+def placed_anew(
+    settings: StoreSettings,
+    queue: Queue,
+    rows: QueueRows,
+    committed: QueueState | None,
+    breaks: Breaks,
+    *,
+    from_zero: bool,
+) -> Placed:
     """Where a queue's units, given in log order, go by the rules; nothing is written.
 
-    ``committed`` is its state before them, None for a new queue. ``from_zero``: nothing of the log has
-    expired.
+    ``settings`` are the store's. ``committed`` is its state before them, None for a new queue. ``from_zero``:
+    nothing of the log has expired.
     """
+    begin = _own_begin(settings, queue, rows)
     rows, hidden, committed = proven_first(rows, committed, breaks)
     if committed is not None and committed.lone_zero is not None:
         rows = _with_unit_before(committed.lone_zero, rows)
@@ -137,6 +146,7 @@ def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *
             committed.shift if committed else 0,
             breaks.places,
             from_zero=from_zero,
+            begin=begin,
         )
 
     placement = placed(len(rows.offset))
@@ -160,6 +170,18 @@ def placed_anew(rows: QueueRows, committed: QueueState | None, breaks: Breaks, *
             before = placed(int(proven[-1]) + 1).next if len(proven) else placement.first
             state = replace(state, unproven=before)
     return Placed(rows, placement, state, hidden)
+
+
+def _own_begin(settings: StoreSettings, queue: Queue, rows: QueueRows) -> int:
+    """Physical offset to which the queue's own file leads from queueOffset 0, -1 without one."""
+    if not (rows.offset == 0).any():
+        return -1  # nobody asks
+    try:
+        with QueueReader(settings.root, settings.consume_queue_file_size) as reader:
+            units = np.frombuffer(reader.read(*queue, 0, 1), UNIT_DTYPE)
+    except OSError:  # whoever compares the file's units tells
+        return -1
+    return int(units["position"][0])
 
 
 def proven_first(

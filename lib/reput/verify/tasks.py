@@ -310,8 +310,9 @@ class IrregularTask:
                 if mine is None:
                     done.append(QueueChecked(QueueOutcome(*queue, state, False, [])))
                     continue
+                breaks = self.altered.breaks_of(queue, self.breaks)
                 mine, placement, after, hidden = placed_anew(
-                    mine, state, self.altered.breaks_of(queue, self.breaks), from_zero=self.from_zero
+                    settings, queue, mine, state, breaks, from_zero=self.from_zero
                 )
                 messages = records_of(self.parts, queue, mine) if self.queue_ext else None
                 compared = Compared()

@@ -29,7 +29,18 @@ from reput.scan.part import PartOutcome, scan_part
 from reput.scan.rules import Part
 from reput.store import system
 from tests import slow_rebuild
-from tests.local import Store, index_of, kinds, queues, rebuild_locally, target_of, tree, units, write_store
+from tests.local import (
+    Store,
+    in_log_order,
+    index_of,
+    kinds,
+    queues,
+    rebuild_locally,
+    target_of,
+    tree,
+    units,
+    write_store,
+)
 from tests.memory import scratch
 from tests.property.logs import with_property_crc
 
@@ -673,6 +684,24 @@ def test_a_lone_zero_is_appended_as_by_a_broker(tmp_path: Path) -> None:
     result = Result(tmp_path, of(0, 1, 0, 3))
     assert result.finding.kind == "queue-offset-jump"
     assert result.positions() == [LENGTH * row for row in range(4)]
+
+
+@pytest.mark.parametrize("begins", [False, True])
+@pytest.mark.parametrize("ends", [(), (2,), (3,)])
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_lone_zero_begins_a_queue_whose_own_file_does(
+    tmp_path: Path, ends: tuple[int, ...], begins: bool, in_order: bool
+) -> None:
+    records = [message(0), message(1), message(0), message(0, topic=b"U")]
+    store = write_store(tmp_path / "store", [segment(*records)])
+    file = names.queue_file(store.root, "T", 0, 0)
+    file.parent.mkdir(parents=True)
+    file.write_bytes(unit(2 * LENGTH if begins else 0, LENGTH, 0).ljust(100, b"\0"))
+    store = in_log_order(store) if in_order else store
+    state = rebuild_locally(store, tmp_path / "out", ends=[LENGTH * end for end in ends])
+    assert [one.kind for one in state.findings] == ["queue-restarted" if begins else "queue-offset-jump"]
+    found = [position for position, _, _ in units(tmp_path / "out", "T", 0)]
+    assert found == ([2 * LENGTH] if begins else [0, LENGTH, 2 * LENGTH])
 
 
 # --- tails ----------------------------------------------------------------------------------------------

@@ -13,14 +13,16 @@ from reput.diagnosis.check import check
 from reput.diagnosis.verdict import Effect, Remedy, Sort, lost
 from reput.format import commitlog, names
 from reput.format.commitlog import MAGIC, MAGIC_BLANK
-from reput.format.consumequeue import PRE_BLANK
+from reput.format.consumequeue import PRE_BLANK, unit
 from reput.format.rocksdbqueue import OFFSETS, prefix, unit_key
 from reput.job.options import RebuildOptions
 from reput.mending import mend
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import GoldenStore
+from tests.local import write_store
 from tests.rebuilds import broker_conf, golden, overwrite, record_starts, tree
 from tests.rocksdbs import writing
+from tests.unit.output.test_bad_input import LENGTH, message, segment
 from tests.unit.replay.test_altered import records
 
 SEGMENT = 65536
@@ -43,6 +45,34 @@ def test_a_topic_that_was_created_again(name: str, crashed: bool, tmp_path: Path
         (store.root / names.ABORT).touch()
         whole, *quick = sorts(store)
         assert quick == [whole] * 2
+
+
+@pytest.mark.parametrize("appended", [False, True])
+def test_a_topic_that_was_created_again_and_has_one_message(appended: bool, tmp_path: Path) -> None:
+    """Its queue's own file tells whether the queue begins with it, or goes on as by a dispatch."""
+    places = [(queue_id, offset) for offset in range(4) for queue_id in (0, 1)] + [(0, 0)]
+    records = (message(offset, queue_id=queue_id) for queue_id, offset in places)
+    root = write_store(tmp_path / "store", [segment(*records, size=SEGMENT)]).root
+    conf = tmp_path / "broker.conf"
+    conf.write_text(
+        f"messageIndexEnable=false\nmappedFileSizeCommitLog={SEGMENT}\nmappedFileSizeConsumeQueue=1000\n"
+    )
+    queue = names.queue_directory(root, "T", 0)
+    queue.mkdir(parents=True)
+    rows = [0, 2, 4, 6, 8] if appended else [8]
+    units = b"".join(unit(row * LENGTH, LENGTH, 0) for row in rows)
+    (queue / names.offset_name(0)).write_bytes(units.ljust(1000, b"\0"))
+    before = tree(queue)
+    wanted = VerifyOptions(root, None, conf, "5.3.3")
+    whole, quick = check(wanted), check(wanted, quick=True)
+    expected = Sort.MEND if appended else Sort.START
+    assert {one.verdict.sort for one in (whole, quick, quick.for_start())} == {expected}
+    odd = ["queue-offset-jump"] if appended else ["queue-restarted", "deleted-queue"]
+    assert [note.kind for note in whole.notes] == odd
+    mended = mend(RebuildOptions(root, broker_conf=conf, rocketmq_version="5.3.3"), apply=True)
+    assert (mended.applied, mended.now.verdict.sort) == (appended, Sort.START)
+    assert tree(queue) == before
+    assert names.queue_directory(root, "T", 1).exists() == appended
 
 
 def test_a_queue_of_blanks_alone(tmp_path: Path) -> None:
