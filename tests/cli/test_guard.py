@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from reput.format import names
+from reput.store.lock import StoreLock
 from tests.golden.store import GoldenStore
 from tests.rebuilds import LIB, broker_conf, golden
 
@@ -98,6 +99,14 @@ def test_what_is_refused(
     done = guarded(environment)
     assert (done.returncode, done.stdout) == (code, "" if code else "the broker\n")
     assert said in done.stderr
+
+
+def test_a_store_in_use_gets_no_second_broker(store: GoldenStore, environment: dict[str, str]) -> None:
+    with StoreLock(store.root):
+        done = guarded(environment)
+    assert (done.returncode, done.stdout) == (REFUSED, "")
+    assert "in-use" in done.stderr
+    assert guarded(environment).returncode == 0
 
 
 def test_what_cant_be_told_is_a_setting_and_a_refusal_is_skipped_once(

@@ -413,7 +413,8 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
     is_empty = not snapshot.log.files and not any(
         one.kind == WRONG_LENGTH and one.unloads for one in snapshot.log.problems
     )
-    if is_empty and (snapshot.queues or snapshot.index or snapshot.checkpoint_exists or kept):
+    dated = snapshot.checkpoint != StoreCheckpoint()  # a broker writes one of zeros before its first message
+    if is_empty and (snapshot.queues or snapshot.index or dated or kept):
         yield Problem(
             kind="no-log",
             path=str(directories[0]),

@@ -115,6 +115,7 @@ def _todo(result: Mended) -> Iterator[str]:
         words = ["--from", str(result.replica.replica), "--apply"]
     apply = result.before.settings.command("mend", *words)
     yield f"  next       With the broker stopped: `{apply}` takes the steps; `{_undo(result)}` undoes them."
+    yield from (f"             {step}" for step in result.before.unless_deleted)
 
 
 def _undo(result: Mended) -> str:

@@ -54,6 +54,7 @@ if TYPE_CHECKING:
 _TOPICS = "topics.json"
 #: A start that isn't foretold, or a comparison that isn't made: what decides is not known.
 NOT_FORETOLD, NOT_COMPARED, HALF_REPLACED = "not-foretold", "not-compared", "half-replaced"
+IN_USE = "in-use"
 GIVE_RELEASE = "Give the broker's release: --rocketmq-version"
 _GIVE = (GIVE_RELEASE, GIVE_DELAY_LEVELS)
 
@@ -102,6 +103,16 @@ class Diagnosis(Judged):
             else one
             for one in self.findings
         ]
+        holder = None if self.snapshot is None else self.snapshot.holder
+        if holder is not None:  # ``load`` takes files away from one that runs, before ``start`` is refused
+            found.append(
+                Finding(
+                    IN_USE, str(self.settings.root / names.LOCK), area=Area.STORE, effect=Effect.BLOCKS,
+                    remedy=Remedy.BY_HAND, expected="a store that nobody uses", found=holder.what,
+                    outcome="a second broker takes index files away from the first",
+                    step=f"Stop {holder.what} first",
+                )
+            )  # fmt: skip
         return replace(self, findings=found)
 
     @property
@@ -186,6 +197,29 @@ class Diagnosis(Judged):
         return [*asked, GIVE_RELEASE] if differs else asked
 
     @property
+    def unless_deleted(self) -> list[str]:
+        """What to know before topics with messages get queues, where others have some and they have none.
+
+        They are lost or deleted: a topic that was created again is in ``topics.json`` as it was before.
+        """
+        snapshot = self.snapshot
+        if snapshot is None:
+            return []
+        queues = {**snapshot.queues, **snapshot.batch_queues}
+        there = {topic for (topic, _), listing in queues.items() if listing.files or listing.problems}
+        there |= set() if snapshot.kept is None else {topic for topic, _ in snapshot.kept.ends}
+        topics = {one.topic for one in self.left if one.kind == "missing-unit" and one.topic is not None}
+        gone = sorted(topics - there) if there else []
+        if not gone:
+            return []
+        named = ", ".join(gone[:3]) + (", …" if len(gone) > 3 else "")
+        step = (
+            f"If {named} was deleted and created again on purpose, don't mend: that brings its messages "
+            "back. The broker can start as it is; let a guard skip its look once."
+        )
+        return [step]
+
+    @property
     def next_steps(self) -> list[str]:
         """What to do, in order; nothing where nothing can be done."""
         if asked := self.asks_first:
@@ -195,6 +229,7 @@ class Diagnosis(Judged):
             stopped = "With the broker stopped: " if self.running else ""
             mend = self.settings.command("mend")
             steps.append(f"{stopped}`{mend}` says what it would change; with --apply it does.")
+        steps += self.unless_deleted
         of_log = [one for one in left if one.area is Area.LOG or one.kind == QUEUE_CUT]
         of_log = [one for one in of_log if one.kind != OLD_TIMES]  # the log lacks nothing yet
         is_here = self.settings.remote is None

@@ -57,6 +57,7 @@ TORN_TAIL = "torn-tail"
 #: A file that isn't what it should be, by the names that a load and a comparison give it.
 _OF_A_FILE = frozenset(
     {
+        "empty-file",
         "wrong-length",
         "stray-file",
         "stray-directory",
@@ -382,7 +383,8 @@ def not_derived(snapshot: Snapshot) -> Iterator[Problem]:
     broken = any(problem.kind == "broken-rocksdb" for problem in snapshot.problems)
     queues = str(settings.root / names.CONSUME_QUEUE if kept is None else kept.directory)
     gets_unit = sys_flag & commitlog.TRANSACTION_MASK in _GETS_UNIT
-    if not has_queues and gets_unit and queues not in known and not broken:
+    unseen = kept is not None and snapshot.holder is not None  # what a broker hasn't flushed isn't on disk
+    if not has_queues and gets_unit and queues not in known and not (broken or unseen):
         yield Problem(
             kind=NO_QUEUES,
             path=queues,

@@ -13,6 +13,7 @@ from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.findings import not_derived
 from reput.diagnosis.verdict import Area, Effect, Finding, Remedy
 from reput.format import names
+from reput.format.checkpoint import StoreCheckpoint
 from reput.job.options import RebuildOptions
 from reput.mending import mend, steps_of
 from reput.verify.plan import VerifyOptions
@@ -41,6 +42,37 @@ def test_of_a_whole_store_nothing_is_missing(store: GoldenStore) -> None:
         ("no-queues", str(store.root / names.CONSUME_QUEUE)),
         ("no-index", str(store.root / names.INDEX)),
     ]
+
+
+def test_a_new_broker_has_lost_no_log(store: GoldenStore) -> None:
+    """Before its first message it has a checkpoint of zeros, and nothing else."""
+    shutil.rmtree(store.root)
+    for name in (names.COMMIT_LOG, names.CONSUME_QUEUE, names.INDEX):
+        (store.root / name).mkdir(parents=True)
+    (store.root / names.CHECKPOINT).write_bytes(StoreCheckpoint().encode())
+    assert [one.kind for one in found_in(store).left] == []
+    (store.root / names.CHECKPOINT).write_bytes(StoreCheckpoint(physic_msg_timestamp=1).encode())
+    assert [one.kind for one in found_in(store).left] == ["no-log"]
+
+
+def test_an_empty_queue_file_that_the_start_deletes_is_none_to_mend(store: GoldenStore) -> None:
+    """A broker that is killed between making and filling it leaves one (from 5.1.3 on it is deleted)."""
+    queue = store.root / names.CONSUME_QUEUE / "Orders" / "0"
+    newest = max(queue.iterdir())
+    (queue / names.offset_name(int(newest.name) + newest.stat().st_size)).touch()
+    for quick in (True, False):
+        found = found_in(store, quick=quick)
+        assert (found.exit_code, [one.kind for one in found.findings]) == (0, ["empty-file"])
+
+
+def test_a_topic_without_queues_may_have_been_deleted(store: GoldenStore) -> None:
+    shutil.rmtree(store.root / names.CONSUME_QUEUE / "Orders")
+    for quick in (True, False):
+        found = found_in(store, quick=quick)
+        assert found.exit_code == 3
+        assert "If Orders was deleted and created again on purpose, don't mend" in found.next_steps[1]
+    shutil.rmtree(store.root / names.CONSUME_QUEUE)
+    assert not found_in(store).unless_deleted
 
 
 def test_an_index_that_no_start_makes_is_said_once(store: GoldenStore) -> None:

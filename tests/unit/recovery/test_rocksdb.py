@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import NoReturn
 
@@ -21,6 +22,7 @@ from reput.format.rocksdbqueue import CHECKPOINT_KEY, MAX, MIN, OFFSETS, UNITS
 from reput.job.options import RebuildOptions
 from reput.mending import Mended, mend
 from reput.recovery.plan import Plan, plan
+from reput.store.lock import Holder
 from reput.verify.plan import VerifyOptions
 from tests.compat.conf import conf_text
 from tests.golden.store import GoldenStore, unpack
@@ -145,6 +147,8 @@ def test_a_sound_store_loses_nothing(store: Store) -> None:
 def test_without_rocksdb_a_clean_stop_costs_the_first_record(store: Store) -> None:
     shutil.rmtree(store.directory)
     assert [one.kind for one in not_derived(take(store.settings()))] == ["no-queues"]
+    used = replace(take(store.settings()), holder=Holder(1, "process 1"))
+    assert list(not_derived(used)) == [], "a broker may have them in memory"
     assert [one.kind for one in store.check().findings] == ["missing-unit"], "it is said in detail"
     found = store.plan()
     (loss,) = [one for one in found.unrepaired if one.kind == "missing-unit"]
