@@ -56,7 +56,7 @@ _TIMEOUT = 900.0
 #: What `make test` needs of :data:`STORES`.
 _TESTED_STORES = (
     *("4.0.0", "4.1.0", "4.2.0", "4.3.1", "4.4.0", "4.5.1", "4.5.2", "4.7.0", "4.8.0"),
-    *("4.9.1", "4.9.2"),
+    *("4.9.1", "4.9.2", "5.1.4", "5.4.0"),
 )
 #: The start of :func:`digest`, of each directory that `make test` needs.
 _DIGESTS = {
@@ -74,6 +74,8 @@ _DIGESTS = {
     "RocketMQ 4.8.0": "6515808346e49c952d4fa97666c6a888",
     "RocketMQ 4.9.1": "faa156a94d6ec7a6dd450bbc0cf2c100",
     "RocketMQ 4.9.2": "0ccf96d6443044a2c380008f8cba04fb",
+    "RocketMQ 5.1.4": "e9d1245bbeb724e8086cb08dd1ab194b",
+    "RocketMQ 5.4.0": "8f0521454181e5518fedec5bf7d313e7",
     "Hadoop 3.5.0": "209efd77c445d85eac115c29aca7ea44",
     "hadoop-aws 3.5.0": "4b5ee331eb49695bac8b27738e01acba",
 }
