@@ -40,6 +40,7 @@ from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
 from reput.statistics import Listener
 from reput.store.listing import ignored_features
+from reput.store.lock import Holder
 from reput.store.swap import refuse_half_replaced
 from reput.store.system import human
 from reput.verify.plan import VerifyOptions
@@ -86,10 +87,14 @@ class Diagnosis(Judged):
         return notes
 
     @property
+    def holder(self) -> Holder | None:
+        """Who used the store when it was looked at."""
+        return None if self.snapshot is None else self.snapshot.holder
+
+    @property
     def running(self) -> bool:
         """Somebody uses the store."""
-        holder = None if self.snapshot is None else self.snapshot.holder
-        return holder is not None or (self.report is not None and self.report.broker_running)
+        return self.holder is not None or (self.report is not None and self.report.broker_running)
 
     def for_start(self) -> Diagnosis:
         """What of it decides whether a broker may be started: what loses no message counts as harmless.
@@ -103,7 +108,7 @@ class Diagnosis(Judged):
             else one
             for one in self.findings
         ]
-        holder = None if self.snapshot is None else self.snapshot.holder
+        holder = self.holder
         if holder is not None:  # ``load`` takes files away from one that runs, before ``start`` is refused
             found.append(
                 Finding(
@@ -247,7 +252,6 @@ class Diagnosis(Judged):
     def more(self) -> dict[str, Any]:
         """What isn't a field."""
         snapshot, report = self.snapshot, self.report
-        holder = None if snapshot is None else snapshot.holder
         has_checkpoint = snapshot is not None and snapshot.checkpoint_exists
         remembered = None if report is None else report.remembered
         findings = [one.to_dict() for one in self.findings]
@@ -256,7 +260,7 @@ class Diagnosis(Judged):
                 told["first_seen"] = remembered.first_seen.get(key_of(one))
         return {
             "clean": None if snapshot is None else snapshot.clean,
-            "in_use_by": None if holder is None else holder.what,
+            "in_use_by": None if self.holder is None else self.holder.what,
             "checkpoint": snapshot.checkpoint if snapshot is not None and has_checkpoint else None,
             "segment_size": None if snapshot is None else snapshot.segment_size,
             "starting": None if self.plan is None else self.plan.facts(),

@@ -8,7 +8,6 @@ queue's own files lead to. Without either, the queue was written so: see :mod:`r
 
 from __future__ import annotations
 
-import os
 import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -21,7 +20,7 @@ from numpy.typing import NDArray
 from reput.build.placement import Breaks, Gap
 from reput.caches import CACHED
 from reput.errors import Finding
-from reput.format import commitlog, consumequeue, javastring, names
+from reput.format import commitlog, javastring
 from reput.format.commitlog import (
     QUEUE_ID,
     QUEUE_OFFSET,
@@ -34,14 +33,13 @@ from reput.format.names import Queue
 from reput.log.segments import CommitLog, map_segment
 from reput.log.walk import Frame, frame
 from reput.replay.part_result import QueueRows, _output, collect
-from reput.replay.placing import ALTERED, BatchQueues, QueueOutcome
+from reput.replay.placing import ALTERED, BatchQueues, QueueOutcome, own_unit
 from reput.replay.state import QueueState
 from reput.replay.target import Selection, Target
 from reput.scan import kernel, output
 from reput.scan.kernel import _GOOD, _frame
 from reput.scan.load import i32, i64, u8
 from reput.scan.rules import Part
-from reput.store.reading import open_file
 
 #: More messages than this aren't looked for in one gap; nor more gaps, nor in more bytes of log.
 _MOST_MISSING, _MOST_GAPS, _MOST_BYTES = 64, 1024, 1 << 32
@@ -296,19 +294,10 @@ def _place_of(one: _Candidate, rows: Mapping[Queue, QueueRows]) -> tuple[NDArray
 def _unit_there(target: Target, log: CommitLog, queue: Queue, offset: int, gap: Gap) -> _Candidate | None:
     """The unit in the queue's own file, if it leads to a whole record in the gap."""
     settings = target.settings
-    size = settings.consume_queue_file_size
-    at = (gap.due + offset - gap.first) * consumequeue.UNIT_LENGTH
-    try:
-        fd = open_file(names.queue_file(settings.root, *queue, at - at % size))
-    except OSError:
+    unit = own_unit(settings, queue, gap.due + offset - gap.first)
+    if unit is None:
         return None
-    try:
-        data = os.pread(fd, consumequeue.UNIT_LENGTH, at % size)
-    finally:
-        os.close(fd)
-    if len(data) < consumequeue.UNIT_LENGTH:
-        return None
-    position, length, tags = struct.unpack(">qiq", data)
+    position, length, tags = unit
     segment = log.segment_at(position) if gap.after <= position < gap.before else None
     if segment is None:
         return None

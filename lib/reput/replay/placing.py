@@ -24,13 +24,15 @@ from reput.build.placement import (
 from reput.config.settings import StoreSettings
 from reput.derived.plain import QueueReader
 from reput.errors import Finding
+from reput.format import names
 from reput.format.commitlog import LMQ_PREFIX
-from reput.format.consumequeue import UNIT_LENGTH, unit
+from reput.format.consumequeue import UNIT, UNIT_LENGTH, unit
 from reput.format.dtypes import UNIT_DTYPE
 from reput.format.names import Queue
 from reput.replay.part_result import PartResult, QueueRows
 from reput.replay.state import FILLED, HIDDEN, LoneZero, QueueState, Salvaged
 from reput.scan.rules import Part
+from reput.store.reading import pread, reading
 
 # Who finds them says what to do; :mod:`reput.export` knows how they are told from others.
 
@@ -130,7 +132,7 @@ def placed_anew(
     ``settings`` are the store's. ``committed`` is its state before them, None for a new queue. ``from_zero``:
     nothing of the log has expired.
     """
-    begin = _own_begin(settings, queue, rows)
+    begins = own_unit(settings, queue, 0) if (rows.offset == 0).any() else None
     rows, hidden, committed = proven_first(rows, committed, breaks)
     if committed is not None and committed.lone_zero is not None:
         rows = _with_unit_before(committed.lone_zero, rows)
@@ -146,7 +148,7 @@ def placed_anew(
             committed.shift if committed else 0,
             breaks.places,
             from_zero=from_zero,
-            begin=begin,
+            begin=-1 if begins is None else begins[0],
         )
 
     placement = placed(len(rows.offset))
@@ -172,16 +174,16 @@ def placed_anew(
     return Placed(rows, placement, state, hidden)
 
 
-def _own_begin(settings: StoreSettings, queue: Queue, rows: QueueRows) -> int:
-    """Physical offset to which the queue's own file leads from queueOffset 0, -1 without one."""
-    if not (rows.offset == 0).any():
-        return -1  # nobody asks
+def own_unit(settings: StoreSettings, queue: Queue, queue_offset: int) -> tuple[int, int, int] | None:
+    """The whole unit in a queue's own file: physicalOffset, size (bytes) and tagsCode; None without one."""
+    at = queue_offset * UNIT_LENGTH
+    path = names.queue_file(settings.root, *queue, at - at % settings.consume_queue_file_size)
     try:
-        with QueueReader(settings.root, settings.consume_queue_file_size) as reader:
-            units = np.frombuffer(reader.read(*queue, 0, 1), UNIT_DTYPE)
+        with reading(path, by_ranges=True) as descriptor:
+            data = pread(path, descriptor, UNIT_LENGTH, at - int(path.name))
     except OSError:  # whoever compares the file's units tells
-        return -1
-    return int(units["position"][0])
+        return None
+    return UNIT.unpack(data) if len(data) == UNIT_LENGTH else None
 
 
 def proven_first(

@@ -197,7 +197,8 @@ class PartTask:
         entries = read_entries(runs, self.part.start, self.part.end)
         otherwise = TagsOtherwise.of(keys, other_keys, entries, self.infos)
         if otherwise is not None:
-            return self._compare_entries(otherwise[1:], runs), otherwise[0]
+            tags, rows = otherwise
+            return self._compare_entries([rows], runs), tags
         found = self._compare_entries(other_keys, runs)
         if found.wrong * 4 < own.wrong:
             # One cause, and a key of nearly every message: told as one.
