@@ -45,7 +45,7 @@ from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
 from reput.job.plan import intended, log_files, prepare
 from reput.job.rebuilding import rebuild, stage
-from reput.job.summary import Summary, summarize
+from reput.job.summary import KeptEnd, Summary, summarize
 from reput.log.segments import SECOND_FILE
 from reput.newer_python import Self
 from reput.recovery.losses import named
@@ -290,7 +290,9 @@ class Mended(Judged):
         closed = [(one.offset, one.end) for one in self.changes]
         bodies = [one.first for one in self.before.findings if one.kind in _WRONG_BODY]
         bodies = [at for at in bodies if any(start <= at < end for start, end in closed)]
-        return lost(self.before.findings) + len(bodies)
+        # Units that a start cuts off together with the log stay where the log is closed.
+        cut = [one for one in self.before.findings if one.cause == "log-damaged" and not one.messages]
+        return lost(self.before.findings) + len(bodies) + sum(one.count for one in cut if closed)
 
     def to_dict(self) -> dict[str, object]:
         """The diagnosis as it is now, and what was done."""
@@ -525,7 +527,9 @@ class _Mending:
                 found = [Difference.of_log(one) for one in summary.findings]
                 if self._making.alone and report is not None:  # which looked at messages of all queues
                     found = report.findings
-                self._put(snapshot, staging, staged, removed, owner, found, options.without)
+                self._put(
+                    snapshot, staging, staged, removed, owner, found, options.without, summary.kept_ends
+                )
             finally:
                 if not is_pending(rebuilding.settings.root):
                     files.remove_tree(staging)
@@ -559,7 +563,7 @@ class _Mending:
                     seen = _staged_view(snapshot, staging, staged, ())
                     damage, torn = closable(found, snapshot.segment_size), torn_end(found)
                     log = mend_log(seen, copies, damage, options.without, torn)
-                    result.after = _afterwards(log, found, snapshot)
+                    result.after = _afterwards(log, found, snapshot, summary.kept_ends)
                     copies.flush()
             strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
             new = view.move(staging, copies.names)
@@ -600,13 +604,14 @@ class _Mending:
         owner: Owner,
         found: Sequence[Difference],
         without: Sequence[int] = (),
+        ends: Iterable[KeptEnd] = (),
     ) -> None:
         """Mend the log on copies, ask the model, and put everything in place."""
         result, root = self._result, snapshot.settings.root
         copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
         view = _staged_view(snapshot, staging, staged, removed)
         log = mend_log(view, copies, closable(found, snapshot.segment_size), without, torn_end(found))
-        result.after = _afterwards(log, found, snapshot)
+        result.after = _afterwards(log, found, snapshot, ends)
         for number, one in enumerate(result.after.findings):
             if Path(one.path).is_relative_to(staging):  # a copy, told by where it will be
                 path = root / Path(one.path).relative_to(staging)
@@ -646,8 +651,10 @@ def _keep_tags(before: Diagnosis, staging: Path) -> None:
                 files.fsync_file(fd)
 
 
-def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot) -> Diagnosis:
-    """What is left, by the model of a start on what was made.
+def _afterwards(
+    log: MendedLog, found: Sequence[Difference], snapshot: Snapshot, ends: Iterable[KeptEnd] = ()
+) -> Diagnosis:
+    """What is left, by the model of a start on what was made, with the ends that were kept.
 
     ``found`` is what a scan said of the log before its damage was closed; what stands in the way in the log
     of ``snapshot``, the store before, is moved aside. Raises NotEnoughError where a start would still lose
@@ -667,11 +674,10 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot)
         if any(start <= one.first and one.end <= end for start, end in closed):
             continue
         if one.kind == "missing-queue-offsets" and one.topic not in batch:  # a rebuild fills their places
-            queue = f"{one.topic}:{one.queue_id}"
-            text = f"{queue}: {one.count:,} messages that the log has lost; their places are filled"
-            report.notes.append(Note("filled-hole", text, one.topic, one.queue_id, one.count))
+            report.notes.append(_filled(one.topic, one.queue_id, one.count))
         else:
             report.findings.append(one)
+    report.notes += [_filled(one.topic, one.queue_id, one.end - one.first) for one in ends]
     start = of_start(log.view, log.plan)
     findings = list(unique(merged(start, report, log.view, log.plan, settings, log_alone=True)))
     findings += lost_queues(settings, log.view, findings)
@@ -690,6 +696,11 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot)
             next_step="Nothing was changed. Please report this with the output of `reput check --json`.",
         )
     return Diagnosis(settings, findings, log.view, log.plan, report)
+
+
+def _filled(topic: str | None, queue_id: int | None, count: int) -> Note:
+    text = f"{topic}:{queue_id}: {count:,} messages that the log has lost; their places are filled"
+    return Note("filled-hole", text, topic, queue_id, count)
 
 
 def _refuse_elsewhere(settings: StoreSettings, view: Path) -> None:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reput.derived.files import place_in
+from reput.derived.plain import QueueReader
 from reput.errors import Finding
 from reput.format import names
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from reput.verify.run import LogRead
 
 _QUEUES_AT_ONCE = 64
+_UNITS_AT_ONCE = 1 << 16
 _LMQ_PREFIX = LMQ_PREFIX.decode()
 
 
@@ -92,6 +94,8 @@ class QueueCheck:
         irregular = self._irregular(queues, parts, log) if self._target.queue_files else {}
         for queue, each in irregular.items():
             outcome, known = each.outcome, self._found.get(queue, Compared())
+            ranges = each.compared.ranges
+            each.compared.ranges = [one for one in ranges if not self._is_kept(queue, one, outcome.findings)]
             # Its ranges were by places that it hasn't got.
             ext, plain = known.ext + each.compared.ext, known.plain + each.compared.plain
             self._found[queue] = Compared(each.compared.ranges, ext, plain)
@@ -150,6 +154,34 @@ class QueueCheck:
         else:
             log.findings.append(finding)
 
+    def _is_kept(self, queue: Queue, one: Range, holes: Iterable[Finding] = ()) -> bool:
+        """Whether units stand where a mending kept the end of a queue that had lost its last messages.
+
+        Such units are the one before. Messages that came later make a hole of their places, one of ``holes``.
+        """
+        at = one.first
+        if one.kind == EXTRA:
+            if queue not in self.queues or at < self.queues[queue].next:
+                return False
+            at = self.queues[queue].next
+        elif not any(
+            hole.kind == "missing-queue-offsets"
+            and hole.queue_offset is not None
+            and hole.queue_offset <= one.first
+            and one.end <= hole.queue_offset + hole.count
+            for hole in holes
+        ):
+            return False
+        settings = self._plan.settings
+        with QueueReader(settings.root, settings.consume_queue_file_size) as reader:
+            before = reader.read(*queue, at - 1, 1) if at else bytes(UNIT_LENGTH)
+            while before.count(0) < UNIT_LENGTH and at < one.end:
+                count = min(one.end - at, _UNITS_AT_ONCE)
+                if reader.read(*queue, at, count) != before * count:
+                    return False
+                at += count
+        return at == one.end
+
     def compare(self, _log: LogRead, proven: Remembering | None) -> None:
         """Look at the queues' files, and at the places outside of what the log has."""
         plan, settings = self._plan, self._plan.settings
@@ -174,8 +206,14 @@ class QueueCheck:
         """What is wrong, by queue; a queue that was deleted with its topic is a note."""
         merged = {queue: list(ranges) for queue, ranges in self._ranges.items() if ranges}
         for each in self.outside:
-            if each.ranges:
-                merged.setdefault((each.topic, each.queue_id), []).extend(each.ranges)
+            queue = each.topic, each.queue_id
+            for one in each.ranges:
+                if self._is_kept(queue, one):
+                    text = f"{queue[0]}:{queue[1]} queueOffset {one.first} to {one.end} ({one.count:,}): messages"
+                    text += " that the log has lost; the unit of the one before stands for them"
+                    yield Note("filled-hole", text, *queue, one.count)
+                else:
+                    merged.setdefault(queue, []).append(one)
         for queue, ranges in sorted(merged.items()):
             joined: list[Range] = []
             add_ranges(joined, sorted(ranges, key=lambda one: one.first))
