@@ -34,7 +34,18 @@ from reput.diagnosis.findings import (
     torn_end,
     unique,
 )
-from reput.diagnosis.verdict import EXIT_CODES, WORDS, Area, Effect, Judged, Remedy, Sort, Verdict, lost
+from reput.diagnosis.verdict import (
+    EXIT_CODES,
+    WORDS,
+    Area,
+    Effect,
+    Finding,
+    Judged,
+    Remedy,
+    Sort,
+    Verdict,
+    lost,
+)
 from reput.errors import Problem, SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -60,9 +71,10 @@ from reput.store.ownership import Owner
 from reput.store.reading import read_file
 from reput.store.swap import Swap, broker_mark, check_movable, is_pending, new_stamp
 from reput.store.system import check_free, human
-from reput.verify.explain import TAGS_LOST
+from reput.verify.explain import LOG_DAMAGED, TAGS_LOST
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import LEGAL, LOG, Difference, Note, Report
+from reput.verify.units import EXTRA
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -291,7 +303,7 @@ class Mended(Judged):
         bodies = [one.first for one in self.before.findings if one.kind in _WRONG_BODY]
         bodies = [at for at in bodies if any(start <= at < end for start, end in closed)]
         # Units that a start cuts off together with the log stay where the log is closed.
-        cut = [one for one in self.before.findings if one.cause == "log-damaged" and not one.messages]
+        cut = [one for one in self.before.findings if one.cause == LOG_DAMAGED and not one.messages]
         return lost(self.before.findings) + len(bodies) + sum(one.count for one in cut if closed)
 
     def to_dict(self) -> dict[str, object]:
@@ -527,9 +539,10 @@ class _Mending:
                 found = [Difference.of_log(one) for one in summary.findings]
                 if self._making.alone and report is not None:  # which looked at messages of all queues
                     found = report.findings
-                self._put(
-                    snapshot, staging, staged, removed, owner, found, options.without, summary.kept_ends
-                )
+                all_made = self._making.queues is None
+                earlier = list(_earlier_ends(result.before, rebuilding, summary)) if all_made else []
+                ends = summary.kept_ends, earlier
+                self._put(snapshot, staging, staged, removed, owner, found, options.without, *ends)
             finally:
                 if not is_pending(rebuilding.settings.root):
                     files.remove_tree(staging)
@@ -564,6 +577,7 @@ class _Mending:
                     damage, torn = closable(found, snapshot.segment_size), torn_end(found)
                     log = mend_log(seen, copies, damage, options.without, torn)
                     result.after = _afterwards(log, found, snapshot, summary.kept_ends)
+                    result.after.findings += _earlier_ends(result.before, rebuilding, summary)
                     copies.flush()
             strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
             new = view.move(staging, copies.names)
@@ -604,7 +618,8 @@ class _Mending:
         owner: Owner,
         found: Sequence[Difference],
         without: Sequence[int] = (),
-        ends: Iterable[KeptEnd] = (),
+        ends: Sequence[KeptEnd] = (),
+        earlier: Sequence[Finding] = (),
     ) -> None:
         """Mend the log on copies, ask the model, and put everything in place."""
         result, root = self._result, snapshot.settings.root
@@ -618,6 +633,7 @@ class _Mending:
                 there = replace(one, path=str(path), area=area_of(path, self._settings))
                 result.after.findings[number] = there
         result.after.findings += [one for one in result.before.findings if one.cause == TAGS_LOST]
+        result.after.findings += earlier
         strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
         copies.flush()
         remove = [*strays, *removed]
@@ -652,7 +668,7 @@ def _keep_tags(before: Diagnosis, staging: Path) -> None:
 
 
 def _afterwards(
-    log: MendedLog, found: Sequence[Difference], snapshot: Snapshot, ends: Iterable[KeptEnd] = ()
+    log: MendedLog, found: Sequence[Difference], snapshot: Snapshot, ends: Sequence[KeptEnd] = ()
 ) -> Diagnosis:
     """What is left, by the model of a start on what was made, with the ends that were kept.
 
@@ -696,6 +712,20 @@ def _afterwards(
             next_step="Nothing was changed. Please report this with the output of `reput check --json`.",
         )
     return Diagnosis(settings, findings, log.view, log.plan, report)
+
+
+def _earlier_ends(before: Diagnosis, rebuilding: Rebuilding, summary: Summary) -> Iterator[Finding]:
+    """Queues that were made anew, and end before places that they had of lost messages."""
+    for one in before.findings:
+        if one.cause != LOG_DAMAGED or one.kind != EXTRA or one.queue is None:
+            continue
+        state = rebuilding.journal.state.queues.get(one.queue)
+        ends = [0 if state is None else state.next]
+        ends += [kept.end for kept in summary.kept_ends if (kept.topic, kept.queue_id) == one.queue]
+        queue = f"{one.topic}:{one.queue_id}"
+        if max(ends) < one.end and queue not in summary.carried_queues:
+            outcome = f"the queue ends at {max(ends)}: new messages get the queueOffsets of lost ones"
+            yield replace(one, effect=Effect.GONE, remedy=Remedy.NONE, step="", outcome=outcome)
 
 
 def _filled(topic: str | None, queue_id: int | None, count: int) -> Note:

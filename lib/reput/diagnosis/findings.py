@@ -36,7 +36,7 @@ from reput.replay.placing import ALTERED
 from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
 from reput.scan.part import CLOSES_EARLY
-from reput.verify.explain import DELAY_LEVELS, TAGS_LOST
+from reput.verify.explain import DELAY_LEVELS, LOG_DAMAGED, TAGS_LOST
 from reput.verify.report import (
     CHECKPOINT,
     DIFFERS,
@@ -244,7 +244,7 @@ def _is_lost(one: Difference, snapshot: Snapshot | None) -> bool:
     Behind the log's end those are counted where a start cuts them, if it comes so far.
     """
     stops = snapshot is not None and not snapshot.starts
-    causes = ("log-damaged", "past-log-end") if stops else ("log-damaged",)
+    causes = (LOG_DAMAGED, "past-log-end") if stops else (LOG_DAMAGED,)
     return one.kind == "extra-unit" and one.cause in causes
 
 

@@ -20,7 +20,7 @@ from reput.replay.placing import BatchQueues, QueueOutcome
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.scan.rules import Part
-from reput.verify.explain import DELAY_LEVELS, TAGS_LOST, Explainer, of_range
+from reput.verify.explain import DELAY_LEVELS, LOG_DAMAGED, TAGS_LOST, Explainer, of_range
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.queue_files import Known, Outside, check_outside, files_of, series_files
 from reput.verify.report import LEGAL, Difference, Note
@@ -209,8 +209,8 @@ class QueueCheck:
             queue = each.topic, each.queue_id
             for one in each.ranges:
                 if self._is_kept(queue, one):
-                    text = f"{queue[0]}:{queue[1]} queueOffset {one.first} to {one.end} ({one.count:,}): messages"
-                    text += " that the log has lost; the unit of the one before stands for them"
+                    text = f"{queue[0]}:{queue[1]} queueOffset {one.first} to {one.end} ({one.count:,}): "
+                    text += "messages that the log has lost; the unit of the one before stands for them"
                     yield Note("filled-hole", text, *queue, one.count)
                 else:
                     merged.setdefault(queue, []).append(one)
@@ -314,4 +314,4 @@ class QueueCheck:
         if topic.startswith(_LMQ_PREFIX) and not self._plan.settings.enable_multi_dispatch:
             return "multi-dispatch-off"
         target = explainer.target(one.stored.position)[0]
-        return odd if odd is not None and target != "log-damaged" else target
+        return odd if odd is not None and target != LOG_DAMAGED else target

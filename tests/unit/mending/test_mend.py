@@ -622,7 +622,6 @@ def test_what_no_start_is_foretold_of_is_left_to_the_operator(case: Case) -> Non
     assert not list(case.root.glob(f"{KEPT}*"))
 
 
-
 # --- Queues whose last messages are lost --------------------------------------------------------------------
 
 
