@@ -9,11 +9,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from reput.config.basis import Basis
 from reput.derived.files import MISSING_SEGMENTS
@@ -69,6 +71,8 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
     if not plan.selection.is_all:
         return
     log = plan.log.start, plan.journal.state.cursor
+    lost = partial(_are_lost, *_lost_ranges(plan))
+    segment_size = max(one.length for one in plan.log.segments) if plan.log.segments else 0
     for form in IN_FILES:
         _, size = plan.settings.queue_file_sizes[form.directory]
         for topic, queue_id, directory in _queues(store / form.directory):
@@ -76,7 +80,7 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
                 continue
             wanted = plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
             if wanted and any(directory.iterdir()):
-                yield Gone(topic, queue_id, last_file(directory, size, *log, form), form)
+                yield Gone(topic, queue_id, last_file(directory, size, *log, form, lost, segment_size), form)
 
 
 def expired_queues(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> Finding:
@@ -121,6 +125,24 @@ class KeptEnd:
     end: int
 
 
+def _lost_ranges(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What of the log couldn't be read: where each range begins, ascending, and how far it and earlier go."""
+    state = plan.journal.state
+    lost = [(one.begin, one.end) for one in state.salvaged if one.kind == KEPT]
+    lost += [(one.offset, one.end) for one in state.findings if one.kind == MISSING_SEGMENTS]
+    lost += [(at, at + 1) for at in plan.settings.passed_over]
+    starts, ends = np.array(sorted(lost), np.int64).reshape(-1, 2).T
+    return starts, np.append(np.maximum.accumulate(ends), -1)  # the last one: before all of them
+
+
+def _are_lost(
+    starts: NDArray[np.int64], ends: NDArray[np.int64], units: NDArray[np.void]
+) -> NDArray[np.bool_]:
+    position = units["position"].astype(np.int64)
+    at = np.searchsorted(starts, position, "right") - 1
+    return np.array((units["size"] > 0) & (position < ends[at]))
+
+
 def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
     """The plain queues that end further on in ``store`` than their messages in the log say, sorted.
 
@@ -131,13 +153,9 @@ def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
     Nothing where a file's last unit in common isn't the log's.
     """
     state = plan.journal.state
-    lost = [(one.begin, one.end) for one in state.salvaged if one.kind == KEPT]
-    lost += [(one.offset, one.end) for one in state.findings if one.kind == MISSING_SEGMENTS]
-    lost += [(at, at + 1) for at in plan.settings.passed_over]
-    if not (lost or state.findings) or not plan.selection.is_all or not plan.settings.rocksdb.files:
+    lost = _lost_ranges(plan)
+    if not (len(lost[0]) or state.findings) or not plan.selection.is_all or not plan.settings.rocksdb.files:
         return
-    starts, ends = np.array(sorted(lost), np.int64).reshape(-1, 2).T
-    furthest = np.append(np.maximum.accumulate(ends), -1)  # at -1: before all of them
     size = plan.settings.consume_queue_file_size
     with QueueReader(store, size) as there:
         for topic, queue_id, _ in _queues(store / names.CONSUME_QUEUE):
@@ -150,9 +168,7 @@ def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
             end = queue.next
             while True:
                 units = np.frombuffer(there.read(topic, queue_id, end, _UNITS_AT_ONCE), UNIT_DTYPE)
-                position = units["position"].astype(np.int64)
-                at = np.searchsorted(starts, position, "right") - 1
-                is_kept = (units["size"] > 0) & ((position < furthest[at]) | (units == last))
+                is_kept = _are_lost(*lost, units) | (units == last)
                 end += int(np.append(is_kept, False).argmin())
                 if not is_kept.all():
                     break
@@ -201,7 +217,14 @@ def carry_over(plan: Plan, store: Path) -> None:
         if isinstance(gone.last, str):
             continue
         queue = gone.topic, gone.queue_id
-        _put(plan, gone.form.place(plan.root, *queue), gone.last, sizes[gone.form.directory][1])
+        size = sizes[gone.form.directory][1]
+        _put(plan, gone.form.place(plan.root, *queue), gone.last, size)
+        to_nothing = not plan.log.start and gone.last.last_position >= 0  # none of them has expired
+        for base in range(0, int(gone.last.path.name) if to_nothing else 0, size):
+            place = gone.last.path.with_name(names.offset_name(base))
+            units = gone.last.units[-gone.form.unit_length :] * (size // gone.form.unit_length)
+            earlier = replace(gone.last, path=place, units=units)
+            _put(plan, gone.form.place(plan.root, *queue), earlier, size)
         if recovery.queue_ext and gone.form == PLAIN:
             found = names.queue_ext_directory(store, *queue)
             ext = last_ext_file(found, recovery.queue_ext_file_size)

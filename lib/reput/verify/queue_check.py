@@ -8,6 +8,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from reput.derived.files import place_in
+from reput.derived.last_file import nowhere
 from reput.derived.plain import QueueReader
 from reput.errors import Finding
 from reput.format import names
@@ -65,6 +66,7 @@ class QueueCheck:
         self._plan = plan
         self._runner = runner
         self._target = plan.target()
+        self._stands = nowhere(max((one.length for one in plan.log.segments), default=1))
         self._ranges: dict[Queue, list[Range]] = {}
         self._found: dict[Queue, Compared] = {}  # of the batch at hand
         self.queues: dict[Queue, QueueState] = {}
@@ -174,7 +176,7 @@ class QueueCheck:
             return False
         settings = self._plan.settings
         with QueueReader(settings.root, settings.consume_queue_file_size) as reader:
-            before = reader.read(*queue, at - 1, 1) if at else bytes(UNIT_LENGTH)
+            before = reader.read(*queue, at - 1, 1) if at else self._stands
             while before.count(0) < UNIT_LENGTH and at < one.end:
                 count = min(one.end - at, _UNITS_AT_ONCE)
                 if reader.read(*queue, at, count) != before * count:
@@ -199,6 +201,7 @@ class QueueCheck:
             plan.log.start,
             plan.end if plan.running else None,
             settings.recovery.queue_ext_file_size if plan.queue_ext else None,
+            self._stands,
         )
         self.outside = list(of_each(self._runner, look, queues, _QUEUES_AT_ONCE))
 
