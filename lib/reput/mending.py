@@ -303,7 +303,7 @@ class Mended(Judged):
         bodies = [one.first for one in self.before.findings if one.kind in _WRONG_BODY]
         bodies = [at for at in bodies if any(start <= at < end for start, end in closed)]
         # Units that a start cuts off together with the log stay where the log is closed.
-        cut = [one for one in self.before.findings if one.cause == LOG_DAMAGED and not one.messages]
+        cut = [one for one in self.before.findings if _is_of_lost(one) and not one.messages]
         return lost(self.before.findings) + len(bodies) + sum(one.count for one in cut if closed)
 
     def to_dict(self) -> dict[str, object]:
@@ -714,10 +714,15 @@ def _afterwards(
     return Diagnosis(settings, findings, log.view, log.plan, report)
 
 
+def _is_of_lost(one: Difference) -> bool:
+    """Whether its units are at a queue's end, of messages that the log has lost."""
+    return one.kind == EXTRA and one.cause == LOG_DAMAGED
+
+
 def _earlier_ends(before: Diagnosis, rebuilding: Rebuilding, summary: Summary) -> Iterator[Finding]:
     """Queues that were made anew, and end before places that they had of lost messages."""
     for one in before.findings:
-        if one.cause != LOG_DAMAGED or one.kind != EXTRA or one.queue is None:
+        if not _is_of_lost(one) or one.queue is None:
             continue
         state = rebuilding.journal.state.queues.get(one.queue)
         ends = [0 if state is None else state.next]
