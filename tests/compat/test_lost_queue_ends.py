@@ -25,7 +25,7 @@ from tests.levels import tried
 
 pytestmark = pytest.mark.compat
 
-CONFIG = {**SMALL_FILES, "timerWheelEnable": False}
+CONFIG = SMALL_FILES
 #: How many messages each queue gets, and how many are left: the last two of the second one are in two files.
 LENGTHS = {0: 20, 1: 51, 2: 50, 3: 60, 4: 3}
 LEFT = {0: 18, 1: 49, 2: 48, 3: 0, 4: 0}
