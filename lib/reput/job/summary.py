@@ -150,7 +150,6 @@ def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
     rocketmq-all-4.9.7, 5.3.3), and groups have committed it. If the queue ended before, new messages would
     get the queueOffsets of old ones, and such a group would never get them. A place is kept if its unit leads
     into a part of the log that can't be read, or if it is the unit before, as an earlier mending left it.
-    Nothing where a file's last unit in common isn't the log's.
     """
     state = plan.journal.state
     lost = _lost_ranges(plan)
@@ -162,16 +161,16 @@ def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
             queue = state.queues.get((topic, queue_id))
             if queue is None or queue.is_batch or queue.next <= queue.first:
                 continue
-            (last,) = np.frombuffer(there.read(topic, queue_id, queue.next - 1, 1), UNIT_DTYPE)
-            if last["position"] + last["size"] != queue.end:
-                continue
             end = queue.next
-            while True:
-                units = np.frombuffer(there.read(topic, queue_id, end, _UNITS_AT_ONCE), UNIT_DTYPE)
-                is_kept = _are_lost(*lost, units) | (units == last)
-                end += int(np.append(is_kept, False).argmin())
-                if not is_kept.all():
-                    break
+            with suppress(OSError, ReputError):  # what can't be read keeps nothing
+                (last,) = np.frombuffer(there.read(topic, queue_id, queue.next - 1, 1), UNIT_DTYPE)
+                is_right = last["position"] + last["size"] == queue.end
+                while True:
+                    units = np.frombuffer(there.read(topic, queue_id, end, _UNITS_AT_ONCE), UNIT_DTYPE)
+                    is_kept = _are_lost(*lost, units) | (is_right & (units == last))
+                    end += int(np.append(is_kept, False).argmin())
+                    if not is_kept.all():
+                        break
             if end > queue.next:
                 yield KeptEnd(topic, queue_id, queue.next, end)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -175,7 +175,8 @@ class QueueCheck:
         ):
             return False
         settings = self._plan.settings
-        with QueueReader(settings.root, settings.consume_queue_file_size) as reader:
+        size = settings.consume_queue_file_size
+        with suppress(OSError), QueueReader(settings.root, size) as reader:
             before = reader.read(*queue, at - 1, 1) if at else self._stands
             while before.count(0) < UNIT_LENGTH and at < one.end:
                 count = min(one.end - at, _UNITS_AT_ONCE)
