@@ -84,6 +84,14 @@ def test_rebuilds_are_undone_one_after_the_other(store: Path, reput: Command) ->
         assert Path(facts["kept"]).is_dir()
 
 
+def test_the_newest_is_undone_after_the_clock_was_set_back(store: Path, reput: Command) -> None:
+    replace(store, "20991121T093000Z", QUEUE)
+    middle = tree(store, *OURS)
+    replace(store, swap.new_stamp(store), "checkpoint")
+    assert reput("undo", store).code == 0
+    assert middle.items() <= tree(store).items()
+
+
 def test_a_directory_by_its_name(store: Path, tmp_path: Path, reput: Command) -> None:
     before = tree(store, *OURS)
     replace(store, OLD, QUEUE, "checkpoint")

@@ -141,10 +141,17 @@ def kept_directories(root: Path) -> list[Path]:
 
 
 def new_stamp(root: Path) -> str:
-    """The time as ``20261121T093000Z``; a second or more later when the store has kept something under it."""
+    """The time as ``20261121T093000Z``, and a second or more behind all that the store has kept things under.
+
+    So their names sort in the order of making, also where the clock was set back.
+    """
     moment = datetime.now(UTC)
-    while os.path.lexists(root / f"{KEPT}{moment:{_STAMP_FORMAT}}"):
-        moment += timedelta(seconds=1)
+    with files.reporting("the store can't be looked at", root):
+        kept = [path.name.removeprefix(KEPT) for path in root.glob(f"{KEPT}*")]
+    for stamp in filter(_STAMP.fullmatch, kept):
+        with suppress(ValueError, OverflowError):  # no time at all, or the last there is
+            made = datetime.strptime(stamp, _STAMP_FORMAT).replace(tzinfo=UTC)
+            moment = max(moment, made + timedelta(seconds=1))
     return f"{moment:{_STAMP_FORMAT}}"
 
 

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from reput.errors import OutputError
+from reput.newer_python import UTC
 from reput.store import files, swap
 from reput.store.ownership import Owner
 from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending, new_stamp, undo
@@ -237,6 +239,18 @@ def test_a_stamp_that_is_taken_is_not_given_again(root: Path) -> None:
     assert second > first
     with pytest.raises(OutputError, match="something is kept here already"):
         Swap(root, root / ".reput/staging", NAMES, first).run()
+
+
+@pytest.mark.parametrize("name", ["20991121T093000Z", "20991121T093000Z-old", "99999999T999999Z"])
+def test_a_stamp_sorts_behind_all_that_were_given_also_after_the_clock_was_set_back(
+    root: Path, name: str
+) -> None:
+    (root / f"replaced-{name}").mkdir()
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    if name == "20991121T093000Z":
+        assert new_stamp(root) == "20991121T093001Z"
+    else:
+        assert now <= new_stamp(root) < "2099", "that is none of reput's"
 
 
 # death at every step
