@@ -35,8 +35,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -155,14 +155,19 @@ def new_stamp(root: Path) -> str:
     return f"{moment:{_STAMP_FORMAT}}"
 
 
-def check_movable(root: Path, wanted: Iterable[str]) -> None:
+def check_movable(root: Path, wanted: Iterable[str], *, writable: bool = True) -> None:
     """See that names in a store can be swapped, those that are there: for before there is anything to swap.
 
-    None may be a symbolic link, a mount point or on another file system, or lie behind one.
+    None may be a symbolic link, a mount point or on another file system, or lie behind one. With
+    ``writable``, this process must have the right to move them: a directory that moves changes itself, too.
     """
     mounts = _mount_points()
     for name in wanted:
-        _check_movable(root, root / name, mounts)
+        path = root / name
+        _check_movable(root, path, mounts)
+        for place in (root, path.parent, path) if writable else ():
+            if place != path or (path.is_dir() and not path.is_symlink()):
+                system.check_can_make(place)
 
 
 def is_pending(root: Path) -> bool:
@@ -241,16 +246,17 @@ class Swap:
             old=_sizes_and_times(self.root, (*self.names, *self.remove)),
         )
         files.make_dirs(self.root / names.REPUT, self.owner)
-        try:
-            files.write_atomically(_intent_path(self.root), intent.encode(), self.owner)
-            return _carry_out(self.root, intent)
-        except OutputError:
-            # What can't even begin is no half-done swap: the next run would only fail the same way.
-            with suppress(OutputError):
-                if not _begun(self.root, intent):
-                    files.remove_tree(_intent_path(self.root))
-                    _remove_empty(self.root / intent.kept)
-            raise
+        with _telling(self.root, intent):
+            try:
+                files.write_atomically(_intent_path(self.root), intent.encode(), self.owner)
+                return _carry_out(self.root, intent)
+            except OutputError:
+                # What can't even begin is no half-done swap: the next run would only fail the same way.
+                with suppress(OutputError):
+                    if not _begun(self.root, intent):
+                        files.remove_tree(_intent_path(self.root))
+                        _remove_empty(self.root / intent.kept)
+                raise
 
     def check(self) -> None:
         """See that the swap can be done; changes nothing."""
@@ -287,10 +293,13 @@ class Swap:
         intent = Intent.read(_intent_path(root))
         if intent is None:
             return None
-        _check_places(root, intent)
-        if (found := _broker_since(root, intent)) is not None:
-            raise _overtaken(root, _intent_path(root), "no broker to have run since the swap began", found)
-        return _carry_out(root, intent)
+        with _telling(root, intent):
+            _check_places(root, intent)
+            if (found := _broker_since(root, intent)) is not None:
+                raise _overtaken(
+                    root, _intent_path(root), "no broker to have run since the swap began", found
+                )
+            return _carry_out(root, intent)
 
 
 def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> Path:
@@ -319,6 +328,7 @@ def undone_names(root: Path, kept: Path) -> tuple[list[str], list[str]]:
         name = min(name for name in {*now, *done.old} if now.get(name) != done.old.get(name))
         expected, there = (_size_and_time(one.get(name)) for one in (done.old, now))
         raise _too_late(root, kept, kept / name, f"{expected}, as it was replaced", there)
+    check_movable(root, (*back, *(f"{done.kept}/{name}" for name in back), *done.created))
     return back, list(done.created)
 
 
@@ -345,8 +355,27 @@ def _check_places(root: Path, intent: Intent) -> None:
     """See that nothing has become a link since the swap began: what that leads to would be moved."""
     wanted = (*intent.names, *intent.remove)
     check_movable(
-        root, (f"{place}{name}" for place in ("", f"{intent.staging}/", f"{intent.kept}/") for name in wanted)
+        root,
+        (f"{place}{name}" for place in ("", f"{intent.staging}/", f"{intent.kept}/") for name in wanted),
+        writable=False,  # what is in place needn't move
     )
+
+
+@contextmanager
+def _telling(root: Path, intent: Intent) -> Iterator[None]:
+    """Have an error of the block say what state it leaves the store in, where that is a mixture."""
+    try:
+        yield
+    except SwapOvertakenError:
+        raise
+    except OutputError as error:
+        if is_pending(root):
+            error.problem += "; the store is half replaced now: start no broker"
+            back = "" if intent.of_undo else f", and `{next_command('undo', root)}` takes it back"
+            error.next_step = (
+                f"{error.next_step or ''} The same command finishes what was begun{back}.".strip()
+            )
+        raise
 
 
 def _carry_out(root: Path, intent: Intent) -> Path:

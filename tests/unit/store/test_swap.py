@@ -346,6 +346,7 @@ def test_a_failure_on_the_way_leaves_the_intent_and_the_next_run_finishes(
     root = tmp_path / "store"
     steps = steps_of(monkeypatch, lambda: begin(make(root)), exchange=exchange)
     refused = pending = 0
+    said: dict[int, tuple[bool, str]] = {}
     for last in range(steps):
         make(root)
         # The disk comes back for the clean-up only when nothing has begun: fail just once.
@@ -354,7 +355,8 @@ def test_a_failure_on_the_way_leaves_the_intent_and_the_next_run_finishes(
         monkeypatch.setattr(files, "system", _once(system))
         try:
             begin(root)
-        except OutputError:
+        except OutputError as error:
+            said[last] = is_pending(root), str(error)
             if is_pending(root):
                 pending += 1
                 assert Swap.resume(root) == root / KEPT
@@ -369,6 +371,10 @@ def test_a_failure_on_the_way_leaves_the_intent_and_the_next_run_finishes(
         assert parts(without_record(tree_of(root)), KEPT) == parts(SWAPPED, KEPT), last
     assert refused > 2
     assert pending > 5
+    same = f"The same command finishes what was begun, and `reput undo {root}` takes it back."
+    for is_half, text in said.values():
+        assert ("the store is half replaced now: start no broker" in text) is is_half
+        assert text.endswith(same) is is_half
 
 
 def _once(system: Counting) -> Counting:
