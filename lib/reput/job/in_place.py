@@ -99,6 +99,7 @@ def preview_undo(store: Path, kept: Path | None = None) -> UndoPreview:
     check_store_free(root)
     check_output_free(root)
     if pending:
+        swap.check_finishable(root)
         return UndoPreview(str(root), True, None, [], [])
     directory = chosen(root, kept)
     put_back, taken_away = swap.undone_names(root, directory)

@@ -23,7 +23,7 @@ Anything else is refused: somebody else was at work.
 
 A broker that starts on a half-done swap reads a mixture, and once it has run, the staged files are behind the
 log. It writes to ``lock`` when it starts, which shows in that file's time: such a swap is refused, and
-:func:`abandon` leaves the store to a new rebuild.
+:func:`abandon` leaves the store to a mending, or a new rebuild.
 
 Whoever calls holds :class:`~reput.store.lock.StoreLock` and :class:`~reput.store.lock.OutputLock`, has
 flushed what lies in staging, and leaves staging alone as long as :func:`is_pending`. At the end what staging
@@ -181,13 +181,16 @@ def refuse_half_replaced(root: Path, broker_conf: Path | None, rocketmq_version:
         return
     again = "Run the command that was interrupted again, which finishes that"
     mend = next_command("mend", root, "--apply", broker_conf=broker_conf, rocketmq_version=rocketmq_version)
+    found, step = "", f"{again}; of a rebuild or a mend `{mend}` does, too."
+    if (since := _broker_since(root, intent)) is not None:
+        found, step = f"; since then {since}", _given_up(mend)
+    elif intent.of_undo:
+        step = f"`{next_command('undo', root)}` finishes that."
     raise StoreError(
         "the store is a mixture",
         path=root,
-        found="files that an interrupted command has replaced, and others that it hasn't yet",
-        next_step=f"`{next_command('undo', root)}` finishes that."
-        if intent.of_undo
-        else f"{again}; of a rebuild or a mend `{mend}` does, too.",
+        found=f"files that an interrupted command has replaced, and others that it hasn't yet{found}",
+        next_step=step,
     )
 
 
@@ -294,12 +297,17 @@ class Swap:
         if intent is None:
             return None
         with _telling(root, intent):
-            _check_places(root, intent)
-            if (found := _broker_since(root, intent)) is not None:
-                raise _overtaken(
-                    root, _intent_path(root), "no broker to have run since the swap began", found
-                )
+            check_finishable(root)
             return _carry_out(root, intent)
+
+
+def check_finishable(root: Path) -> None:
+    """See that a swap, where one is pending, can be finished; raises as :meth:`Swap.resume`."""
+    if (intent := Intent.read(_intent_path(root))) is not None:
+        _check_places(root, intent)
+        if (found := _broker_since(root, intent)) is not None:
+            expected = "no broker to have run since the swap began"
+            raise _overtaken(root, _intent_path(root), expected, found)
 
 
 def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> Path:
@@ -529,8 +537,12 @@ def _overtaken(root: Path, path: Path, expected: str, found: str) -> SwapOvertak
         path=path,
         expected=expected,
         found=found,
-        next_step=f"`{next_command('rebuild', root, '--in-place')}` gives that run up, and begins anew.",
+        next_step=_given_up(next_command("mend", root, "--apply")),
     )
+
+
+def _given_up(mend: str) -> str:
+    return f"`{mend}` gives that command up, and mends the store as it is now."
 
 
 def _check_names(stamp: str, chosen: tuple[str, ...]) -> None:

@@ -492,7 +492,7 @@ def test_a_swap_that_a_broker_overtook_is_given_up_and_nothing_is_lost(
         if not is_pending(root):
             continue
         broker_starts(root)
-        with pytest.raises(SwapOvertakenError, match=r"lock written to at .*reput rebuild"):
+        with pytest.raises(SwapOvertakenError, match=r"lock written to at .*reput mend .* --apply"):
             Swap.resume(root)
         assert is_pending(root)
         assert abandon(root) == root / KEPT
