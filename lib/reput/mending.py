@@ -468,6 +468,11 @@ class _Mending:
                 what = f"{what}, and the rebuild" if copies else "the rebuild"
         check_free(root, needed, what)
         moved = [path for path in (*there, *strays_of(snapshot)) if path.is_relative_to(root)]
+        queues = self._making.queues or ()
+        made = [root / kind / topic / str(number) for topic, number in queues for kind in names.QUEUES]
+        if taken:  # else a rebuild looks at what it makes whole
+            made = [root / name for name in (names.CONSUME_QUEUE, names.INDEX, names.CHECKPOINT)]
+        moved += [path for path in made if path.exists()]
         check_movable(root, [path.relative_to(root).as_posix() for path in moved])
 
     def _refuse_changed(self) -> None:
