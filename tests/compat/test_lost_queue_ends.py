@@ -56,7 +56,9 @@ def consumed(store: JavaStore, queue: int) -> list[str]:
 
 
 @pytest.mark.parametrize("version", tried("5.5.0", more=["4.9.7", "5.3.3"]))
-def test_a_queue_that_lost_its_last_messages_goes_on(version: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("behind", [80, 400])
+def test_a_queue_that_lost_its_last_messages_goes_on(version: str, behind: int, tmp_path: Path) -> None:
+    """With few messages ``behind`` them, a start walks over what stands in for those that are lost."""
     root, conf = tmp_path / "store", tmp_path / "broker.conf"
     conf.write_text(conf_text(CONFIG), encoding="utf-8")
     with JavaStore(version, root, CONFIG) as store:
@@ -65,7 +67,7 @@ def test_a_queue_that_lost_its_last_messages_goes_on(version: str, tmp_path: Pat
         for queue, length in LENGTHS.items():
             for n in range(length):
                 store.put(Message("Retried", queue, f"{n}".encode(), keys=f"k{n}"))
-        for _ in range(400):
+        for _ in range(behind):
             store.put(Message("Orders", 0, bytes(1000)))
         store.wait_dispatched()
         store.shutdown()

@@ -39,6 +39,8 @@ if TYPE_CHECKING:
 
 
 _UNITS_AT_ONCE = 1 << 16
+#: The kind of a finding: a segment lacks its end.
+_TOO_SHORT = "segment-length"
 #: Why one isn't in an output beside the store.
 STAYS = "its last file stays in the store alone, for this output holds what the log does"
 
@@ -129,7 +131,7 @@ def _lost_ranges(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """What of the log couldn't be read: where each range begins, ascending, and how far it and earlier go."""
     state = plan.journal.state
     lost = [(one.begin, one.end) for one in state.salvaged if one.kind == KEPT]
-    lost += [(one.offset, one.end) for one in state.findings if one.kind == MISSING_SEGMENTS]
+    lost += [(one.offset, one.end) for one in state.findings if one.kind in (MISSING_SEGMENTS, _TOO_SHORT)]
     lost += [(at, at + 1) for at in plan.settings.passed_over]
     starts, ends = np.array(sorted(lost), np.int64).reshape(-1, 2).T
     return starts, np.append(np.maximum.accumulate(ends), -1)  # the last one: before all of them
