@@ -34,7 +34,18 @@ from reput.diagnosis.findings import (
     torn_end,
     unique,
 )
-from reput.diagnosis.verdict import EXIT_CODES, WORDS, Area, Effect, Judged, Remedy, Sort, Verdict, lost
+from reput.diagnosis.verdict import (
+    EXIT_CODES,
+    WORDS,
+    Area,
+    Effect,
+    Finding,
+    Judged,
+    Remedy,
+    Sort,
+    Verdict,
+    lost,
+)
 from reput.errors import Problem, SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
@@ -45,7 +56,7 @@ from reput.job.options import RebuildOptions
 from reput.job.plan import Plan as Rebuilding
 from reput.job.plan import intended, log_files, prepare
 from reput.job.rebuilding import rebuild, stage
-from reput.job.summary import Summary, summarize
+from reput.job.summary import KeptEnd, Summary, summarize
 from reput.log.segments import SECOND_FILE
 from reput.newer_python import Self
 from reput.recovery.losses import named
@@ -60,9 +71,10 @@ from reput.store.ownership import Owner
 from reput.store.reading import read_file
 from reput.store.swap import Swap, broker_mark, check_movable, is_pending, new_stamp
 from reput.store.system import check_free, human
-from reput.verify.explain import TAGS_LOST
+from reput.verify.explain import LOG_DAMAGED, TAGS_LOST
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import LEGAL, LOG, Difference, Note, Report
+from reput.verify.units import EXTRA
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -290,7 +302,9 @@ class Mended(Judged):
         closed = [(one.offset, one.end) for one in self.changes]
         bodies = [one.first for one in self.before.findings if one.kind in _WRONG_BODY]
         bodies = [at for at in bodies if any(start <= at < end for start, end in closed)]
-        return lost(self.before.findings) + len(bodies)
+        # Units that a start cuts off together with the log stay where the log is closed.
+        cut = [one for one in self.before.findings if _is_of_lost(one) and not one.messages]
+        return lost(self.before.findings) + len(bodies) + sum(one.count for one in cut if closed)
 
     def to_dict(self) -> dict[str, object]:
         """The diagnosis as it is now, and what was done."""
@@ -454,6 +468,11 @@ class _Mending:
                 what = f"{what}, and the rebuild" if copies else "the rebuild"
         check_free(root, needed, what)
         moved = [path for path in (*there, *strays_of(snapshot)) if path.is_relative_to(root)]
+        queues = self._making.queues or ()
+        made = [root / kind / topic / str(number) for topic, number in queues for kind in names.QUEUES]
+        if taken:  # else a rebuild looks at what it makes whole
+            made = [root / name for name in (names.CONSUME_QUEUE, names.INDEX, names.CHECKPOINT)]
+        moved += [path for path in made if path.exists()]
         check_movable(root, [path.relative_to(root).as_posix() for path in moved])
 
     def _refuse_changed(self) -> None:
@@ -525,7 +544,10 @@ class _Mending:
                 found = [Difference.of_log(one) for one in summary.findings]
                 if self._making.alone and report is not None:  # which looked at messages of all queues
                     found = report.findings
-                self._put(snapshot, staging, staged, removed, owner, found, options.without)
+                all_made = self._making.queues is None
+                earlier = list(_earlier_ends(result.before, rebuilding, summary)) if all_made else []
+                ends = summary.kept_ends, earlier
+                self._put(snapshot, staging, staged, removed, owner, found, options.without, *ends)
             finally:
                 if not is_pending(rebuilding.settings.root):
                     files.remove_tree(staging)
@@ -559,7 +581,8 @@ class _Mending:
                     seen = _staged_view(snapshot, staging, staged, ())
                     damage, torn = closable(found, snapshot.segment_size), torn_end(found)
                     log = mend_log(seen, copies, damage, options.without, torn)
-                    result.after = _afterwards(log, found, snapshot)
+                    result.after = _afterwards(log, found, snapshot, summary.kept_ends)
+                    result.after.findings += _earlier_ends(result.before, rebuilding, summary)
                     copies.flush()
             strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
             new = view.move(staging, copies.names)
@@ -600,19 +623,22 @@ class _Mending:
         owner: Owner,
         found: Sequence[Difference],
         without: Sequence[int] = (),
+        ends: Sequence[KeptEnd] = (),
+        earlier: Sequence[Finding] = (),
     ) -> None:
         """Mend the log on copies, ask the model, and put everything in place."""
         result, root = self._result, snapshot.settings.root
         copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
         view = _staged_view(snapshot, staging, staged, removed)
         log = mend_log(view, copies, closable(found, snapshot.segment_size), without, torn_end(found))
-        result.after = _afterwards(log, found, snapshot)
+        result.after = _afterwards(log, found, snapshot, ends)
         for number, one in enumerate(result.after.findings):
             if Path(one.path).is_relative_to(staging):  # a copy, told by where it will be
                 path = root / Path(one.path).relative_to(staging)
                 there = replace(one, path=str(path), area=area_of(path, self._settings))
                 result.after.findings[number] = there
         result.after.findings += [one for one in result.before.findings if one.cause == TAGS_LOST]
+        result.after.findings += earlier
         strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
         copies.flush()
         remove = [*strays, *removed]
@@ -646,8 +672,10 @@ def _keep_tags(before: Diagnosis, staging: Path) -> None:
                 files.fsync_file(fd)
 
 
-def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot) -> Diagnosis:
-    """What is left, by the model of a start on what was made.
+def _afterwards(
+    log: MendedLog, found: Sequence[Difference], snapshot: Snapshot, ends: Sequence[KeptEnd] = ()
+) -> Diagnosis:
+    """What is left, by the model of a start on what was made, with the ends that were kept.
 
     ``found`` is what a scan said of the log before its damage was closed; what stands in the way in the log
     of ``snapshot``, the store before, is moved aside. Raises NotEnoughError where a start would still lose
@@ -667,11 +695,10 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot)
         if any(start <= one.first and one.end <= end for start, end in closed):
             continue
         if one.kind == "missing-queue-offsets" and one.topic not in batch:  # a rebuild fills their places
-            queue = f"{one.topic}:{one.queue_id}"
-            text = f"{queue}: {one.count:,} messages that the log has lost; their places are filled"
-            report.notes.append(Note("filled-hole", text, one.topic, one.queue_id, one.count))
+            report.notes.append(_filled(one.topic, one.queue_id, one.count))
         else:
             report.findings.append(one)
+    report.notes += [_filled(one.topic, one.queue_id, one.end - one.first) for one in ends]
     start = of_start(log.view, log.plan)
     findings = list(unique(merged(start, report, log.view, log.plan, settings, log_alone=True)))
     findings += lost_queues(settings, log.view, findings)
@@ -690,6 +717,30 @@ def _afterwards(log: MendedLog, found: Sequence[Difference], snapshot: Snapshot)
             next_step="Nothing was changed. Please report this with the output of `reput check --json`.",
         )
     return Diagnosis(settings, findings, log.view, log.plan, report)
+
+
+def _is_of_lost(one: Difference) -> bool:
+    """Whether its units are at a queue's end, of messages that the log has lost."""
+    return one.kind == EXTRA and one.cause == LOG_DAMAGED
+
+
+def _earlier_ends(before: Diagnosis, rebuilding: Rebuilding, summary: Summary) -> Iterator[Finding]:
+    """Queues that were made anew, and end before places that they had of lost messages."""
+    for one in before.findings:
+        if not _is_of_lost(one) or one.queue is None:
+            continue
+        state = rebuilding.journal.state.queues.get(one.queue)
+        ends = [0 if state is None else state.next]
+        ends += [kept.end for kept in summary.kept_ends if (kept.topic, kept.queue_id) == one.queue]
+        queue = f"{one.topic}:{one.queue_id}"
+        if max(ends) < one.end and queue not in summary.carried_queues:
+            outcome = f"the queue ends at {max(ends)}: new messages get the queueOffsets of lost ones"
+            yield replace(one, effect=Effect.GONE, remedy=Remedy.NONE, step="", outcome=outcome)
+
+
+def _filled(topic: str | None, queue_id: int | None, count: int) -> Note:
+    text = f"{topic}:{queue_id}: {count:,} messages that the log has lost; their places are filled"
+    return Note("filled-hole", text, topic, queue_id, count)
 
 
 def _refuse_elsewhere(settings: StoreSettings, view: Path) -> None:

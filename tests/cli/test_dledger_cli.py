@@ -34,6 +34,20 @@ def test_what_the_group_decides_cant_be_told(reput: Command, store: GoldenStore,
     assert tree(store.root) == before
 
 
+def test_the_group_brings_back_what_the_log_lacks(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.5.0-dledger", tmp_path)
+    unit = (store.root / names.CONSUME_QUEUE / "Orders" / "0" / names.offset_name(0)).read_bytes()[60:68]
+    segment = next(store.root.glob(f"dledger-*/data/{names.offset_name(0)}"))
+    data = bytearray(segment.read_bytes())
+    data[int.from_bytes(unit, "big") + 88] ^= 1  # of a body
+    segment.write_bytes(data)
+    told = json.loads(reput("check", *options(store), "--json").stdout)
+    assert {one["kind"] for one in told["findings"]} == {"not-foretold", "bad-crc"}
+    assert told["next_steps"] == [
+        "DLedger's group brings a member's log back itself: let it join its group with an empty directory."
+    ], "a replica is refused"
+
+
 def test_a_tail_is_refused(reput: Command, store: GoldenStore, tmp_path: Path) -> None:
     before = tree(store.root)
     outcome = reput("tail", *options(store), "--out", tmp_path / "out")

@@ -84,6 +84,14 @@ def test_rebuilds_are_undone_one_after_the_other(store: Path, reput: Command) ->
         assert Path(facts["kept"]).is_dir()
 
 
+def test_the_newest_is_undone_after_the_clock_was_set_back(store: Path, reput: Command) -> None:
+    replace(store, "20991121T093000Z", QUEUE)
+    middle = tree(store, *OURS)
+    replace(store, swap.new_stamp(store), "checkpoint")
+    assert reput("undo", store).code == 0
+    assert middle.items() <= tree(store).items()
+
+
 def test_a_directory_by_its_name(store: Path, tmp_path: Path, reput: Command) -> None:
     before = tree(store, *OURS)
     replace(store, OLD, QUEUE, "checkpoint")
@@ -92,6 +100,12 @@ def test_a_directory_by_its_name(store: Path, tmp_path: Path, reput: Command) ->
         outcome = reput("undo", store, "--kept", wrong)
         assert outcome.code == 2
         assert "this directory doesn't hold what a swap replaced" in outcome.stderr
+    other = tmp_path / "other" / swap.KEPT
+    Path(f"{other}20200101T000000Z").mkdir(parents=True)
+    for path in (f"{other}{OLD}", f"{other}20200101T000000Z"):  # one that only this store has, and the other
+        outcome = reput("undo", store, "--kept", path)
+        assert (outcome.code, f"{path}: this directory doesn't hold" in outcome.stderr) == (2, True)
+        assert f"one of those named {swap.KEPT}… in {store}" in outcome.stderr
     assert reput("undo", store, "--kept", swap.KEPT + OLD).code == 0
     assert before.items() <= tree(store).items()
 

@@ -100,7 +100,7 @@ def test_a_dead_run_and_findings(out: Path, reput: Command) -> None:
     assert status.code == 1
     assert "the last run died; the next start rolls back" in status.stdout
     stopped = reput("tail", "--stop", out)
-    assert stopped.code == 0
+    assert stopped.code == 1
     assert "broke off" in stopped.stdout
 
 

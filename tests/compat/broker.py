@@ -552,7 +552,7 @@ class Broker:
         if message.delay_level is not None:
             java_message.setDelayTimeLevel(message.delay_level)
         for name, value in message.properties.items():
-            java_message.putUserProperty(name, value)
+            self._accessor.putProperty(java_message, name, value)
         return java_message
 
     def _sent(self, result: Any) -> Sent:

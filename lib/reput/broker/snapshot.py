@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import struct
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -15,7 +17,12 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
-from reput.broker.config_files import config_problems, missing_config, missing_config_problem
+from reput.broker.config_files import (
+    MISSING_CONFIG,
+    config_problems,
+    missing_config,
+    missing_config_problem,
+)
 from reput.config.broker_conf import SETTINGS
 from reput.config.dialect import CleanStart, CrashStart
 from reput.config.kept import BATCH_TYPE, PLAIN_TYPE, Kind, queue_types
@@ -51,6 +58,10 @@ _DEFAULT_SEGMENT = 1 << 30  # MessageStoreConfig.mappedFileSizeCommitLog
 
 #: Bytes of a timer wheel, whatever the settings: a slot of 32 for each second of twice 7 days.
 _TIMER_WHEEL = 2 * 7 * 86_400 * 32
+#: When a message of the wheel is due, ms, in its record.
+_TIMER_OUT = re.compile(properties.TIMER_OUT_MS + rb"\x01(\d{1,19})")
+#: Bytes of log that are looked through for one.
+_MOST_FOR_TIMERS = 3 << 30
 #: Problems that every file of a kind has where the settings are another store's.
 _OF_LENGTHS = frozenset({WRONG_LENGTH, "index-length"})
 
@@ -212,18 +223,19 @@ def take(settings: StoreSettings) -> Snapshot:
         *_checkpoint_problems(snapshot, checkpoint_length),
         *own,
         *config_problems(settings),
-        *_timer_problems(settings),
+        *_timer_problems(snapshot),
         *_lost_settings(snapshot),
     ]
     snapshot.problems += _one_for_one_cause(met, settings)
     return snapshot
 
 
-def _timer_problems(settings: StoreSettings) -> Iterator[Problem]:
+def _timer_problems(snapshot: Snapshot) -> Iterator[Problem]:
     """``TimerWheel``, ``TimerLog.load`` (5.0.0 to 5.5.1): a file of another length ends a start.
 
     Without a broker.conf the files of the timer log are compared with each other alone.
     """
+    settings = snapshot.settings
     size, step = settings.recovery.timer_log_file_size, "Bring the file back from a copy."
     if not size:
         return
@@ -248,6 +260,48 @@ def _timer_problems(settings: StoreSettings) -> Iterator[Problem]:
         size = lengths.most_common(1)[0][0]
     found = listed([log], size, settings.dialect.recovery, "mappedFileSizeTimerLog", step)
     yield from (one for one in found.problems if one.stops)
+    due, flushed, *taken = _timer_checkpoint(settings)
+    if found.files and (length or found.files[0].base >= (flushed - size) // size * size):
+        return  # TimerMessageStore.recover makes the wheel anew from there on
+    if min(taken) > 0 and _may_wait(snapshot, due):
+        yield Problem(
+            kind=MISSING_CONFIG,
+            path=str(wheel if found.files else log),
+            expected="the timed messages that the broker has taken, by config/timercheck",
+            found="nothing",
+            outcome="the broker starts without them, and never delivers those that are still to come",
+            next_step="With the broker stopped, copy timerwheel and timerlog from a backup. Without one, "
+            "move both and config/timercheck away: all timed messages of the log are taken again, and those "
+            "that were due are delivered once more.",
+        )
+
+
+def _timer_checkpoint(settings: StoreSettings) -> tuple[int, ...]:
+    """``TimerCheckpoint`` (rocketmq-all-5.3.3); zeros without a file.
+
+    lastReadTimeMs, lastTimerLogFlushPos, and two queueOffsets: a start takes messages from the lower one on.
+    """
+    try:
+        data = read_file(settings.root / names.CONFIG / "timercheck")
+    except OSError:
+        data = b""
+    return struct.unpack(">4q", data[:32].ljust(32, b"\0"))
+
+
+def _may_wait(snapshot: Snapshot, due: int) -> bool:
+    """Whether the log has a timed message that is due at ``due``, ms, or later; yes if that takes too long.
+
+    A message of the wheel that is rolled on comes into the log again, with the time that it is due.
+    """
+    last = -(-_MOST_FOR_TIMERS // snapshot.segment_size)
+    for entry in reversed(snapshot.log.files[-last:]):
+        try:
+            data = map_segment(entry.path, snapshot.segment_size).data
+        except ReputError:
+            continue  # whoever reads the log says so
+        if any(int(one[1]) >= due for one in _TIMER_OUT.finditer(data)):
+            return True
+    return len(snapshot.log.files) > last
 
 
 def _compaction_problems(settings: StoreSettings) -> Iterator[Problem]:

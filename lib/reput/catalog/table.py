@@ -34,6 +34,7 @@ from reput.errors import OutputError, RemoteStoreError, SettingsError
 from reput.remote.client import allows_http, in_few_words, is_url, url_of
 from reput.store import files
 from reput.store.delta_log import flush_log, is_deltalakes
+from reput.store.system import shortage_in
 
 if TYPE_CHECKING:
     from deltalake import CommitProperties, DeltaTable
@@ -688,7 +689,7 @@ class Table:
                     next_step="Check the network, the server, the URL and the credentials in the environment "
                     "(docs/catalog.md), then run the same command again",
                 ) from None
-            raise OutputError(
+            raise shortage_in(str(error), [self.path]) or OutputError(
                 f"the table can't be {done}",
                 path=self.path,
                 expected="a Delta table whose files are all there",

@@ -63,7 +63,7 @@ def mend_command(given: _Words) -> None:
 
     Exit code: that of `reput check` for the store as it then is. 0: start it. 1: start it; messages are gone
     for good. 3: there is something to mend, and --apply wasn't given. 4: it will not start. 5: can't be told.
-    2: refused or failed, with the store's files as they were.
+    2: refused or failed: the store's files are as they were, unless it says that they are half replaced.
     """
     from reput.job.options import RebuildOptions
     from reput.mending import mend

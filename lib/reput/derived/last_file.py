@@ -8,7 +8,7 @@ last file: ``MappedFileQueue.deleteExpiredFileByOffset`` looks at all files but 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,8 +44,23 @@ class LastFile:
     modified: int  # when it was written, ns since the epoch; 4.9 finds messages of a time by that
 
 
+def nowhere(segment_size: int) -> bytes:
+    """The unit of a place that leads into a log that begins at 0, and to nothing.
+
+    It reaches over the first segment's end: a broker gets nothing for it, and passes over it
+    (``DefaultMappedFile.selectMappedBuffer``, ``DefaultMessageStore.getMessage``, rocketmq-all-4.9.7, 5.3.3).
+    """
+    return unit(segment_size - 1, 2, 0)
+
+
 def last_file(
-    directory: Path, file_size: int, log_start: int, log_end: int, form: Form = PLAIN
+    directory: Path,
+    file_size: int,
+    log_start: int,
+    log_end: int,
+    form: Form = PLAIN,
+    lost: Callable[[NDArray[np.void]], NDArray[np.bool_]] | None = None,
+    segment_size: int = 0,
 ) -> LastFile | str:
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
 
@@ -57,11 +72,14 @@ def last_file(
 
     Units that lead into the log are of messages that it has lost. Their places are kept, so that no new
     message gets the queueOffset of an old one: units before the log stand there, as of expired messages. In a
-    log that begins at 0 no unit leads before it, and they don't count either.
+    log that begins at 0 no unit leads before it: :func:`nowhere` stands there, for those that are ``lost``
+    (bool for each unit), if the log is longer than a segment of ``segment_size`` bytes, and the queue a plain
+    one.
 
     The log, [log_start, log_end), has no message of the queue. ``file_size`` is as the broker rounds it.
     """
-    reason, lost, left_out = NO_UNIT, 0, -1
+    stands = nowhere(segment_size) if form.by_place and 0 < segment_size < log_end else None
+    reason, behind_start, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):
         if isinstance(found, str):
             return found
@@ -75,6 +93,15 @@ def last_file(
         if isinstance(counts, str):
             return counts
         before, count = counts
+        if not log_start and stands is not None and lost is not None and before == blanks < count:
+            kept = units[blanks:count]
+            is_lost = lost(kept) | (kept == np.frombuffer(stands, form.dtype)[0])
+            count = blanks + int(np.append(is_lost, False).argmin())
+            units[blanks:count] = np.frombuffer(stands, form.dtype)[0]
+            if count > blanks:
+                after = int(path.name) // UNIT_LENGTH + count
+                return LastFile(path, units[:count].tobytes(), after, segment_size - 1, -1, modified)
+        count = count if log_start else before
         behind = units["position"][before:][is_unit[before:]]
         behind = behind[behind >= log_start]
         left_out = int(behind[0]) if behind.size else left_out
@@ -93,8 +120,8 @@ def last_file(
                 after = (int(path.name) + count * UNIT_LENGTH) // UNIT_LENGTH
             last = int(units[count - 1]["position"]) if count > blanks else -1
             return LastFile(path, units[:count].tobytes(), after, last, left_out, modified)
-        lost += int(is_unit.sum()) - blanks
-        reason = _IN_LOG.format(lost, log_start)
+        behind_start += int(is_unit.sum()) - blanks
+        reason = _IN_LOG.format(behind_start, log_start)
     return reason
 
 
@@ -142,4 +169,4 @@ def _counts(
     if (np.diff(position) < 0).any():
         return "the units of its last file aren't in the log's order"
     before, kept = (blanks + int(np.searchsorted(position, end)) for end in (log_start, log_end))
-    return before, kept if log_start else before
+    return before, kept

@@ -239,7 +239,12 @@ class Diagnosis(Judged):
         of_log = [one for one in of_log if one.kind != OLD_TIMES]  # the log lacks nothing yet
         is_here = self.settings.remote is None
         lacks = self.filled or any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log)
-        if is_here and lacks:
+        if lacks and self.settings.dledger is not None:
+            steps.append(
+                "DLedger's group brings a member's log back itself: let it join its group with an empty "
+                "directory."
+            )
+        elif is_here and lacks:
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
         if not any(one.remedy is Remedy.MEND for one in left):

@@ -36,7 +36,8 @@ from reput.replay.placing import ALTERED
 from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
 from reput.scan.part import CLOSES_EARLY
-from reput.verify.explain import DELAY_LEVELS, TAGS_LOST
+from reput.store.reading import read_file
+from reput.verify.explain import DELAY_LEVELS, LOG_DAMAGED, TAGS_LOST
 from reput.verify.report import (
     CHECKPOINT,
     DIFFERS,
@@ -244,7 +245,7 @@ def _is_lost(one: Difference, snapshot: Snapshot | None) -> bool:
     Behind the log's end those are counted where a start cuts them, if it comes so far.
     """
     stops = snapshot is not None and not snapshot.starts
-    causes = ("log-damaged", "past-log-end") if stops else ("log-damaged",)
+    causes = (LOG_DAMAGED, "past-log-end") if stops else (LOG_DAMAGED,)
     return one.kind == "extra-unit" and one.cause in causes
 
 
@@ -589,11 +590,18 @@ def is_mended(problem: Problem, settings: StoreSettings) -> bool:
     if problem.kind in ("dispatch-never-ends", MISSING_SEGMENTS):
         return True
     path = Path(problem.path)
-    if problem.kind == "queue-type" and not known_topics(settings.config):
-        return False  # the topics are lost, and with them what type each has
+    if problem.kind == "queue-type" and (not known_topics(settings.config) or _are_batches(path, settings)):
+        return False  # the topics are lost, or what type each has
     if problem.kind == WRONG_LENGTH and path.parent in settings.commit_log_dirs:
         return True
     return is_derived(problem, settings) or is_stray(problem, settings)
+
+
+def _are_batches(topic: Path, settings: StoreSettings) -> bool:
+    """Whether a topic has batch queues with units: its ``queue.type``, which no broker changes, is lost."""
+    if topic.parent != settings.root / names.BATCH_CONSUME_QUEUE:
+        return False
+    return any(any(read_file(path)) for path in sorted(topic.glob("*/*")) if path.is_file())
 
 
 def area_of(path: Path, settings: StoreSettings) -> Area:

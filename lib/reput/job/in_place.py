@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,8 +64,11 @@ def undo(store: Path, kept: Path | None = None) -> Undone:
 def chosen(root: Path, kept: Path | None) -> Path:
     """The directory to put back."""
     if kept is not None:
-        directory = root / kept.name
-        if not kept.name.startswith(swap.KEPT) or (kept.exists() and not kept.samefile(directory)):
+        directory, is_here = root / kept.name, False
+        with suppress(FileNotFoundError, NotADirectoryError):
+            named = directory if kept == Path(kept.name) and not kept.exists() else kept
+            is_here = named.samefile(directory)
+        if not kept.name.startswith(swap.KEPT) or not is_here:
             raise OutputError(
                 "this directory doesn't hold what a swap replaced",
                 path=kept,
@@ -95,6 +99,7 @@ def preview_undo(store: Path, kept: Path | None = None) -> UndoPreview:
     check_store_free(root)
     check_output_free(root)
     if pending:
+        swap.check_finishable(root)
         return UndoPreview(str(root), True, None, [], [])
     directory = chosen(root, kept)
     put_back, taken_away = swap.undone_names(root, directory)

@@ -158,7 +158,7 @@ def plan_migration(
         replaces=replaces,
     )
     if not already:
-        check_movable(root, replaces)
+        check_movable(root, replaces, writable=not estimates)
         if estimates:
             migration.needed_bytes = intended(options).estimate.output_bytes
     return migration, options

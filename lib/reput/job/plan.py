@@ -386,7 +386,7 @@ def prepare(run: Intended, lock: OutputLock | None = None) -> Iterator[Plan]:
         owner = kept = None
         if run.in_place:
             owner = Owner.of_store(run.settings.root, run.settings.commit_log_dirs)
-            check_movable(run.settings.root, run.replaced)
+            check_movable(run.settings.root, run.replaced, writable=run.selection.is_all)
             run, kept = _enter_store(run, owner, stack)
         settings, selection, opening = run.settings, run.selection, run.opening
         begun = run.journal_path.exists()
@@ -659,7 +659,7 @@ def preview(options: RebuildOptions) -> Preview:
     pending = in_place and swap.is_pending(settings.root)
     if in_place:
         Owner.of_store(settings.root, settings.commit_log_dirs).check_can_apply(settings.root)
-        swap.check_movable(settings.root, run.replaced)
+        swap.check_movable(settings.root, run.replaced, writable=run.selection.is_all)
         check_store_free(settings.root)
     check_output_free(settings.root if in_place else root)
     check_can_make(settings.root if in_place else root)

@@ -471,8 +471,8 @@ class Stopped(Result):
 
     @property
     def exit_code(self) -> int:
-        """1 when what ran was cut off."""
-        return int(self.holder is not None and not self.clean)
+        """1 when the last run was cut off, now or before."""
+        return int(not self.clean)
 
     def more(self) -> dict[str, object]:
         """Who was stopped, and the status."""

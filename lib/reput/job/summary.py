@@ -9,15 +9,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
 from reput.config.basis import Basis
+from reput.derived.files import MISSING_SEGMENTS
 from reput.derived.last_file import EXPIRED_QUEUES, NO_UNIT, LastFile, last_ext_file, last_file
+from reput.derived.plain import QueueReader
 from reput.errors import Finding, ReputError, Result
 from reput.format import names
-from reput.format.dtypes import IN_FILES, PLAIN, Form
+from reput.format.consumequeue import UNIT_LENGTH
+from reput.format.dtypes import IN_FILES, PLAIN, UNIT_DTYPE, Form
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.replay.target import Selection, is_known
 from reput.rocksdb import opened
@@ -31,6 +38,9 @@ if TYPE_CHECKING:
     from reput.replay.state import State
 
 
+_UNITS_AT_ONCE = 1 << 16
+#: The kind of a finding: a segment lacks its end.
+_TOO_SHORT = "segment-length"
 #: Why one isn't in an output beside the store.
 STAYS = "its last file stays in the store alone, for this output holds what the log does"
 
@@ -63,6 +73,8 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
     if not plan.selection.is_all:
         return
     log = plan.log.start, plan.journal.state.cursor
+    lost = partial(_are_lost, *_lost_ranges(plan))
+    segment_size = max(one.length for one in plan.log.segments) if plan.log.segments else 0
     for form in IN_FILES:
         _, size = plan.settings.queue_file_sizes[form.directory]
         for topic, queue_id, directory in _queues(store / form.directory):
@@ -70,7 +82,7 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
                 continue
             wanted = plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
             if wanted and any(directory.iterdir()):
-                yield Gone(topic, queue_id, last_file(directory, size, *log, form), form)
+                yield Gone(topic, queue_id, last_file(directory, size, *log, form, lost, segment_size), form)
 
 
 def expired_queues(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> Finding:
@@ -105,8 +117,86 @@ def odd_queues(
             yield expired_queues(plan, plan.settings.place, *said, len(odd))
 
 
+@dataclass(frozen=True, slots=True)
+class KeptEnd:
+    """The end of a queue whose last messages the log has lost."""
+
+    topic: str  # topic, queue_id: the queue
+    queue_id: int
+    first: int  # first, end: queueOffsets, half open: the places of the lost messages
+    end: int
+
+
+def _lost_ranges(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """What of the log couldn't be read: where each range begins, ascending, and how far it and earlier go."""
+    state = plan.journal.state
+    lost = [(one.begin, one.end) for one in state.salvaged if one.kind == KEPT]
+    lost += [(one.offset, one.end) for one in state.findings if one.kind in (MISSING_SEGMENTS, _TOO_SHORT)]
+    lost += [(at, at + 1) for at in plan.settings.passed_over]
+    starts, ends = np.array(sorted(lost), np.int64).reshape(-1, 2).T
+    return starts, np.append(np.maximum.accumulate(ends), -1)  # the last one: before all of them
+
+
+def _are_lost(
+    starts: NDArray[np.int64], ends: NDArray[np.int64], units: NDArray[np.void]
+) -> NDArray[np.bool_]:
+    position = units["position"].astype(np.int64)
+    at = np.searchsorted(starts, position, "right") - 1
+    return np.array((units["size"] > 0) & (position < ends[at]))
+
+
+def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
+    """The plain queues that end further on in ``store`` than their messages in the log say, sorted.
+
+    A broker takes a queue's next queueOffset from its last unit (``ConsumeQueue.recover``,
+    rocketmq-all-4.9.7, 5.3.3), and groups have committed it. If the queue ended before, new messages would
+    get the queueOffsets of old ones, and such a group would never get them. A place is kept if its unit leads
+    into a part of the log that can't be read, or if it is the unit before, as an earlier mending left it.
+    """
+    state = plan.journal.state
+    lost = _lost_ranges(plan)
+    if not (len(lost[0]) or state.findings) or not plan.selection.is_all or not plan.settings.rocksdb.files:
+        return
+    size = plan.settings.consume_queue_file_size
+    with QueueReader(store, size) as there:
+        for topic, queue_id, _ in _queues(store / names.CONSUME_QUEUE):
+            queue = state.queues.get((topic, queue_id))
+            if queue is None or queue.is_batch or queue.next <= queue.first:
+                continue
+            end = queue.next
+            with suppress(OSError, ReputError):  # what can't be read keeps nothing
+                (last,) = np.frombuffer(there.read(topic, queue_id, queue.next - 1, 1), UNIT_DTYPE)
+                is_right = last["position"] + last["size"] == queue.end
+                while True:
+                    units = np.frombuffer(there.read(topic, queue_id, end, _UNITS_AT_ONCE), UNIT_DTYPE)
+                    is_kept = _are_lost(*lost, units) | (is_right & (units == last))
+                    end += int(np.append(is_kept, False).argmin())
+                    if not is_kept.all():
+                        break
+            if end > queue.next:
+                yield KeptEnd(topic, queue_id, queue.next, end)
+
+
+def _keep_ends(plan: Plan, store: Path) -> None:
+    """The unit of the last message that is left stands for those that are lost."""
+    size = plan.settings.consume_queue_file_size
+    per_file = size // UNIT_LENGTH
+    for one in kept_ends(plan, store):
+        with QueueReader(plan.root, size) as made:
+            unit = made.read(one.topic, one.queue_id, one.first - 1, 1)
+        for first in range(one.first - one.first % per_file, one.end, per_file):
+            start, end = max(one.first, first), min(one.end, first + per_file)
+            path = names.queue_file(plan.root, one.topic, one.queue_id, first * UNIT_LENGTH)
+            with files.opened(path, size, plan.owner) as fd:
+                files.pwrite_all(fd, unit * (end - start), (start - first) * UNIT_LENGTH)
+                files.fsync_file(fd)
+        files.fsync_dir(path.parent)
+
+
 def carry_over(plan: Plan, store: Path) -> None:
     """Copy the last files of queues without messages of ``store`` into the output, flushed.
+
+    Queues whose last messages are lost get the ends that they have in ``store`` (:func:`kept_ends`).
 
     Where nothing at all is left of the store's queues of a kind, or of its index, the output gets an empty
     directory, which takes the old one's place: else units and keys of a lost log would stay.
@@ -128,7 +218,14 @@ def carry_over(plan: Plan, store: Path) -> None:
         if isinstance(gone.last, str):
             continue
         queue = gone.topic, gone.queue_id
-        _put(plan, gone.form.place(plan.root, *queue), gone.last, sizes[gone.form.directory][1])
+        size = sizes[gone.form.directory][1]
+        _put(plan, gone.form.place(plan.root, *queue), gone.last, size)
+        to_nothing = not plan.log.start and gone.last.last_position >= 0  # none of them has expired
+        for base in range(0, int(gone.last.path.name) if to_nothing else 0, size):
+            place = gone.last.path.with_name(names.offset_name(base))
+            units = gone.last.units[-gone.form.unit_length :] * (size // gone.form.unit_length)
+            earlier = replace(gone.last, path=place, units=units)
+            _put(plan, gone.form.place(plan.root, *queue), earlier, size)
         if recovery.queue_ext and gone.form == PLAIN:
             found = names.queue_ext_directory(store, *queue)
             ext = last_ext_file(found, recovery.queue_ext_file_size)
@@ -136,6 +233,7 @@ def carry_over(plan: Plan, store: Path) -> None:
                 last = LastFile(ext[0], ext[1], 0, 0, -1, gone.last.modified)
                 directory = names.queue_ext_directory(plan.root, *queue)
                 _put(plan, directory, last, recovery.queue_ext_file_size)
+    _keep_ends(plan, store)
 
 
 def _put(plan: Plan, directory: Path, last: LastFile, file_size: int) -> None:
@@ -210,6 +308,8 @@ class Summary(Result):
     without_units: dict[str, int] = field(default_factory=dict)
     #: damaged ranges kept, places filled and messages hidden, by kind; the newest ones only
     salvaged: dict[str, int] = field(default_factory=dict)
+    #: queues whose last messages are lost, and that keep their ends; their places count as filled
+    kept_ends: list[KeptEnd] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)  # what was skipped
     #: what a store rebuilt in place has and no log holds: timer wheel, compaction
     left_alone: list[str] = field(default_factory=list)
@@ -220,6 +320,8 @@ class Summary(Result):
     followed: bool = False  # the log was followed until the tail was stopped
     catalog: Cataloged | None = None  # the result for the table of messages, None when no table was wanted
     basis: Basis = field(default_factory=Basis)  # what the settings are based on
+
+    hidden = ("kept_ends",)
 
     @property
     def exit_code(self) -> int:
@@ -259,6 +361,7 @@ def summarize(
     gone = [] if carried_from is None else list(gone_queues(plan, carried_from))
     odd = list(odd_queues(plan, gone)) if plan.log.start else []
     beside = carried_from is None and not plan.in_place and plan.settings.remote is None
+    ends = [] if carried_from is None else list(kept_ends(plan, carried_from))
     stay: dict[str, str] = {}
     if beside and plan.log.start:
         with suppress(ReputError, OSError):  # the output is whole, whatever is odd about the store's queues
@@ -291,8 +394,10 @@ def summarize(
         without_units=dict(sorted(state.without_unit.items())) if plan.selection.is_all else {},
         salvaged={
             kind: sum(each.count for each in state.salvaged if each.kind == kind)
+            + (sum(end.end - end.first for end in ends) if kind == FILLED else 0)
             for kind in (KEPT, FILLED, HIDDEN)
         },
+        kept_ends=ends,
         findings=[*state.findings, *odd],
         left_alone=ignored_features(plan.settings.root) if plan.in_place else [],
         kept=kept,

@@ -16,6 +16,7 @@ from reput.broker.snapshot import Snapshot
 from reput.broker.walk import first_written
 from reput.derived.batch import BatchModel
 from reput.derived.files import StoreFile, records_of, segment_at
+from reput.derived.last_file import nowhere
 from reput.derived.plain import QueueModel
 from reput.errors import Fact
 from reput.format import commitlog, names, properties
@@ -425,6 +426,8 @@ def _left_units(prediction: Prediction, queue: Queue, model: QueueModel) -> int:
         position = units["position"].astype(np.int64)
         left = (position >= began_at.base) & (position < prediction.log_end)
         left &= (classify(units) == UnitKind.MESSAGE) & ~prediction.walked.holds(queue, position)
+        # Places of lost messages that a mending has kept.
+        left &= units != np.frombuffer(nowhere(prediction.snapshot.segment_size), UNIT_DTYPE)[0]
         others = np.flatnonzero(~left)
         count = len(left) - (int(others[-1]) + 1 if len(others) else 0)
         if not count:

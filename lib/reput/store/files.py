@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from reput.errors import OutputError
 from reput.remote.client import check_here
 from reput.store.reading import check_file
-from reput.store.system import StrPath, System, human, output_error
+from reput.store.system import StrPath, System, advice, human, may_write, output_error
 
 if TYPE_CHECKING:
     import numpy as np
@@ -273,8 +273,10 @@ def rename(source: Path, target: Path) -> None:
 
     After an error nothing was renamed, or it was and isn't durable yet.
     """
-    with reporting(f"can't rename to {target}", source):
+    try:
         system.rename(source, target)
+    except OSError as error:
+        raise _unmoved(f"can't rename to {target}", error, source, target) from error
     _flush_parents(target, source)
 
 
@@ -288,8 +290,18 @@ def exchange(left: Path, right: Path) -> None:
     except OSError as error:
         if error.errno in _UNSUPPORTED:
             raise OSError(errno.ENOTSUP, "names can't be exchanged here", str(left)) from error
-        raise output_error(f"can't exchange it with {right}", left, error) from error
+        raise _unmoved(f"can't exchange it with {right}", error, left, right) from error
     _flush_parents(left, right)
+
+
+def _unmoved(problem: str, error: OSError, path: Path, other: Path) -> OutputError:
+    """The error of a rename; one without the right names the directory that is closed, mostly one above."""
+    told = output_error(problem, path, error)
+    if error.errno == errno.EACCES:
+        changed = (path.parent, other.parent, path, other)
+        closed = (one for one in changed if one.is_dir() and not may_write(one))
+        told.next_step = advice(error.errno, next(closed, path))
+    return told
 
 
 def new_file(path: Path, root: Path | None = None, *, force: bool = False) -> Path:

@@ -23,7 +23,7 @@ Anything else is refused: somebody else was at work.
 
 A broker that starts on a half-done swap reads a mixture, and once it has run, the staged files are behind the
 log. It writes to ``lock`` when it starts, which shows in that file's time: such a swap is refused, and
-:func:`abandon` leaves the store to a new rebuild.
+:func:`abandon` leaves the store to a mending, or a new rebuild.
 
 Whoever calls holds :class:`~reput.store.lock.StoreLock` and :class:`~reput.store.lock.OutputLock`, has
 flushed what lies in staging, and leaves staging alone as long as :func:`is_pending`. At the end what staging
@@ -35,8 +35,8 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterable
-from contextlib import suppress
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -141,21 +141,33 @@ def kept_directories(root: Path) -> list[Path]:
 
 
 def new_stamp(root: Path) -> str:
-    """The time as ``20261121T093000Z``; a second or more later when the store has kept something under it."""
+    """The time as ``20261121T093000Z``, and a second or more behind all that the store has kept things under.
+
+    So their names sort in the order of making, also where the clock was set back.
+    """
     moment = datetime.now(UTC)
-    while os.path.lexists(root / f"{KEPT}{moment:{_STAMP_FORMAT}}"):
-        moment += timedelta(seconds=1)
+    with files.reporting("the store can't be looked at", root):
+        kept = [path.name.removeprefix(KEPT) for path in root.glob(f"{KEPT}*")]
+    for stamp in filter(_STAMP.fullmatch, kept):
+        with suppress(ValueError, OverflowError):  # no time at all, or the last there is
+            made = datetime.strptime(stamp, _STAMP_FORMAT).replace(tzinfo=UTC)
+            moment = max(moment, made + timedelta(seconds=1))
     return f"{moment:{_STAMP_FORMAT}}"
 
 
-def check_movable(root: Path, wanted: Iterable[str]) -> None:
+def check_movable(root: Path, wanted: Iterable[str], *, writable: bool = True) -> None:
     """See that names in a store can be swapped, those that are there: for before there is anything to swap.
 
-    None may be a symbolic link, a mount point or on another file system, or lie behind one.
+    None may be a symbolic link, a mount point or on another file system, or lie behind one. With
+    ``writable``, this process must have the right to move them: a directory that moves changes itself, too.
     """
     mounts = _mount_points()
     for name in wanted:
-        _check_movable(root, root / name, mounts)
+        path = root / name
+        _check_movable(root, path, mounts)
+        for place in (root, path.parent, path) if writable else ():
+            if place != path or (path.is_dir() and not path.is_symlink()):
+                system.check_can_make(place)
 
 
 def is_pending(root: Path) -> bool:
@@ -169,13 +181,16 @@ def refuse_half_replaced(root: Path, broker_conf: Path | None, rocketmq_version:
         return
     again = "Run the command that was interrupted again, which finishes that"
     mend = next_command("mend", root, "--apply", broker_conf=broker_conf, rocketmq_version=rocketmq_version)
+    found, step = "", f"{again}; of a rebuild or a mend `{mend}` does, too."
+    if (since := _broker_since(root, intent)) is not None:
+        found, step = f"; since then {since}", _given_up(mend)
+    elif intent.of_undo:
+        step = f"`{next_command('undo', root)}` finishes that."
     raise StoreError(
         "the store is a mixture",
         path=root,
-        found="files that an interrupted command has replaced, and others that it hasn't yet",
-        next_step=f"`{next_command('undo', root)}` finishes that."
-        if intent.of_undo
-        else f"{again}; of a rebuild or a mend `{mend}` does, too.",
+        found=f"files that an interrupted command has replaced, and others that it hasn't yet{found}",
+        next_step=step,
     )
 
 
@@ -234,16 +249,17 @@ class Swap:
             old=_sizes_and_times(self.root, (*self.names, *self.remove)),
         )
         files.make_dirs(self.root / names.REPUT, self.owner)
-        try:
-            files.write_atomically(_intent_path(self.root), intent.encode(), self.owner)
-            return _carry_out(self.root, intent)
-        except OutputError:
-            # What can't even begin is no half-done swap: the next run would only fail the same way.
-            with suppress(OutputError):
-                if not _begun(self.root, intent):
-                    files.remove_tree(_intent_path(self.root))
-                    _remove_empty(self.root / intent.kept)
-            raise
+        with _telling(self.root, intent):
+            try:
+                files.write_atomically(_intent_path(self.root), intent.encode(), self.owner)
+                return _carry_out(self.root, intent)
+            except OutputError:
+                # What can't even begin is no half-done swap: the next run would only fail the same way.
+                with suppress(OutputError):
+                    if not _begun(self.root, intent):
+                        files.remove_tree(_intent_path(self.root))
+                        _remove_empty(self.root / intent.kept)
+                raise
 
     def check(self) -> None:
         """See that the swap can be done; changes nothing."""
@@ -280,10 +296,18 @@ class Swap:
         intent = Intent.read(_intent_path(root))
         if intent is None:
             return None
+        with _telling(root, intent):
+            check_finishable(root)
+            return _carry_out(root, intent)
+
+
+def check_finishable(root: Path) -> None:
+    """See that a swap, where one is pending, can be finished; raises as :meth:`Swap.resume`."""
+    if (intent := Intent.read(_intent_path(root))) is not None:
         _check_places(root, intent)
         if (found := _broker_since(root, intent)) is not None:
-            raise _overtaken(root, _intent_path(root), "no broker to have run since the swap began", found)
-        return _carry_out(root, intent)
+            expected = "no broker to have run since the swap began"
+            raise _overtaken(root, _intent_path(root), expected, found)
 
 
 def undo(root: Path, kept: Path, stamp: str, *, owner: Owner | None = None) -> Path:
@@ -312,6 +336,7 @@ def undone_names(root: Path, kept: Path) -> tuple[list[str], list[str]]:
         name = min(name for name in {*now, *done.old} if now.get(name) != done.old.get(name))
         expected, there = (_size_and_time(one.get(name)) for one in (done.old, now))
         raise _too_late(root, kept, kept / name, f"{expected}, as it was replaced", there)
+    check_movable(root, (*back, *(f"{done.kept}/{name}" for name in back), *done.created))
     return back, list(done.created)
 
 
@@ -338,8 +363,27 @@ def _check_places(root: Path, intent: Intent) -> None:
     """See that nothing has become a link since the swap began: what that leads to would be moved."""
     wanted = (*intent.names, *intent.remove)
     check_movable(
-        root, (f"{place}{name}" for place in ("", f"{intent.staging}/", f"{intent.kept}/") for name in wanted)
+        root,
+        (f"{place}{name}" for place in ("", f"{intent.staging}/", f"{intent.kept}/") for name in wanted),
+        writable=False,  # what is in place needn't move
     )
+
+
+@contextmanager
+def _telling(root: Path, intent: Intent) -> Iterator[None]:
+    """Have an error of the block say what state it leaves the store in, where that is a mixture."""
+    try:
+        yield
+    except SwapOvertakenError:
+        raise
+    except OutputError as error:
+        if is_pending(root):
+            error.problem += "; the store is half replaced now: start no broker"
+            back = "" if intent.of_undo else f", and `{next_command('undo', root)}` takes it back"
+            error.next_step = (
+                f"{error.next_step or ''} The same command finishes what was begun{back}.".strip()
+            )
+        raise
 
 
 def _carry_out(root: Path, intent: Intent) -> Path:
@@ -493,8 +537,12 @@ def _overtaken(root: Path, path: Path, expected: str, found: str) -> SwapOvertak
         path=path,
         expected=expected,
         found=found,
-        next_step=f"`{next_command('rebuild', root, '--in-place')}` gives that run up, and begins anew.",
+        next_step=_given_up(next_command("mend", root, "--apply")),
     )
+
+
+def _given_up(mend: str) -> str:
+    return f"`{mend}` gives that command up, and mends the store as it is now."
 
 
 def _check_names(stamp: str, chosen: tuple[str, ...]) -> None:

@@ -90,9 +90,14 @@ def check_free(path: Path, needed: int, what: str) -> None:
 def check_can_make(path: Path) -> None:
     """Refuse a directory that can't be made or written to; nothing is."""
     place = existing_parent(path)
-    if not os.access(place, os.W_OK | os.X_OK):
+    if not may_write(place):
         code = errno.EROFS if os.statvfs(place).f_flag & os.ST_RDONLY else errno.EACCES
         raise output_error("can't write there", path, OSError(code, os.strerror(code)))
+
+
+def may_write(directory: Path) -> bool:
+    """Whether this process may make, rename and remove what is in a directory."""
+    return os.access(directory, os.W_OK | os.X_OK, effective_ids=True)
 
 
 def existing_parent(path: Path) -> Path:

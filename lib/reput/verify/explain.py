@@ -19,6 +19,8 @@ from reput.verify.plan import Plan
 from reput.verify.report import QUEUE, Difference
 from reput.verify.units import Range
 
+#: The cause where a unit leads to what a scan has skipped.
+LOG_DAMAGED = "log-damaged"
 #: The cause where a unit knows more of a message than the log.
 TAGS_LOST = "tags-lost"
 #: The cause where all that differs is the time at which a delayed message is due.
@@ -44,7 +46,7 @@ REMARKS = {
     "queue-begins-late": "the queue's files begin after its messages in the log",
     "shifted": "the units lie in other places than their messages say",
     "log-gap": "messages of this queue are missing from the log",
-    "log-damaged": "it points into a part of the log that can't be read",
+    LOG_DAMAGED: "it points into a part of the log that can't be read",
     "repeated-queue-offset": "two messages have this queueOffset",
     "altered-message": "a byte of the message's topic, queue or queueOffset in the log isn't what it was",
     "past-log-end": "it points past the log's end",
@@ -98,7 +100,7 @@ class Explainer:
             return "past-log-end", "past the log's end"
         at = bisect_right(self.damaged, (position, 1 << 63)) - 1
         if at >= 0 and self.damaged[at][0] <= position < self.damaged[at][1]:
-            return "log-damaged", "a part of the log that can't be read"
+            return LOG_DAMAGED, "a part of the log that can't be read"
         message = self.message(position)
         if message is None:
             return "no-message", "no message begins there"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence, Set
-from contextlib import ExitStack
+from collections.abc import Iterable, Iterator, Sequence, Set
+from contextlib import ExitStack, suppress
 from functools import partial
 from typing import TYPE_CHECKING
 
 from reput.derived.files import place_in
+from reput.derived.last_file import nowhere
+from reput.derived.plain import QueueReader
 from reput.errors import Finding
 from reput.format import names
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
@@ -19,7 +21,7 @@ from reput.replay.placing import BatchQueues, QueueOutcome
 from reput.replay.runner import Runner
 from reput.replay.state import QueueState
 from reput.scan.rules import Part
-from reput.verify.explain import DELAY_LEVELS, TAGS_LOST, Explainer, of_range
+from reput.verify.explain import DELAY_LEVELS, LOG_DAMAGED, TAGS_LOST, Explainer, of_range
 from reput.verify.plan import Plan, queues_on_disk
 from reput.verify.queue_files import Known, Outside, check_outside, files_of, series_files
 from reput.verify.report import LEGAL, Difference, Note
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from reput.verify.run import LogRead
 
 _QUEUES_AT_ONCE = 64
+_UNITS_AT_ONCE = 1 << 16
 _LMQ_PREFIX = LMQ_PREFIX.decode()
 
 
@@ -63,6 +66,7 @@ class QueueCheck:
         self._plan = plan
         self._runner = runner
         self._target = plan.target()
+        self._stands = nowhere(max((one.length for one in plan.log.segments), default=1))
         self._ranges: dict[Queue, list[Range]] = {}
         self._found: dict[Queue, Compared] = {}  # of the batch at hand
         self.queues: dict[Queue, QueueState] = {}
@@ -92,6 +96,8 @@ class QueueCheck:
         irregular = self._irregular(queues, parts, log) if self._target.queue_files else {}
         for queue, each in irregular.items():
             outcome, known = each.outcome, self._found.get(queue, Compared())
+            ranges = each.compared.ranges
+            each.compared.ranges = [one for one in ranges if not self._is_kept(queue, one, outcome.findings)]
             # Its ranges were by places that it hasn't got.
             ext, plain = known.ext + each.compared.ext, known.plain + each.compared.plain
             self._found[queue] = Compared(each.compared.ranges, ext, plain)
@@ -150,6 +156,35 @@ class QueueCheck:
         else:
             log.findings.append(finding)
 
+    def _is_kept(self, queue: Queue, one: Range, holes: Iterable[Finding] = ()) -> bool:
+        """Whether units stand where a mending kept the end of a queue that had lost its last messages.
+
+        Such units are the one before. Messages that came later make a hole of their places, one of ``holes``.
+        """
+        at = one.first
+        if one.kind == EXTRA:
+            if queue not in self.queues or at < self.queues[queue].next:
+                return False
+            at = self.queues[queue].next
+        elif not any(
+            hole.kind == "missing-queue-offsets"
+            and hole.queue_offset is not None
+            and hole.queue_offset <= one.first
+            and one.end <= hole.queue_offset + hole.count
+            for hole in holes
+        ):
+            return False
+        settings = self._plan.settings
+        size = settings.consume_queue_file_size
+        with suppress(OSError), QueueReader(settings.root, size) as reader:
+            before = reader.read(*queue, at - 1, 1) if at else self._stands
+            while before.count(0) < UNIT_LENGTH and at < one.end:
+                count = min(one.end - at, _UNITS_AT_ONCE)
+                if reader.read(*queue, at, count) != before * count:
+                    return False
+                at += count
+        return at == one.end
+
     def compare(self, _log: LogRead, proven: Remembering | None) -> None:
         """Look at the queues' files, and at the places outside of what the log has."""
         plan, settings = self._plan, self._plan.settings
@@ -167,6 +202,7 @@ class QueueCheck:
             plan.log.start,
             plan.end if plan.running else None,
             settings.recovery.queue_ext_file_size if plan.queue_ext else None,
+            self._stands,
         )
         self.outside = list(of_each(self._runner, look, queues, _QUEUES_AT_ONCE))
 
@@ -174,8 +210,14 @@ class QueueCheck:
         """What is wrong, by queue; a queue that was deleted with its topic is a note."""
         merged = {queue: list(ranges) for queue, ranges in self._ranges.items() if ranges}
         for each in self.outside:
-            if each.ranges:
-                merged.setdefault((each.topic, each.queue_id), []).extend(each.ranges)
+            queue = each.topic, each.queue_id
+            for one in each.ranges:
+                if self._is_kept(queue, one):
+                    text = f"{queue[0]}:{queue[1]} queueOffset {one.first} to {one.end} ({one.count:,}): "
+                    text += "messages that the log has lost; the unit of the one before stands for them"
+                    yield Note("filled-hole", text, *queue, one.count)
+                else:
+                    merged.setdefault(queue, []).append(one)
         for queue, ranges in sorted(merged.items()):
             joined: list[Range] = []
             add_ranges(joined, sorted(ranges, key=lambda one: one.first))
@@ -276,4 +318,4 @@ class QueueCheck:
         if topic.startswith(_LMQ_PREFIX) and not self._plan.settings.enable_multi_dispatch:
             return "multi-dispatch-off"
         target = explainer.target(one.stored.position)[0]
-        return odd if odd is not None and target != "log-damaged" else target
+        return odd if odd is not None and target != LOG_DAMAGED else target

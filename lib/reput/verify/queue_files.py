@@ -298,12 +298,14 @@ def check_outside(
     log_start: int,
     live_end: int | None,
     ext_file_size: int | None,
+    stands: bytes,
     known: Known,
 ) -> Outside:
     """Look at a queue's files, and at the places outside of what the log has.
 
     Where a broker writes meanwhile, the log was looked at up to ``live_end``: units of messages from there on
-    are let be. With ``ext_file_size`` the queue's files in consumequeue_ext are looked at as well.
+    are let be. With ``ext_file_size`` the queue's files in consumequeue_ext are looked at as well. ``stands``
+    is the unit that stands for lost messages (:func:`reput.derived.last_file.nowhere`).
     """
     result = Outside(known.topic, known.queue_id)
     queue = known.topic, known.queue_id
@@ -323,7 +325,7 @@ def check_outside(
                 seen = Seen(log_start, last_position, last_position, file.start, -1)
             count, used = len(result.ranges), result.used
             result.used = seen.first if seen.first > file.start else 0
-            left_with = _before(file, seen.first, before, log_start, seen.left_with, live_end, result)
+            left_with = _before(file, seen.first, before, log_start, seen.left_with, live_end, stands, result)
             odd = result.ranges[count:]
             first = before if known.first is not None else max(result.used, file.start)
             is_right = all(one.first >= first for one in odd) if known.first is None else not odd
@@ -370,6 +372,7 @@ def _before(
     log_start: int,
     last_position: int,
     live_end: int | None,
+    stands: bytes,
     result: Outside,
 ) -> int:
     """Look at a file's places [start, stop) before the queue's first message; their highest position."""
@@ -383,7 +386,7 @@ def _before(
         # A broker makes pre-blank units before it writes any other.
         used = np.append(last_position > _UNUSED, kinds > UnitKind.PRE_BLANK)
         late_blank = (kinds == UnitKind.PRE_BLANK) & np.logical_or.accumulate(used)[:-1]
-        expired = is_message & (position < log_start)
+        expired = is_message & ((position < log_start) | (units == units_of(stands)[0]))
         highest = np.maximum.accumulate(np.append(last_position, np.where(expired, position, _UNUSED)))
         descending = expired & (position < highest[:-1])
         beyond = np.zeros(len(units), bool)

@@ -49,7 +49,7 @@ from reput.verify.databases import (
     odd_keys,
     refuse_other_hosts,
 )
-from reput.verify.explain import DELAY_LEVELS, Explainer, of_range
+from reput.verify.explain import DELAY_LEVELS, LOG_DAMAGED, Explainer, of_range
 from reput.verify.plan import Plan, no_such_queue
 from reput.verify.report import (
     CHECKPOINT,
@@ -530,7 +530,7 @@ class QueueDatabaseCheck(DatabaseCheck):
         elif isinstance(one.found, Unit) and (one.kind == EXTRA or one.field == "message"):
             target, said = explainer.target(one.found.position)
             found += f" ({said})"
-            cause = target if cause is None or target == "log-damaged" else cause
+            cause = target if cause is None or target == LOG_DAMAGED else cause
             if queue[0].startswith(LMQ_PREFIX.decode()) and not self._plan.settings.rocksdb.lmq:
                 cause = "light-queues-off"
         elif one.field == "tagsCode" and queue[0] == SCHEDULE_TOPIC.decode():

@@ -474,6 +474,18 @@ def test_a_table_whose_file_is_gone_is_told_as_such(held: _Held) -> None:
         table.between(0, 1000)
 
 
+def test_a_disk_that_is_full_at_a_commit_is_told_as_such(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_given: object, **_named: object) -> None:
+        raise OSError("Generic LocalFileSystem error\n\u21b3 No space left on device (os error 28)")
+
+    monkeypatch.setattr("deltalake.transaction.create_table_with_add_actions", full)
+    with pytest.raises(OutputError, match="Free space on the file system") as raised:
+        Table(tmp_path / "table").append([], 0, pa.schema([("body", pa.binary())]))
+    assert raised.value.path == str(tmp_path / "table")
+
+
 def _file(number: int, day: int | None, size: int) -> File:
     return File(f"{number}", None if day is None else date(2026, 11, day), size, 1, number)
 

@@ -58,12 +58,13 @@ def until(condition: Callable[[], bool]) -> None:
 def test_nobody_writes(out: Path) -> None:
     stopped = stop(out)
     assert stopped.holder is None
-    assert stopped.clean
+    assert (stopped.clean, stopped.exit_code) == (True, 0)
     assert [path.name for path in (out / names.REPUT).iterdir()] == [names.JOURNAL], (
         "nothing was left, no lock file either"
     )
     (out / names.REPUT / names.SCRATCH).mkdir()
-    assert not stop(out).clean
+    died = stop(out)
+    assert (died.holder, died.clean, died.exit_code) == (None, False, 1)
 
 
 def test_the_writer_ends(out: Path) -> None:

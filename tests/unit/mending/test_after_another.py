@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,6 +15,7 @@ from reput.diagnosis.check import Diagnosis, check
 from reput.errors import OutputError, StoreInUseError
 from reput.format import names
 from reput.job import in_place, undo
+from reput.job.in_place import preview_undo
 from reput.job.options import RebuildOptions
 from reput.job.rebuilding import rebuild
 from reput.mending import mend
@@ -23,7 +25,7 @@ from reput.store.swap import KEPT, Intent, is_pending
 from reput.store.system import System
 from reput.verify.plan import VerifyOptions
 from tests.crash import Dying, KilledError, died
-from tests.rebuilds import give_settings, golden, tree
+from tests.rebuilds import give_settings, golden, overwrite, record_starts, tree
 
 NAME = "5.5.0-mixed"
 SEGMENT = 65_536
@@ -120,6 +122,39 @@ def test_an_interrupted_undo_is_ended_by_undo(
     assert looked_at(options).next_steps == [f"`reput undo {options.store}` finishes that."]
     undo(options.store)
     assert looked_at(options).exit_code == 0
+
+
+@pytest.mark.parametrize("number", range(4))
+@pytest.mark.slow
+def test_behind_an_interrupted_undo_and_a_broker_all_name_the_mending(
+    options: RebuildOptions, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    overwrite(options.store, SEGMENT, record_starts(options.store, SEGMENT)[3] + 4, b"oops")
+    shutil.rmtree(options.store / names.CONSUME_QUEUE / "Orders")
+    assert mend(options, apply=True).exit_code == 0
+    ours = (names.REPUT, names.LOCK, *(path.name for path in options.store.glob(f"{KEPT}*")))
+    mended = tree(options.store, *ours)
+    killed_before(monkeypatch, number, lambda: undo(options.store))
+    lock = options.store / names.LOCK
+    lock.write_text("lock")  # as a broker does when it starts
+    os.utime(lock, ns=(0, lock.stat().st_mtime_ns + 1))
+    given = f"--broker-conf {options.broker_conf} --rocketmq-version {options.rocketmq_version}"
+    advice = (
+        f"`reput mend {options.store} --apply{{}}` gives that command up, and mends the store as it is now."
+    )
+    for found in (looked_at(options), looked_at(options, quick=True), mend(options).now):
+        assert [one.kind for one in found.left] == ["half-replaced"]
+        assert "since then lock written to at 20" in found.left[0].found
+        assert found.next_steps == [advice.format(f" {given}")]
+    for run in (preview_undo, undo):
+        with pytest.raises(OutputError, match="lock written to at 20") as refused:
+            run(options.store)
+        assert refused.value.next_step == advice.format("")
+    assert is_pending(options.store)
+    assert mend(options, apply=True).exit_code == 0
+    assert looked_at(options).exit_code == 0
+    ours = (names.REPUT, names.LOCK, *(path.name for path in options.store.glob(f"{KEPT}*")))
+    assert tree(options.store, *ours) == mended
 
 
 @pytest.mark.parametrize("quick", [False, True])

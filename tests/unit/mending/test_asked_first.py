@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import struct
 from pathlib import Path
@@ -68,3 +69,20 @@ def test_broker_conf_where_delayed_messages_are_due_at_other_times(store: Golden
     conf = store.root.parent / "broker.conf"
     conf.write_text(conf_text(store.config), encoding="utf-8")
     assert mend(RebuildOptions(store.root, None, conf), apply=True).exit_code == 0
+
+
+def test_what_type_batch_queues_are_of_where_topics_json_has_lost_it(tmp_path: Path) -> None:
+    store = unpack("5.3.3-batch-queue", tmp_path / "store")
+    given = store.write_broker_conf(tmp_path / "broker.conf"), store.version
+    found = {
+        path.name: {"attributes": {"queue.type": "BatchCQ"} if kind == names.BATCH_CONSUME_QUEUE else {}}
+        for kind in (names.CONSUME_QUEUE, names.BATCH_CONSUME_QUEUE)
+        for path in (store.root / kind).iterdir()
+    }
+    topics = store.root / names.CONFIG / "topics.json"
+    topics.parent.mkdir(exist_ok=True)
+    topics.write_text(json.dumps({"topicConfigTable": found}), encoding="utf-8")
+    assert check(VerifyOptions(store.root, None, *given)).exit_code == 0
+    topics.write_text(json.dumps({"topicConfigTable": {name: {} for name in found}}), encoding="utf-8")
+    (asked,) = _asked(store.root, *given)
+    assert "Set queue.type of the topic to what its files are" in asked

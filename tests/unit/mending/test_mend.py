@@ -12,6 +12,7 @@ from random import Random
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from reput import mending
 from reput.broker.snapshot import take
@@ -29,8 +30,9 @@ from reput.job.rebuilding import rebuild, stage
 from reput.mending import Mended, mend
 from reput.recovery.mend_log import LogCopies, WholeMessagesError, mend_log, stand_ins
 from reput.recovery.plan import plan
+from reput.replay.state import FILLED
 from reput.store import files
-from reput.store.listing import ignored_features
+from reput.store.listing import ignored_features, queues_in
 from reput.store.ownership import Owner
 from reput.store.swap import KEPT, is_pending
 from reput.store.system import System
@@ -327,15 +329,21 @@ def test_a_body_without_its_crc_gives_way_unless_the_broker_lets_it_pass(case: C
     assert mend_log(take(settings), copies).changes == []
 
 
-@pytest.mark.parametrize("name", ["5.5.0-mixed", "5.5.0-rocksdb-mixed"])
-def test_a_store_that_lost_a_segment_is_mended_and_says_what_is_lost(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("name", "exit_code"), [("5.5.0-mixed", 0), ("5.5.0-rocksdb-mixed", 1)])
+def test_a_store_that_lost_a_segment_is_mended_and_says_what_is_lost(
+    name: str, exit_code: int, tmp_path: Path
+) -> None:
+    """In RocksDB, queues that lost their last messages end before."""
     store = unpack(name, tmp_path / "store")
     shutil.copytree(store.root, tmp_path / "replica")
     conf = store.write_broker_conf(tmp_path / "broker.conf")
     (store.root / names.COMMIT_LOG / names.offset_name(262144)).unlink()
     options = RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version)
     mended = mend(options, apply=True)
-    assert (mended.exit_code, mended.lost) == (0, 37), "the walk comes by places that were filled"
+    assert (mended.exit_code, mended.lost) == (exit_code, 37), "the walk comes by places that were filled"
+    ends = [one.outcome for one in mended.now.left if one.kind == "extra-unit"]
+    assert all("the queue ends at" in one for one in ends)
+    assert len(ends) == 4 * exit_code
     assert mend(options).steps == []
     mended = mend(options, tmp_path / "replica", apply=True)
     assert (mended.exit_code, mended.lost) == (0, 0), "nothing of what was taken"
@@ -618,3 +626,57 @@ def test_what_no_start_is_foretold_of_is_left_to_the_operator(case: Case) -> Non
     assert not mended.applied
     assert [step.kind for step in mended.steps] == ["by-hand"]
     assert not list(case.root.glob(f"{KEPT}*"))
+
+
+# --- Queues whose last messages are lost --------------------------------------------------------------------
+
+
+def units(store: GoldenStore, topic: str, queue_id: int) -> NDArray[np.void]:
+    """A queue's units, without the empty places behind them."""
+    directory = names.queue_directory(store.root, topic, queue_id)
+    data = b"".join(path.read_bytes() for path in sorted(directory.iterdir()))
+    found = np.frombuffer(data, UNIT_DTYPE)
+    return found[: int(np.flatnonzero(found["size"])[-1]) + 1]
+
+
+def lose_ends(store: GoldenStore, count: int) -> dict[tuple[str, int], NDArray[np.void]]:
+    """Make the last messages of some queues unreadable; these queues, with their units."""
+    size = int(str(store.config["mappedFileSizeCommitLog"]))
+    last = max((store.root / names.COMMIT_LOG).iterdir()).name
+    found = {}
+    for topic, queue_id, _ in queues_in(store.root / names.CONSUME_QUEUE):
+        there = units(store, topic, queue_id)
+        lost = there["position"][-count:].astype(int).tolist()
+        apart = all(at not in there["position"][:-count] for at in lost)
+        if len(there) <= count or not apart or lost[-1] >= int(last) or topic.startswith("%LMQ%"):
+            continue
+        found[topic, queue_id] = there
+        for at in lost:
+            segment = store.root / names.COMMIT_LOG / names.offset_name(at - at % size)
+            damage.write(segment, at % size + commitlog.MAGIC, b"oops")
+        if len(found) == 3:
+            break
+    return found
+
+
+@pytest.mark.parametrize("name", ["4.9.7-mixed", "5.3.3-mixed", "5.5.0-mixed", "4.9.7-queue-ext"])
+def test_a_queue_that_lost_its_last_messages_keeps_its_end(name: str, tmp_path: Path) -> None:
+    store = unpack(name, tmp_path / "store")
+    conf = store.write_broker_conf(tmp_path / "broker.conf")
+    options = RebuildOptions(store.root, broker_conf=conf, rocketmq_version=store.version)
+    lost = lose_ends(store, 2)
+    assert lost
+    mended = mend(options, apply=True)
+    assert (mended.exit_code, mended.lost) == (0, 2 * len(lost))
+    for queue, before in lost.items():
+        now = units(store, *queue)
+        assert len(now) == len(before), "a new message gets no queueOffset that a group has committed"
+        assert (now[:-2] == before[:-2]).all()
+        assert (now[-2:] == before[-3]).all()
+    after = mend(options)
+    assert (after.exit_code, after.steps, after.before.filled) == (0, [], 2 * len(lost))
+    made_again = rebuild(options, None)
+    assert made_again.salvaged[FILLED] >= 2 * len(lost)
+    assert {queue: len(units(store, *queue)) for queue in lost} == {
+        queue: len(before) for queue, before in lost.items()
+    }

@@ -16,11 +16,12 @@ from itertools import permutations
 from pathlib import Path
 from random import Random
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 import pytest
 
+from reput.broker import snapshot as snapshot_module
 from reput.broker import walk
 from reput.broker.config_files import config_problems
 from reput.broker.predict import Prediction
@@ -38,7 +39,7 @@ from reput.derived.plain import QueueModel
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.findings import not_derived
 from reput.diagnosis.verdict import COUNTS, Effect, Remedy, Sort
-from reput.errors import StartFailsError, StoreError, UnsupportedError
+from reput.errors import Problem, StartFailsError, StoreError, UnsupportedError
 from reput.format import commitlog, names, properties
 from reput.format.checkpoint import StoreCheckpoint
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH, unit
@@ -411,6 +412,70 @@ def test_torn_timer_files_stop_5_x_only(stores: dict[str, GoldenStore], tmp_path
     (found,) = plan(take(StoreSettings.load(root, None, "5.5.0"))).prediction.problems
     assert found.path == str(root / "timerwheel"), "how long files of the log are isn't known"
     assert not planned(stores["4.9.7-restart"], torn_timer_files, tmp_path / "4").loses
+
+
+def timed_store(
+    tmp_path: Path,
+    *,
+    due: int = 2000,
+    read: int = 2000,
+    taken: int | None = 1,
+    timers: tuple[str, ...] = (),
+    flushed: int = 0,
+    more: str = "",
+    version: str = "5.3.3",
+) -> list[Problem]:
+    """What a look at a store with one timed message meets; ``taken`` None for no timercheck."""
+    root = tmp_path / "store"
+    record = commitlog.Record(
+        commitlog.TIMER_TOPIC, b"body", properties.encode({b"TIMER_OUT_MS": b"%d" % due})
+    )
+    (root / names.COMMIT_LOG).mkdir(parents=True)
+    segment = root / names.COMMIT_LOG / names.offset_name(0)
+    segment.write_bytes(commitlog.encode(record).ljust(65536, b"\0"))
+    (root / names.CONFIG).mkdir()
+    if taken is not None:
+        checkpoint = struct.pack(">4q", read, flushed, taken, taken).ljust(4096, b"\0")
+        (root / names.CONFIG / "timercheck").write_bytes(checkpoint)
+    (root / "timerlog").mkdir()
+    for name in timers:
+        (root / name).touch()
+        os.truncate(root / name, 5200 if name.startswith("timerlog/") else 2 * 7 * 86_400 * 32)
+    conf = tmp_path / "broker.conf"
+    conf.write_text(f"mappedFileSizeCommitLog=65536\nmappedFileSizeTimerLog=5200\n{more}")
+    problems = take(StoreSettings.load(root, conf, version)).problems
+    return [one for one in problems if one.kind == "missing-config"]
+
+
+LATE_TIMERS = (f"timerlog/{5200:020}", f"timerlog/{10400:020}")
+
+
+@pytest.mark.parametrize(
+    ("told", "name"),
+    [
+        ({}, "timerlog"),
+        ({"timers": ("timerwheel",)}, "timerlog"),
+        ({"due": 3000}, "timerlog"),
+        ({"timers": LATE_TIMERS, "flushed": 15700}, "timerwheel"),  # a start begins at 10,400
+        ({"timers": LATE_TIMERS, "flushed": 15500}, None),
+        ({"timers": ("timerwheel", *LATE_TIMERS), "flushed": 15700}, None),
+        ({"due": 1000}, None),  # delivered
+        ({"taken": 0}, None),  # a start takes it
+        ({"taken": None}, None),
+        ({"more": "timerWheelEnable=false\n"}, None),
+        ({"version": "4.9.7"}, None),
+    ],
+)
+def test_timed_messages_that_a_start_forgets(told: dict[str, Any], name: str | None, tmp_path: Path) -> None:
+    found = timed_store(tmp_path, **told)
+    assert [Path(one.path).name for one in found] == ([] if name is None else [name])
+
+
+def test_of_a_large_log_the_worst_is_said_of_timed_messages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot_module, "_MOST_FOR_TIMERS", 0)
+    assert timed_store(tmp_path, due=1000)
 
 
 def second_segment_gone(copy: Copy) -> None:

@@ -20,6 +20,7 @@ from reput.store import files, system
 from reput.store.file_system import FileCache
 from reput.store.ownership import Owner
 from reput.store.system import System
+from tests.rebuilds import without_root_powers
 
 MINE = Owner(os.geteuid(), os.getegid(), 0o640, 0o750)
 
@@ -430,6 +431,32 @@ def test_two_names_change_places(tmp_path: Path) -> None:
     files.exchange(tmp_path / "old", tmp_path / "new")
     assert (tmp_path / "old").read_bytes() == b"new"
     assert (tmp_path / "new" / "inside").exists()
+
+
+@pytest.mark.parametrize("call", ["exchange", "rename"])
+@pytest.mark.parametrize("closed", ["a", "b", "a/moved"])
+def test_who_may_not_rename_is_told_of_the_directory_that_is_closed(
+    tmp_path: Path, call: str, closed: str
+) -> None:
+    for name in ("a", "b"):
+        (tmp_path / name / "moved").mkdir(parents=True)
+    (tmp_path / closed).chmod(0o555)
+    program = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from reput.store import files\n"
+        f"try: files.{call}(*map(Path, sys.argv[1:]))\n"
+        "except files.OutputError as error: print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "a/moved", tmp_path / "b/moved"],
+        capture_output=True,
+        text=True,
+        check=True,
+        preexec_fn=without_root_powers,
+    )
+    assert f"{tmp_path}/{closed} belongs to" in done.stdout, done.stderr
+    assert "has mode 0555: run as a user that may write there" in done.stdout
 
 
 @pytest.mark.parametrize("code", [errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP])

@@ -10,11 +10,13 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from datetime import datetime
 from pathlib import Path
 
 import pytest
 
 from reput.errors import OutputError
+from reput.newer_python import UTC
 from reput.store import files, swap
 from reput.store.ownership import Owner
 from reput.store.swap import Swap, SwapOvertakenError, abandon, is_pending, new_stamp, undo
@@ -239,6 +241,18 @@ def test_a_stamp_that_is_taken_is_not_given_again(root: Path) -> None:
         Swap(root, root / ".reput/staging", NAMES, first).run()
 
 
+@pytest.mark.parametrize("name", ["20991121T093000Z", "20991121T093000Z-old", "99999999T999999Z"])
+def test_a_stamp_sorts_behind_all_that_were_given_also_after_the_clock_was_set_back(
+    root: Path, name: str
+) -> None:
+    (root / f"replaced-{name}").mkdir()
+    now = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    if name == "20991121T093000Z":
+        assert new_stamp(root) == "20991121T093001Z"
+    else:
+        assert now <= new_stamp(root) < "2099", "that is none of reput's"
+
+
 # death at every step
 
 
@@ -332,6 +346,7 @@ def test_a_failure_on_the_way_leaves_the_intent_and_the_next_run_finishes(
     root = tmp_path / "store"
     steps = steps_of(monkeypatch, lambda: begin(make(root)), exchange=exchange)
     refused = pending = 0
+    said: dict[int, tuple[bool, str]] = {}
     for last in range(steps):
         make(root)
         # The disk comes back for the clean-up only when nothing has begun: fail just once.
@@ -340,7 +355,8 @@ def test_a_failure_on_the_way_leaves_the_intent_and_the_next_run_finishes(
         monkeypatch.setattr(files, "system", _once(system))
         try:
             begin(root)
-        except OutputError:
+        except OutputError as error:
+            said[last] = is_pending(root), str(error)
             if is_pending(root):
                 pending += 1
                 assert Swap.resume(root) == root / KEPT
@@ -355,6 +371,10 @@ def test_a_failure_on_the_way_leaves_the_intent_and_the_next_run_finishes(
         assert parts(without_record(tree_of(root)), KEPT) == parts(SWAPPED, KEPT), last
     assert refused > 2
     assert pending > 5
+    same = f"The same command finishes what was begun, and `reput undo {root}` takes it back."
+    for is_half, text in said.values():
+        assert ("the store is half replaced now: start no broker" in text) is is_half
+        assert text.endswith(same) is is_half
 
 
 def _once(system: Counting) -> Counting:
@@ -472,7 +492,7 @@ def test_a_swap_that_a_broker_overtook_is_given_up_and_nothing_is_lost(
         if not is_pending(root):
             continue
         broker_starts(root)
-        with pytest.raises(SwapOvertakenError, match=r"lock written to at .*reput rebuild"):
+        with pytest.raises(SwapOvertakenError, match=r"lock written to at .*reput mend .* --apply"):
             Swap.resume(root)
         assert is_pending(root)
         assert abandon(root) == root / KEPT
