@@ -28,6 +28,7 @@ from reput.diagnosis.findings import (
     QUEUE_CUT,
     area_of,
     closable,
+    leads_to_damage,
     lost_queues,
     merged,
     of_start,
@@ -71,10 +72,9 @@ from reput.store.ownership import Owner
 from reput.store.reading import read_file
 from reput.store.swap import Swap, broker_mark, check_movable, is_pending, new_stamp
 from reput.store.system import check_free, human
-from reput.verify.explain import LOG_DAMAGED, TAGS_LOST
+from reput.verify.explain import TAGS_LOST
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import LEGAL, LOG, Difference, Note, Report
-from reput.verify.units import EXTRA
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -303,7 +303,7 @@ class Mended(Judged):
         bodies = [one.first for one in self.before.findings if one.kind in _WRONG_BODY]
         bodies = [at for at in bodies if any(start <= at < end for start, end in closed)]
         # Units that a start cuts off together with the log stay where the log is closed.
-        cut = [one for one in self.before.findings if _is_of_lost(one) and not one.messages]
+        cut = [one for one in self.before.findings if leads_to_damage(one) and not one.messages]
         return lost(self.before.findings) + len(bodies) + sum(one.count for one in cut if closed)
 
     def to_dict(self) -> dict[str, object]:
@@ -546,8 +546,17 @@ class _Mending:
                     found = report.findings
                 all_made = self._making.queues is None
                 earlier = list(_earlier_ends(result.before, rebuilding, summary)) if all_made else []
-                ends = summary.kept_ends, earlier
-                self._put(snapshot, staging, staged, removed, owner, found, options.without, *ends)
+                self._put(
+                    snapshot,
+                    staging,
+                    staged,
+                    removed,
+                    owner,
+                    found,
+                    options.without,
+                    summary.kept_ends,
+                    earlier,
+                )
             finally:
                 if not is_pending(rebuilding.settings.root):
                     files.remove_tree(staging)
@@ -719,22 +728,17 @@ def _afterwards(
     return Diagnosis(settings, findings, log.view, log.plan, report)
 
 
-def _is_of_lost(one: Difference) -> bool:
-    """Whether its units are at a queue's end, of messages that the log has lost."""
-    return one.kind == EXTRA and one.cause == LOG_DAMAGED
-
-
 def _earlier_ends(before: Diagnosis, rebuilding: Rebuilding, summary: Summary) -> Iterator[Finding]:
     """Queues that were made anew, and end before places that they had of lost messages."""
+    ends = {queue: state.next for queue, state in rebuilding.journal.state.queues.items()}
+    ends |= {(kept.topic, kept.queue_id): kept.end for kept in summary.kept_ends}
+    carried = set(summary.carried_queues)
     for one in before.findings:
-        if not _is_of_lost(one) or one.queue is None:
+        if not leads_to_damage(one) or one.queue is None or f"{one.topic}:{one.queue_id}" in carried:
             continue
-        state = rebuilding.journal.state.queues.get(one.queue)
-        ends = [0 if state is None else state.next]
-        ends += [kept.end for kept in summary.kept_ends if (kept.topic, kept.queue_id) == one.queue]
-        queue = f"{one.topic}:{one.queue_id}"
-        if max(ends) < one.end and queue not in summary.carried_queues:
-            outcome = f"the queue ends at {max(ends)}: new messages get the queueOffsets of lost ones"
+        end = ends.get(one.queue, 0)
+        if end < one.end:
+            outcome = f"the queue ends at {end}: new messages get the queueOffsets of lost ones"
             yield replace(one, effect=Effect.GONE, remedy=Remedy.NONE, step="", outcome=outcome)
 
 

@@ -78,7 +78,9 @@ def last_file(
 
     The log, [log_start, log_end), has no message of the queue. ``file_size`` is as the broker rounds it.
     """
-    stands = nowhere(segment_size) if form.by_place and 0 < segment_size < log_end else None
+    stands = None
+    if lost is not None and form.by_place and not log_start and 0 < segment_size < log_end:
+        (stands,) = np.frombuffer(nowhere(segment_size), form.dtype)
     reason, behind_start, left_out = NO_UNIT, 0, -1
     for found in _newest_first(directory, file_size):
         if isinstance(found, str):
@@ -93,11 +95,10 @@ def last_file(
         if isinstance(counts, str):
             return counts
         before, count = counts
-        if not log_start and stands is not None and lost is not None and before == blanks < count:
+        if lost is not None and stands is not None and before == blanks:
             kept = units[blanks:count]
-            is_lost = lost(kept) | (kept == np.frombuffer(stands, form.dtype)[0])
-            count = blanks + int(np.append(is_lost, False).argmin())
-            units[blanks:count] = np.frombuffer(stands, form.dtype)[0]
+            count = blanks + int(np.append(lost(kept) | (kept == stands), False).argmin())
+            units[blanks:count] = stands
             if count > blanks:
                 after = int(path.name) // UNIT_LENGTH + count
                 return LastFile(path, units[:count].tobytes(), after, segment_size - 1, -1, modified)

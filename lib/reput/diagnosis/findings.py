@@ -49,6 +49,7 @@ from reput.verify.report import (
     Difference,
     Report,
 )
+from reput.verify.units import EXTRA
 
 # Of what both know, one finding is left: that of the comparison, for it has file, offset and figures. What a
 # start puts right by itself is told from what it leaves by what it is foretold to make (:class:`Plan`).
@@ -245,8 +246,12 @@ def _is_lost(one: Difference, snapshot: Snapshot | None) -> bool:
     Behind the log's end those are counted where a start cuts them, if it comes so far.
     """
     stops = snapshot is not None and not snapshot.starts
-    causes = (LOG_DAMAGED, "past-log-end") if stops else (LOG_DAMAGED,)
-    return one.kind == "extra-unit" and one.cause in causes
+    return leads_to_damage(one) or (stops and one.kind == EXTRA and one.cause == "past-log-end")
+
+
+def leads_to_damage(one: Difference) -> bool:
+    """Whether its units are at a queue's end, of messages that lay where the log can't be read."""
+    return one.kind == EXTRA and one.cause == LOG_DAMAGED
 
 
 #: Nothing in a store shows them; units made by others would be wrong.
@@ -601,7 +606,7 @@ def _are_batches(topic: Path, settings: StoreSettings) -> bool:
     """Whether a topic has batch queues with units: its ``queue.type``, which no broker changes, is lost."""
     if topic.parent != settings.root / names.BATCH_CONSUME_QUEUE:
         return False
-    return any(any(read_file(path)) for path in sorted(topic.glob("*/*")) if path.is_file())
+    return any(read_file(path).strip(b"\0") for path in sorted(topic.glob("*/*")) if path.is_file())
 
 
 def area_of(path: Path, settings: StoreSettings) -> Area:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -74,7 +75,6 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
         return
     log = plan.log.start, plan.journal.state.cursor
     lost = partial(_are_lost, *_lost_ranges(plan))
-    segment_size = max(one.length for one in plan.log.segments) if plan.log.segments else 0
     for form in IN_FILES:
         _, size = plan.settings.queue_file_sizes[form.directory]
         for topic, queue_id, directory in _queues(store / form.directory):
@@ -82,7 +82,8 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
                 continue
             wanted = plan.selection.wants_topic(topic.encode("utf-8", "surrogateescape"))
             if wanted and any(directory.iterdir()):
-                yield Gone(topic, queue_id, last_file(directory, size, *log, form, lost, segment_size), form)
+                last = last_file(directory, size, *log, form, lost, plan.log.segment_size)
+                yield Gone(topic, queue_id, last, form)
 
 
 def expired_queues(plan: Plan, path: str, expected: str, found: str, outcome: str, count: int = 1) -> Finding:
@@ -167,8 +168,8 @@ def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
             with suppress(OSError, ReputError):  # what can't be read keeps nothing
                 (last,) = np.frombuffer(there.read(topic, queue_id, queue.next - 1, 1), UNIT_DTYPE)
                 is_right = last["position"] + last["size"] == queue.end
-                while True:
-                    units = np.frombuffer(there.read(topic, queue_id, end, _UNITS_AT_ONCE), UNIT_DTYPE)
+                for count in chain((1,), repeat(_UNITS_AT_ONCE)):  # most queues end there
+                    units = np.frombuffer(there.read(topic, queue_id, end, count), UNIT_DTYPE)
                     is_kept = _are_lost(*lost, units) | (is_right & (units == last))
                     end += int(np.append(is_kept, False).argmin())
                     if not is_kept.all():
@@ -181,16 +182,16 @@ def _keep_ends(plan: Plan, store: Path) -> None:
     """The unit of the last message that is left stands for those that are lost."""
     size = plan.settings.consume_queue_file_size
     per_file = size // UNIT_LENGTH
-    for one in kept_ends(plan, store):
-        with QueueReader(plan.root, size) as made:
+    with QueueReader(plan.root, size) as made:
+        for one in kept_ends(plan, store):
             unit = made.read(one.topic, one.queue_id, one.first - 1, 1)
-        for first in range(one.first - one.first % per_file, one.end, per_file):
-            start, end = max(one.first, first), min(one.end, first + per_file)
-            path = names.queue_file(plan.root, one.topic, one.queue_id, first * UNIT_LENGTH)
-            with files.opened(path, size, plan.owner) as fd:
-                files.pwrite_all(fd, unit * (end - start), (start - first) * UNIT_LENGTH)
-                files.fsync_file(fd)
-        files.fsync_dir(path.parent)
+            for first in range(one.first - one.first % per_file, one.end, per_file):
+                start, end = max(one.first, first), min(one.end, first + per_file)
+                path = names.queue_file(plan.root, one.topic, one.queue_id, first * UNIT_LENGTH)
+                with files.opened(path, size, plan.owner) as fd:
+                    files.pwrite_all(fd, unit * (end - start), (start - first) * UNIT_LENGTH)
+                    files.fsync_file(fd)
+            files.fsync_dir(path.parent)
 
 
 def carry_over(plan: Plan, store: Path) -> None:

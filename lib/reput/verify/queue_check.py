@@ -66,7 +66,7 @@ class QueueCheck:
         self._plan = plan
         self._runner = runner
         self._target = plan.target()
-        self._stands = nowhere(max((one.length for one in plan.log.segments), default=1))
+        self._stands = nowhere(plan.log.segment_size)
         self._ranges: dict[Queue, list[Range]] = {}
         self._found: dict[Queue, Compared] = {}  # of the batch at hand
         self.queues: dict[Queue, QueueState] = {}
