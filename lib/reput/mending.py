@@ -344,9 +344,7 @@ def mend(
         finished = _finish_swap(settings)
     seen = _seen(settings)
     comparison = None if replica is None else compare_logs(settings, replica, comparing)
-    # With another log all is made anew.
-    is_taken = comparison is not None and bool(comparison.taken)
-    before = check(wanted, start_spark, checking, enough=(lambda _: True) if is_taken else _is_all_lost)
+    before = check(wanted, start_spark, checking, enough=_is_all_lost)
     result = Mended(before, finished=finished, replica=comparison)
     result.steps = list(steps_of(before, result.replica))
     if apply and not all(step.by_hand for step in result.steps):
@@ -541,9 +539,8 @@ class _Mending:
             summary = summarize(rebuilding, before, 0.0, None, {}, rebuilding.settings.root)
             report = result.before.report
             try:
-                found = [Difference.of_log(one) for one in summary.findings]
-                if self._making.alone and report is not None:  # which looked at messages of all queues
-                    found = report.findings
+                # A check has looked at messages of all queues, and sums nothing up.
+                found = report.findings if report else [Difference.of_log(one) for one in summary.findings]
                 all_made = self._making.queues is None
                 earlier = list(_earlier_ends(result.before, rebuilding, summary)) if all_made else []
                 self._put(

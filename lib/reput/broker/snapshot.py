@@ -237,8 +237,8 @@ def _timer_problems(snapshot: Snapshot) -> Iterator[Problem]:
     """
     settings = snapshot.settings
     size, step = settings.recovery.timer_log_file_size, "Bring the file back from a copy."
-    if not size:
-        return
+    if not size or settings.remote is not None:
+        return  # of a store elsewhere only what the rest needs is here
     wheel, log = settings.root / "timerwheel", settings.root / "timerlog"
     if settings.recovery.timer_snapshots:  # TimerWheel.getMaxSnapshotFlag (5.4.0, 5.5.0 by their bytecode)
         flags = (path.suffix[1:] for path in settings.root.glob("timerwheel.*"))

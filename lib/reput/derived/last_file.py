@@ -8,7 +8,7 @@ last file: ``MappedFileQueue.deleteExpiredFileByOffset`` looks at all files but 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH, unit
-from reput.format.dtypes import PLAIN, Form, UnitKind, classify
+from reput.format.dtypes import PLAIN, UNIT_DTYPE, Form, UnitKind, classify
 from reput.store import files
 from reput.store.reading import read_file
 
@@ -25,6 +25,7 @@ from reput.store.reading import read_file
 AFTER_BLANKS = unit(0, 1, 0)
 #: The kind of a finding: of queues whose messages have expired it isn't known where they ended.
 EXPIRED_QUEUES = "expired-queues"
+_UNITS_AT_ONCE = 1 << 16
 #: Why a queue that never had a message can't be carried over.
 NO_UNIT = "it has no file with a unit"
 _IN_LOG = "all its units ({:,}) lead behind {}, where the log begins, and the log has no message of it"
@@ -44,6 +45,45 @@ class LastFile:
     modified: int  # when it was written, ns since the epoch; 4.9 finds messages of a time by that
 
 
+class Lost:
+    """The parts of a log that can't be read: ``ranges`` are physical offsets, half open, and may overlap."""
+
+    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
+        self._starts, ends = np.array(sorted(ranges), np.int64).reshape(-1, 2).T
+        self._ends = np.append(np.maximum.accumulate(ends), -1)  # the last one: before all of them
+
+    def __bool__(self) -> bool:
+        return len(self._starts) > 0
+
+    def has(self, units: NDArray[np.void]) -> NDArray[np.bool_]:
+        """bool[units], which of them lead into one."""
+        position = units["position"].astype(np.int64)
+        at = np.searchsorted(self._starts, position, "right") - 1
+        return np.array((units["size"] > 0) & (position < self._ends[at]))
+
+
+def own_end(
+    read: Callable[[int, int], bytes], first: int, is_own: Callable[[NDArray[np.void]], NDArray[np.bool_]]
+) -> int:
+    """The queueOffset behind the last place, from ``first`` on, that a plain queue's own messages had.
+
+    ``read`` gives the units of so many places from a queueOffset on, zeros where none are. As ``recover`` has
+    it, the queue ends at the first place without a unit. What lies before one of the queue's own was a place
+    of it, too, whatever its unit leads to now.
+    """
+    at = end = first
+    count = 1  # most queues end there
+    while True:
+        units = np.frombuffer(read(at, count), UNIT_DTYPE)
+        units = units[: int(np.append(units["size"] > 0, False).argmin())]
+        own = np.flatnonzero(is_own(units))
+        end = at + int(own[-1]) + 1 if len(own) else end
+        at += len(units)
+        if len(units) < count:
+            return end
+        count = _UNITS_AT_ONCE
+
+
 def nowhere(segment_size: int) -> bytes:
     """The unit of a place that leads into a log that begins at 0, and to nothing.
 
@@ -59,7 +99,7 @@ def last_file(
     log_start: int,
     log_end: int,
     form: Form = PLAIN,
-    lost: Callable[[NDArray[np.void]], NDArray[np.bool_]] | None = None,
+    lost: Lost | None = None,
     segment_size: int = 0,
 ) -> LastFile | str:
     """The last file with a unit in a queue's directory, or why it isn't one to go on with.
@@ -72,9 +112,9 @@ def last_file(
 
     Units that lead into the log are of messages that it has lost. Their places are kept, so that no new
     message gets the queueOffset of an old one: units before the log stand there, as of expired messages. In a
-    log that begins at 0 no unit leads before it: :func:`nowhere` stands there, for those that are ``lost``
-    (bool for each unit), if the log is longer than a segment of ``segment_size`` bytes, and the queue a plain
-    one.
+    log that begins at 0 no unit leads before it: :func:`nowhere` stands in all places up to the last that
+    leads into what is ``lost``, if the log is longer than a segment of ``segment_size`` bytes, and the queue
+    a plain one.
 
     The log, [log_start, log_end), has no message of the queue. ``file_size`` is as the broker rounds it.
     """
@@ -91,17 +131,17 @@ def last_file(
         is_unit, blanks = form.counts(units), 0
         if form.by_place:
             blanks = int(np.argmax(np.append(classify(units), UnitKind.EMPTY) != UnitKind.PRE_BLANK))
+        if lost is not None and stands is not None:
+            own = np.flatnonzero(lost.has(units) | (units == stands))
+            if len(own):
+                count = int(own[-1]) + 1
+                units[blanks:count] = stands
+                after = int(path.name) // UNIT_LENGTH + count
+                return LastFile(path, units[:count].tobytes(), after, segment_size - 1, -1, modified)
         counts = _counts(units, is_unit, log_start, log_end, blanks)
         if isinstance(counts, str):
             return counts
         before, count = counts
-        if lost is not None and stands is not None and before == blanks:
-            kept = units[blanks:count]
-            count = blanks + int(np.append(lost(kept) | (kept == stands), False).argmin())
-            units[blanks:count] = stands
-            if count > blanks:
-                after = int(path.name) // UNIT_LENGTH + count
-                return LastFile(path, units[:count].tobytes(), after, segment_size - 1, -1, modified)
         count = count if log_start else before
         behind = units["position"][before:][is_unit[before:]]
         behind = behind[behind >= log_start]

@@ -68,6 +68,7 @@ class QueueModel(MappedFiles[QueueFile]):
         min_logic: byte offset of the first unit that counts.
         recovered_end: byte offset after the last unit that the recovery found.
         puts_in_place: each unit that the start put stands at its message's queueOffset.
+        put_from: byte offset of the first unit that the start put; None where it put none.
         ext: its files of consumequeue_ext; None when broker.conf doesn't switch them on.
     """
 
@@ -86,7 +87,7 @@ class QueueModel(MappedFiles[QueueFile]):
         self.min_logic = 0
         self.recovered_end = 0
         self.puts_in_place = True
-        self._put_from: int | None = None  # byte offset of the first unit that the start put
+        self.put_from: int | None = None
         self._fresh = False  # MappedFile.firstCreateInQueue of the last file
 
     @property
@@ -102,7 +103,7 @@ class QueueModel(MappedFiles[QueueFile]):
     @property
     def is_changed(self) -> bool:
         """Whether the start has put units, or taken some away."""
-        return self._put_from is not None or self.end != self.recovered_end or bool(self.deleted)
+        return self.put_from is not None or self.end != self.recovered_end or bool(self.deleted)
 
     @property
     def cut_off(self) -> int:
@@ -198,8 +199,8 @@ class QueueModel(MappedFiles[QueueFile]):
             self.files[-1].wrote = int(wrote)
         taken = np.flatnonzero(places >= 0)
         if len(taken):
-            if self._put_from is None:
-                self._put_from = int(places[taken[0]])
+            if self.put_from is None:
+                self.put_from = int(places[taken[0]])
             if not np.array_equal(places[taken], offset[taken] * UNIT_LENGTH):
                 self.puts_in_place = False
             units = np.empty(len(taken), UNIT_DTYPE)
@@ -364,7 +365,7 @@ class QueueModel(MappedFiles[QueueFile]):
             return first, last, count
         start = max(self.files[-LAST_FILES:][0].base, self.min_logic)
         for at, units in self.units(start):
-            old = len(units) if self._put_from is None else max(self._put_from // UNIT_LENGTH - at, 0)
+            old = len(units) if self.put_from is None else max(self.put_from // UNIT_LENGTH - at, 0)
             tags = units["tags"][:old].astype(np.int64)
             wrong = np.flatnonzero((tags <= MAX_ADDRESS) & (units["position"][:old] >= log_start))
             wrong = wrong[~self.ext.held(tags[wrong])]

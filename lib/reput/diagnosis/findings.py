@@ -196,7 +196,9 @@ class _Healing:
         light = begin == 0 and queue[0].startswith(commitlog.LMQ_PREFIX.decode())
         if not light and (queue in self._broken or not model.puts_in_place):
             return False
-        return begin <= one.first and one.end <= model.max_offset
+        # The unit that a file begins with is taken as it is, zeros, too.
+        put_from = model.end if model.put_from is None else model.put_from
+        return max(begin, put_from // UNIT_LENGTH) <= one.first and one.end <= model.max_offset
 
     def _heals_index(self, plan: Plan, one: Difference) -> bool:
         if self._broken & {"missing-entry", "index-dropped", "index-torn", "index-ahead"}:

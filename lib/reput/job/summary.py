@@ -11,21 +11,27 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import chain, repeat
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from reput.config.basis import Basis
 from reput.derived.files import MISSING_SEGMENTS
-from reput.derived.last_file import EXPIRED_QUEUES, NO_UNIT, LastFile, last_ext_file, last_file
+from reput.derived.last_file import (
+    EXPIRED_QUEUES,
+    NO_UNIT,
+    LastFile,
+    Lost,
+    last_ext_file,
+    last_file,
+    own_end,
+)
 from reput.derived.plain import QueueReader
 from reput.errors import Finding, ReputError, Result
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
-from reput.format.dtypes import IN_FILES, PLAIN, UNIT_DTYPE, Form
+from reput.format.dtypes import IN_FILES, PLAIN, Form
 from reput.replay.state import FILLED, HIDDEN, KEPT
 from reput.replay.target import Selection, is_known
 from reput.rocksdb import opened
@@ -33,13 +39,14 @@ from reput.store import files
 from reput.store.listing import ignored_features, nearest_queue, queues_in
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     from reput.catalog import Cataloged
     from reput.errors import Problem
     from reput.job.plan import Plan
     from reput.replay.state import State
 
 
-_UNITS_AT_ONCE = 1 << 16
 #: The kind of a finding: a segment lacks its end.
 _TOO_SHORT = "segment-length"
 #: Why one isn't in an output beside the store.
@@ -74,7 +81,7 @@ def queues_without_messages(plan: Plan, store: Path) -> Iterator[Gone]:
     if not plan.selection.is_all:
         return
     log = plan.log.start, plan.journal.state.cursor
-    lost = partial(_are_lost, *_lost_ranges(plan))
+    lost = _lost_of(plan)
     for form in IN_FILES:
         _, size = plan.settings.queue_file_sizes[form.directory]
         for topic, queue_id, directory in _queues(store / form.directory):
@@ -128,35 +135,25 @@ class KeptEnd:
     end: int
 
 
-def _lost_ranges(plan: Plan) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """What of the log couldn't be read: where each range begins, ascending, and how far it and earlier go."""
+def _lost_of(plan: Plan) -> Lost:
     state = plan.journal.state
     lost = [(one.begin, one.end) for one in state.salvaged if one.kind == KEPT]
     lost += [(one.offset, one.end) for one in state.findings if one.kind in (MISSING_SEGMENTS, _TOO_SHORT)]
-    lost += [(at, at + 1) for at in plan.settings.passed_over]
-    starts, ends = np.array(sorted(lost), np.int64).reshape(-1, 2).T
-    return starts, np.append(np.maximum.accumulate(ends), -1)  # the last one: before all of them
-
-
-def _are_lost(
-    starts: NDArray[np.int64], ends: NDArray[np.int64], units: NDArray[np.void]
-) -> NDArray[np.bool_]:
-    position = units["position"].astype(np.int64)
-    at = np.searchsorted(starts, position, "right") - 1
-    return np.array((units["size"] > 0) & (position < ends[at]))
+    return Lost([*lost, *((at, at + 1) for at in plan.settings.passed_over)])
 
 
 def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
-    """The plain queues that end further on in ``store`` than their messages in the log say, sorted.
+    """The plain queues, of those made, that end further on in ``store`` than their messages say, sorted.
 
     A broker takes a queue's next queueOffset from its last unit (``ConsumeQueue.recover``,
     rocketmq-all-4.9.7, 5.3.3), and groups have committed it. If the queue ended before, new messages would
-    get the queueOffsets of old ones, and such a group would never get them. A place is kept if its unit leads
-    into a part of the log that can't be read, or if it is the unit before, as an earlier mending left it.
+    get the queueOffsets of old ones, and such a group would never get them. All places are kept up to the
+    last whose unit leads into a part of the log that can't be read, or to the queue's last message, as an
+    earlier mending left it.
     """
     state = plan.journal.state
-    lost = _lost_ranges(plan)
-    if not (len(lost[0]) or state.findings) or not plan.selection.is_all or not plan.settings.rocksdb.files:
+    lost = _lost_of(plan)
+    if not (lost or state.findings) or not plan.settings.rocksdb.files:
         return
     size = plan.settings.consume_queue_file_size
     with QueueReader(store, size) as there:
@@ -164,18 +161,17 @@ def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
             queue = state.queues.get((topic, queue_id))
             if queue is None or queue.is_batch or queue.next <= queue.first:
                 continue
-            end = queue.next
             with suppress(OSError, ReputError):  # what can't be read keeps nothing
-                (last,) = np.frombuffer(there.read(topic, queue_id, queue.next - 1, 1), UNIT_DTYPE)
-                is_right = last["position"] + last["size"] == queue.end
-                for count in chain((1,), repeat(_UNITS_AT_ONCE)):  # most queues end there
-                    units = np.frombuffer(there.read(topic, queue_id, end, count), UNIT_DTYPE)
-                    is_kept = _are_lost(*lost, units) | (is_right & (units == last))
-                    end += int(np.append(is_kept, False).argmin())
-                    if not is_kept.all():
-                        break
-            if end > queue.next:
-                yield KeptEnd(topic, queue_id, queue.next, end)
+                end = own_end(
+                    partial(there.read, topic, queue_id), queue.next, partial(_are_own, lost, queue.end)
+                )
+                if end > queue.next:
+                    yield KeptEnd(topic, queue_id, queue.next, end)
+
+
+def _are_own(lost: Lost, end: int, units: NDArray[np.void]) -> NDArray[np.bool_]:
+    is_last = units["position"].astype(np.int64) + units["size"] == end
+    return np.array(lost.has(units) | is_last)
 
 
 def _keep_ends(plan: Plan, store: Path) -> None:

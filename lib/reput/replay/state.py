@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
@@ -21,7 +22,7 @@ from reput.format.names import Queue
 #: When a state has more findings than this, the older half of them becomes one for each kind.
 MAX_FINDINGS = 4096
 
-#: A state keeps the newest of what was salvaged, up to this many.
+#: A state keeps the newest of each kind of what was salvaged, up to this many.
 MAX_SALVAGED = 4096
 
 #: A state keeps the newest places of older records, up to this many.
@@ -236,7 +237,7 @@ class State:
         if len(self.findings) > MAX_FINDINGS:
             self.findings = fewer(self.findings)
         if batch.salvaged:
-            self.salvaged = [*self.salvaged, *batch.salvaged][-MAX_SALVAGED:]
+            self.salvaged = newest([*self.salvaged, *batch.salvaged])
         if batch.breaks:
             self.breaks = [max(*self.breaks, *batch.breaks)] if self.breaks else [max(batch.breaks)]
         for topic, count in batch.without_unit.items():
@@ -260,19 +261,38 @@ class State:
         return State(**{**facts, **copies})
 
 
+def newest(salvaged: list[Salvaged]) -> list[Salvaged]:
+    """The last :data:`MAX_SALVAGED` of each kind, in their order."""
+    if len(salvaged) <= MAX_SALVAGED:
+        return salvaged
+    left = Counter(dict.fromkeys((KEPT, FILLED, HIDDEN), MAX_SALVAGED))
+    kept = []
+    for one in reversed(salvaged):
+        left[one.kind] -= 1
+        if left[one.kind] >= 0:
+            kept.append(one)
+    return kept[::-1]
+
+
 def fewer(findings: list[Finding]) -> list[Finding]:
     """The newer half of :data:`MAX_FINDINGS` as they are, and before them one a kind for the older ones.
 
-    That one says what the first of its kind said and how many it stands for, but names no queue.
+    That one says what the first of its kind said, and where, and how many it stands for, but names no queue.
+    Between two of them may lie what is sound, so that it doesn't span them. What is said of the log itself
+    stays as it is, up to a quarter of that many.
     """
-    keep = MAX_FINDINGS // 2
+    older, newer = findings[: -MAX_FINDINGS // 2], findings[-MAX_FINDINGS // 2 :]
+    of_queues = {one.kind for one in older if one.topic is not None}
+    of_log = [one for one in older if one.kind not in of_queues]
+    if len(of_log) > MAX_FINDINGS // 4:
+        of_log = []
     summed: dict[str, Finding] = {}
-    for finding in findings[:-keep]:
+    for finding in older:
+        if of_log and finding.kind not in of_queues:
+            continue
         first = summed.get(finding.kind)
         if first is None:
             summed[finding.kind] = replace(finding, topic=None, queue_id=None, queue_offset=None)
         else:
-            summed[finding.kind] = replace(
-                first, end=max(first.end, finding.end), count=first.count + finding.count
-            )
-    return [*summed.values(), *findings[-keep:]]
+            summed[finding.kind] = replace(first, count=first.count + finding.count)
+    return [*summed.values(), *of_log, *newer]

@@ -4,17 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence, Set
 from contextlib import ExitStack, suppress
+from dataclasses import replace
 from functools import partial
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from reput.derived.files import place_in
-from reput.derived.last_file import nowhere
+from reput.derived.last_file import Lost, nowhere
 from reput.derived.plain import QueueReader
 from reput.errors import Finding
 from reput.format import names
 from reput.format.commitlog import LMQ_PREFIX, SCHEDULE_TOPIC
 from reput.format.consumequeue import PHYSICAL_OFFSET, SIZE, TAGS_CODE, UNIT_LENGTH
 from reput.format.consumequeueext import FIRST_ADDRESS, MAX_ADDRESS
+from reput.format.dtypes import UNIT_DTYPE
 from reput.format.names import Queue
 from reput.replay.altered import Altered, in_rounds
 from reput.replay.placing import BatchQueues, QueueOutcome
@@ -35,6 +40,7 @@ from reput.verify.units import (
     WRONG_EXT,
     Compared,
     Range,
+    Unit,
     add_ranges,
 )
 from reput.verify.waves import done, of_each
@@ -159,7 +165,8 @@ class QueueCheck:
     def _is_kept(self, queue: Queue, one: Range, holes: Iterable[Finding] = ()) -> bool:
         """Whether units stand where a mending kept the end of a queue that had lost its last messages.
 
-        Such units are the one before. Messages that came later make a hole of their places, one of ``holes``.
+        Such units lead where the one before does, which alone may know the tags of a message that has lost
+        them. Messages that came later make a hole of their places, one of ``holes``.
         """
         at = one.first
         if one.kind == EXTRA:
@@ -177,12 +184,12 @@ class QueueCheck:
         settings = self._plan.settings
         size = settings.consume_queue_file_size
         with suppress(OSError), QueueReader(settings.root, size) as reader:
-            before = reader.read(*queue, at - 1, 1) if at else self._stands
-            while before.count(0) < UNIT_LENGTH and at < one.end:
-                count = min(one.end - at, _UNITS_AT_ONCE)
-                if reader.read(*queue, at, count) != before * count:
+            (before,) = np.frombuffer(reader.read(*queue, at - 1, 1) if at else self._stands, UNIT_DTYPE)
+            while before["size"] > 0 and at < one.end:
+                units = np.frombuffer(reader.read(*queue, at, min(one.end - at, _UNITS_AT_ONCE)), UNIT_DTYPE)
+                if any((units[name] != before[name]).any() for name in ("position", "size")):
                     return False
-                at += count
+                at += len(units)
         return at == one.end
 
     def compare(self, _log: LogRead, proven: Remembering | None) -> None:
@@ -238,11 +245,33 @@ class QueueCheck:
                 yield Note("deleted-queue", text, *queue, count)
                 return
         last = max((one.end for one in ranges), default=0)
+        lost = Lost(explainer.damaged)
         for one in ranges:
             if one.kind in (DANGLING, WRONG_EXT):
                 yield self._record(queue, one)
-            else:
-                yield self._unit(explainer, queue, one, bases, one.end == last)
+                continue
+            for part in self._parted(queue, one, lost):
+                yield self._unit(explainer, queue, part, bases, part.end == last)
+
+    def _parted(self, queue: Queue, one: Range, lost: Lost) -> list[Range]:
+        """Units without messages, parted before the first and behind the last that lead to what is lost."""
+        if one.kind != EXTRA or not lost:
+            return [one]
+        first = end = one.end
+        with QueueReader(self._plan.settings.root, self._plan.settings.consume_queue_file_size) as reader:
+            for at in range(one.first, one.end, _UNITS_AT_ONCE):
+                count = min(one.end - at, _UNITS_AT_ONCE)
+                found = np.flatnonzero(lost.has(np.frombuffer(reader.read(*queue, at, count), UNIT_DTYPE)))
+                if len(found):
+                    first, end = min(first, at + int(found[0])), at + int(found[-1]) + 1
+            parts = list(pairwise(sorted({one.first, first, end, one.end})))
+            if len(parts) == 1:
+                return [one]
+            units = [np.frombuffer(reader.read(*queue, at, 1), UNIT_DTYPE)[0] for at, _ in parts]
+        return [
+            replace(one, first=at, end=to, count=to - at, found=Unit(*unit.tolist()))
+            for (at, to), unit in zip(parts, units, strict=True)
+        ]
 
     def _record(self, queue: Queue, one: Range) -> Difference:
         """Where an address leads to the wrong thing."""
