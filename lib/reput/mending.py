@@ -539,8 +539,9 @@ class _Mending:
             summary = summarize(rebuilding, before, 0.0, None, {}, rebuilding.settings.root)
             report = result.before.report
             try:
-                # A check has looked at messages of all queues, and sums nothing up.
-                found = report.findings if report else [Difference.of_log(one) for one in summary.findings]
+                found = [Difference.of_log(one) for one in summary.findings]
+                if self._making.alone and report is not None:  # which looked at messages of all queues
+                    found = report.findings
                 all_made = self._making.queues is None
                 earlier = list(_earlier_ends(result.before, rebuilding, summary)) if all_made else []
                 self._put(
@@ -636,7 +637,9 @@ class _Mending:
         result, root = self._result, snapshot.settings.root
         copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
         view = _staged_view(snapshot, staging, staged, removed)
-        log = mend_log(view, copies, closable(found, snapshot.segment_size), without, torn_end(found))
+        report = result.before.report
+        places = found if report is None else report.findings  # a rebuild sums many up
+        log = mend_log(view, copies, closable(places, snapshot.segment_size), without, torn_end(places))
         result.after = _afterwards(log, found, snapshot, ends)
         for number, one in enumerate(result.after.findings):
             if Path(one.path).is_relative_to(staging):  # a copy, told by where it will be

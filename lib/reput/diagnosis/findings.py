@@ -234,6 +234,8 @@ def closable(found: Iterable[Difference], segment_size: int) -> list[tuple[int, 
 def _is_closable(one: Difference, segment_size: int) -> bool:
     if one.area != LOG or one.kind not in _CLOSED or one.is_stand_in:
         return False
+    if one.count > 1:  # many that became one, with what is sound between them
+        return False
     if one.kind in ("segment-length", MISSING_SEGMENTS):
         return True
     # What is too small for a record has to reach up to its segment's end, for the closing one.

@@ -277,9 +277,8 @@ def newest(salvaged: list[Salvaged]) -> list[Salvaged]:
 def fewer(findings: list[Finding]) -> list[Finding]:
     """The newer half of :data:`MAX_FINDINGS` as they are, and before them one a kind for the older ones.
 
-    That one says what the first of its kind said, and where, and how many it stands for, but names no queue.
-    Between two of them may lie what is sound, so that it doesn't span them. What is said of the log itself
-    stays as it is, up to a quarter of that many.
+    That one says what the first of its kind said and how many it stands for, but names no queue, and between
+    them may lie what is sound. What is said of the log itself stays as it is, up to a quarter of that many.
     """
     older, newer = findings[: -MAX_FINDINGS // 2], findings[-MAX_FINDINGS // 2 :]
     of_queues = {one.kind for one in older if one.topic is not None}
@@ -294,5 +293,6 @@ def fewer(findings: list[Finding]) -> list[Finding]:
         if first is None:
             summed[finding.kind] = replace(finding, topic=None, queue_id=None, queue_offset=None)
         else:
-            summed[finding.kind] = replace(first, count=first.count + finding.count)
+            end = max(first.end, finding.end)
+            summed[finding.kind] = replace(first, end=end, count=first.count + finding.count)
     return [*summed.values(), *of_log, *newer]
