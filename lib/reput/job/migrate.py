@@ -21,6 +21,7 @@ from reput.config.basis import Basis
 from reput.config.broker_conf import BrokerConf, Property, read
 from reput.config.kept import Form, Kind, decide
 from reput.config.settings import StoreSettings
+from reput.derived.last_file import LastFile
 from reput.derived.rocksdb import as_units, key_blocks, stored_ends
 from reput.errors import ReputError, Result, SettingsError, StoreError, UnsupportedError
 from reput.format import consumequeue, names, rocksdbqueue
@@ -31,7 +32,7 @@ from reput.job.moved_config import ConfigMove, config_move
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, intended, prepare, with_delivery_state
 from reput.job.rebuilding import expired_ends, stage
-from reput.job.summary import Summary, summarize
+from reput.job.summary import Summary, kept_ends, queues_without_messages, summarize
 from reput.remote.client import check_here
 from reput.rocksdb import Database, is_database, opened, traces
 from reput.store import files
@@ -205,7 +206,7 @@ def migrate(
                 next_step="Run the same command again",
             )
         stages |= stage(plan, start_spark, listener)
-        found, others = _from_databases(plan) if to == FILE else ([], [])
+        found, others = _from_databases(plan) if to == FILE else (list(_given_up(plan)), [])
         findings, differs = [*findings, *found], [*differs, *others]
         _note(plan, to, findings, differs)
         kept = _swap(plan, migration)
@@ -416,6 +417,19 @@ def _database_problem(root: Path) -> StoreError | None:
     except StoreError as error:
         return error
     return None
+
+
+def _given_up(plan: Plan) -> Iterator[str]:
+    """Ends of queues that a mending kept: a database has no place without a message."""
+    found = [f"{one.topic}:{one.queue_id}" for one in kept_ends(plan, plan.settings.root)]
+    if not plan.log.start:  # else it keeps those of queues without messages
+        gone = queues_without_messages(plan, plan.settings.root)
+        found += [str(one) for one in gone if isinstance(one.last, LastFile)]
+    if found:
+        yield (
+            f"{counted(len(found), 'queue')} where new messages get the queueOffsets of lost ones, which "
+            f"groups may have committed: {_few(sorted(found))}"
+        )
 
 
 def _from_databases(plan: Plan) -> tuple[list[str], list[str]]:

@@ -153,7 +153,7 @@ def kept_ends(plan: Plan, store: Path) -> Iterator[KeptEnd]:
     """
     state = plan.journal.state
     lost = _lost_of(plan)
-    if not (lost or state.findings) or not plan.settings.rocksdb.files:
+    if not (lost or state.findings):
         return
     size = plan.settings.consume_queue_file_size
     with QueueReader(store, size) as there:
@@ -176,6 +176,8 @@ def _are_own(lost: Lost, end: int, units: NDArray[np.void]) -> NDArray[np.bool_]
 
 def _keep_ends(plan: Plan, store: Path) -> None:
     """The unit of the last message that is left stands for those that are lost."""
+    if not plan.settings.rocksdb.files:
+        return
     size = plan.settings.consume_queue_file_size
     per_file = size // UNIT_LENGTH
     with QueueReader(plan.root, size) as made:
@@ -358,7 +360,8 @@ def summarize(
     gone = [] if carried_from is None else list(gone_queues(plan, carried_from))
     odd = list(odd_queues(plan, gone)) if plan.log.start else []
     beside = carried_from is None and not plan.in_place and plan.settings.remote is None
-    ends = [] if carried_from is None else list(kept_ends(plan, carried_from))
+    keeps = plan.settings.rocksdb.files  # a database has no place without a message
+    ends = list(kept_ends(plan, carried_from)) if carried_from is not None and keeps else []
     stay: dict[str, str] = {}
     if beside and plan.log.start:
         with suppress(ReputError, OSError):  # the output is whole, whatever is odd about the store's queues

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reput.errors import SettingsError, UnsupportedError
-from reput.format import names, rocksdbindex, rocksdbqueue
+from reput.format import commitlog, names, rocksdbindex, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.rocksdbqueue import OFFSETS, QueueEnd
 from reput.job import rebuilding as job
@@ -18,6 +18,7 @@ from reput.job.in_place import discard_if_swapped, staging_of, undo
 from reput.job.migrate import Migrated, migrate, plan_migration
 from reput.job.options import RebuildOptions
 from reput.job.plan import Plan, intended
+from reput.mending import mend
 from reput.output import databases
 from reput.output.batch import BatchTasks
 from reput.output.log_changes import roll_back
@@ -27,12 +28,14 @@ from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.swap import is_pending
 from reput.store.system import System
+from tests.compat import damage
 from tests.crash import Dying, KilledError
 from tests.golden.store import GoldenStore, unpack
 from tests.levels import sampled
 from tests.local import NoLedger, Runner, parts_of
 from tests.rebuilds import tree
 from tests.rocksdbs import writing
+from tests.unit.mending.test_mend import lose_ends, units
 
 
 def run_here(plan: Plan, _spark: object, _listener: object, _announce: object) -> BatchWriter:
@@ -381,3 +384,20 @@ def test_files_of_settings_keep_their_other_keys_and_half_surrogate_pairs(tmp_pa
     assert written["groupTopicMap"] == old["groupTopicMap"]
     assert written["offsetTable"] == expected["offsetTable"]
     assert written["dataVersion"]["counter"] > 0
+
+
+def test_ends_that_a_mending_kept_are_named(tmp_path: Path, system: Callable[[System], None]) -> None:
+    """A database has no place without a message."""
+    system(System())
+    store = unpack("5.5.0-restart", tmp_path / "store")
+    lost = lose_ends(store, 2)
+    at = units(store, "Transfers", 1)["position"].astype(int).tolist()
+    size = int(str(store.config["mappedFileSizeCommitLog"]))
+    for position in at:
+        segment = store.root / names.COMMIT_LOG / names.offset_name(position - position % size)
+        damage.write(segment, position % size + commitlog.MAGIC, b"oops")
+    assert mend(options(store), apply=True).exit_code == 0
+    done = moved(store, "rocksdb")
+    assert done.exit_code == 1
+    named = sorted(f"{topic}:{queue_id}" for topic, queue_id in [*lost, ("Transfers", 1)])
+    assert done.findings[-1].endswith(", ".join(named)), done.findings
