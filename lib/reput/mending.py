@@ -23,6 +23,7 @@ from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, Listing
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.findings import (
+    CLOSED,
     LOG_CUTS,
     ODD_IN_ROCKSDB,
     QUEUE_CUT,
@@ -223,7 +224,9 @@ def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
         messages = counted(sum(one.count for one in replica.taken), "message")
         ranges = counted(len(replica.taken), "range")
         yield Step("take", f"take {ranges} of the log with {messages}, {size}, from {replica.replica}")
+    taken = [] if replica is None else joined((one.offset, one.end) for one in replica.taken)
     log = [one for one in found if one.area is Area.LOG and one.kind not in _STRAY]
+    log = [one for one in log if not any(start <= one.first and one.end <= end for start, end in taken)]
     if log:
         places = ", ".join(dict.fromkeys(_below(one.path, root) for one in log[:_MOST_NAMED]))
         more = f" and {len(log) - _MOST_NAMED:,} more" if len(log) > _MOST_NAMED else ""
@@ -345,6 +348,8 @@ def mend(
     seen = _seen(settings)
     comparison = None if replica is None else compare_logs(settings, replica, comparing)
     before = check(wanted, start_spark, checking, enough=_is_all_lost)
+    # With another log all is made anew: the release counts, whatever is wrong now.
+    before.all_lost = before.all_lost or (comparison is not None and bool(comparison.taken))
     result = Mended(before, finished=finished, replica=comparison)
     result.steps = list(steps_of(before, result.replica))
     if apply and not all(step.by_hand for step in result.steps):
@@ -448,7 +453,7 @@ class _Mending:
         if snapshot is None:
             return
         size = snapshot.segment_size
-        places = [] if report is None else closable(report.findings, size)
+        places = [] if report is None else closable(report.findings, snapshot)
         places += [(one.first, one.first + 1) for one in before.findings if one.kind in LOG_CUTS]
         replica = self._result.replica
         taken = [] if replica is None else [(one.offset, one.end) for one in replica.taken]
@@ -586,7 +591,7 @@ class _Mending:
                     summary = summarize(rebuilding, before, 0.0, None, {}, carried_from=view.root)
                     found = [Difference.of_log(one) for one in summary.findings]
                     seen = _staged_view(snapshot, staging, staged, ())
-                    damage, torn = closable(found, snapshot.segment_size), torn_end(found)
+                    damage, torn = closable(found, snapshot), torn_end(found)
                     log = mend_log(seen, copies, damage, options.without, torn)
                     result.after = _afterwards(log, found, snapshot, summary.kept_ends)
                     result.after.findings += _earlier_ends(result.before, rebuilding, summary)
@@ -638,8 +643,10 @@ class _Mending:
         copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
         view = _staged_view(snapshot, staging, staged, removed)
         report = result.before.report
-        places = found if report is None else report.findings  # a rebuild sums many up
-        log = mend_log(view, copies, closable(places, snapshot.segment_size), without, torn_end(places))
+        if report is not None:  # a rebuild sums many up
+            of_log = [one for one in report.findings if one.area == LOG and one.kind in CLOSED]
+            found = [*of_log, *(one for one in found if one.kind not in CLOSED)]
+        log = mend_log(view, copies, closable(found, snapshot), without, torn_end(found))
         result.after = _afterwards(log, found, snapshot, ends)
         for number, one in enumerate(result.after.findings):
             if Path(one.path).is_relative_to(staging):  # a copy, told by where it will be

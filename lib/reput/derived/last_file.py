@@ -59,7 +59,7 @@ class Lost:
         """bool[units], which of them lead into one."""
         position = units["position"].astype(np.int64)
         at = np.searchsorted(self._starts, position, "right") - 1
-        return np.array((units["size"] > 0) & (position < self._ends[at]))
+        return np.array((classify(units) > UnitKind.PRE_BLANK) & (position < self._ends[at]))
 
 
 def own_end(
@@ -155,9 +155,10 @@ def last_file(
                 if before > blanks:
                     units[before:count] = units[before - 1]
                 else:
-                    units[blanks:count] = units[max(count - 1, 0)] = np.frombuffer(AFTER_BLANKS, form.dtype)[
-                        0
-                    ]
+                    (after_blanks,) = np.frombuffer(AFTER_BLANKS, form.dtype)
+                    units[blanks:count] = units[max(count - 1, 0)] = (
+                        after_blanks if stands is None else stands
+                    )
                 after = (int(path.name) + count * UNIT_LENGTH) // UNIT_LENGTH
             last = int(units[count - 1]["position"]) if count > blanks else -1
             return LastFile(path, units[:count].tobytes(), after, last, left_out, modified)

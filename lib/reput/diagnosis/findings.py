@@ -31,7 +31,7 @@ from reput.log.segments import MISTAKEN, SECOND_FILE, map_segment
 from reput.log.walk import Frame, frame
 from reput.recovery.losses import Loss
 from reput.recovery.plan import Plan
-from reput.recovery.refusals import are_its_own, is_derived, is_stray
+from reput.recovery.refusals import are_its_own, is_derived, is_stray, rebuild_out
 from reput.replay.placing import ALTERED
 from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
@@ -83,7 +83,7 @@ _FILE_IS_WRONG = frozenset(
     }
 )
 #: Findings of a scan whose ranges hold nothing that can be read, and that records can stand in for.
-_CLOSED = frozenset(
+CLOSED = frozenset(
     {
         "bad-size",
         "bad-magic",
@@ -226,15 +226,25 @@ def torn_end(found: Iterable[Difference]) -> int:
     return next((one.first for one in found if one.kind == TORN_TAIL and not one.is_stand_in), -1)
 
 
-def closable(found: Iterable[Difference], segment_size: int) -> list[tuple[int, int]]:
-    """Ranges of the log, physical offsets, half open, that records can stand in for."""
-    return [(one.first, one.end) for one in found if _is_closable(one, segment_size)]
+def closable(found: Iterable[Difference], snapshot: Snapshot) -> list[tuple[int, int]]:
+    """Ranges of the log, physical offsets, half open, that records can stand in for.
+
+    Raises StoreError where they were too many for a journal, which has made one of them.
+    """
+    places = [one for one in found if _is_closable(one, snapshot.segment_size)]
+    for one in places:
+        if one.count > 1:  # between them lies what is sound
+            raise StoreError(
+                "the log has more damaged places than mend can close",
+                path=one.path,
+                found=f"{one.kind} in {one.count:,} places from {one.first} to {one.end}",
+                next_step=rebuild_out(snapshot.settings),
+            )
+    return [(one.first, one.end) for one in places]
 
 
 def _is_closable(one: Difference, segment_size: int) -> bool:
-    if one.area != LOG or one.kind not in _CLOSED or one.is_stand_in:
-        return False
-    if one.count > 1:  # many that became one, with what is sound between them
+    if one.area != LOG or one.kind not in CLOSED or one.is_stand_in:
         return False
     if one.kind in ("segment-length", MISSING_SEGMENTS):
         return True

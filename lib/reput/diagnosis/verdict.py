@@ -328,7 +328,10 @@ def lost(findings: Iterable[Finding]) -> int:
     """How many messages nothing in the store brings back; units of some lead into damage of the log."""
     gone = [one for one in findings if one.effect is Effect.GONE or one.kind == "extra-unit"]
     # A queue in files and in RocksDB is one.
-    places = {(one.queue or number, one.first, one.end): one.messages for number, one in enumerate(gone)}
+    places: dict[tuple[object, int, int], int] = {}
+    for number, one in enumerate(gone):
+        place = one.queue or number, one.first, one.end
+        places[place] = max(places.get(place, 0), one.messages)
     return sum(places.values())
 
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 
-from reput.errors import Finding
+from reput.errors import STAND_IN, Finding
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue
@@ -278,21 +278,24 @@ def fewer(findings: list[Finding]) -> list[Finding]:
     """The newer half of :data:`MAX_FINDINGS` as they are, and before them one a kind for the older ones.
 
     That one says what the first of its kind said and how many it stands for, but names no queue, and between
-    them may lie what is sound. What is said of the log itself stays as it is, up to a quarter of that many.
+    them may lie what is sound. What is said of the log itself stays as it is, up to a quarter of that many,
+    but for stand-ins.
     """
     older, newer = findings[: -MAX_FINDINGS // 2], findings[-MAX_FINDINGS // 2 :]
     of_queues = {one.kind for one in older if one.topic is not None}
-    of_log = [one for one in older if one.kind not in of_queues]
-    if len(of_log) > MAX_FINDINGS // 4:
-        of_log = []
-    summed: dict[str, Finding] = {}
+    apart = [one for one in older if one.kind not in of_queues and not one.found.endswith(STAND_IN)]
+    if len(apart) > MAX_FINDINGS // 4:
+        apart = []
+    summed: dict[tuple[str, bool], Finding] = {}
     for finding in older:
-        if of_log and finding.kind not in of_queues:
+        is_stand_in = finding.found.endswith(STAND_IN)
+        if apart and not is_stand_in and finding.kind not in of_queues:
             continue
-        first = summed.get(finding.kind)
+        key = finding.kind, is_stand_in
+        first = summed.get(key)
         if first is None:
-            summed[finding.kind] = replace(finding, topic=None, queue_id=None, queue_offset=None)
+            summed[key] = replace(finding, topic=None, queue_id=None, queue_offset=None)
         else:
             end = max(first.end, finding.end)
-            summed[finding.kind] = replace(first, end=end, count=first.count + finding.count)
-    return [*summed.values(), *of_log, *newer]
+            summed[key] = replace(first, end=end, count=first.count + finding.count)
+    return [*summed.values(), *apart, *newer]

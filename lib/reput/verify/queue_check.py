@@ -215,6 +215,7 @@ class QueueCheck:
 
     def findings(self, explainer: Explainer) -> Iterator[Difference | Note]:
         """What is wrong, by queue; a queue that was deleted with its topic is a note."""
+        lost = Lost(explainer.damaged)
         merged = {queue: list(ranges) for queue, ranges in self._ranges.items() if ranges}
         for each in self.outside:
             queue = each.topic, each.queue_id
@@ -228,12 +229,12 @@ class QueueCheck:
         for queue, ranges in sorted(merged.items()):
             joined: list[Range] = []
             add_ranges(joined, sorted(ranges, key=lambda one: one.first))
-            yield from self._of_queue(explainer, queue, joined)
+            yield from self._of_queue(explainer, queue, joined, lost)
         for each in self.outside:
             yield from each.problems
 
     def _of_queue(
-        self, explainer: Explainer, queue: Queue, ranges: Sequence[Range]
+        self, explainer: Explainer, queue: Queue, ranges: Sequence[Range], lost: Lost
     ) -> Iterator[Difference | Note]:
         bases = files_of(self._plan.settings.root, *queue)
         state = self.queues.get(queue)
@@ -245,7 +246,6 @@ class QueueCheck:
                 yield Note("deleted-queue", text, *queue, count)
                 return
         last = max((one.end for one in ranges), default=0)
-        lost = Lost(explainer.damaged)
         for one in ranges:
             if one.kind in (DANGLING, WRONG_EXT):
                 yield self._record(queue, one)
@@ -255,7 +255,7 @@ class QueueCheck:
 
     def _parted(self, queue: Queue, one: Range, lost: Lost) -> list[Range]:
         """Units without messages, parted before the first and behind the last that lead to what is lost."""
-        if one.kind != EXTRA or not lost:
+        if one.kind != EXTRA or not lost or one.count < one.end - one.first:
             return [one]
         first = end = one.end
         with QueueReader(self._plan.settings.root, self._plan.settings.consume_queue_file_size) as reader:

@@ -9,10 +9,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from reput.derived.last_file import nowhere
 from reput.diagnosis.check import check
 from reput.diagnosis.verdict import Effect
+from reput.errors import StoreError
 from reput.format import commitlog, names
-from reput.format.consumequeue import SIZE, UNIT_LENGTH
+from reput.format.consumequeue import PRE_BLANK, SIZE, UNIT_LENGTH, unit
 from reput.format.names import Queue
 from reput.job.options import RebuildOptions
 from reput.job.rebuilding import rebuild
@@ -21,7 +23,8 @@ from reput.replay import state
 from reput.verify.plan import VerifyOptions
 from tests.compat import damage
 from tests.golden.store import GoldenStore, unpack
-from tests.unit.mending.test_mend import lose_ends, units
+from tests.rebuilds import tree
+from tests.unit.mending.test_mend import OURS, lose_ends, units
 
 #: A queue of 5.3.3-restart, and how many units it has.
 QUEUE, COUNT = ("Shipments-of-2024", 1), 10
@@ -199,3 +202,57 @@ def test_a_first_unit_that_is_gone_is_no_starts_to_put_right(name: str, tmp_path
     assert check(case.checking).exit_code == 3
     assert mend(case.options, apply=True).exit_code == 0
     assert (units(case.store, *queue) == before).all()
+
+
+@pytest.mark.parametrize("has_first", [True, False], ids=["the first message", "without it"])
+def test_a_queue_of_blanks_alone_goes_on_behind_them(has_first: bool, case: Case) -> None:
+    """A blank has no message, whatever the log has lost where it leads."""
+    case.lose(QUEUE, 0)
+    if not has_first:
+        case.in_log(commitlog.MAGIC, b"oops")
+    for number in range(COUNT):
+        case.in_queue(QUEUE, number, PRE_BLANK if number < 6 else unit(10**7, 100, 5))
+    assert mend(case.options, apply=True).exit_code == 0
+    assert units(case.store, *QUEUE).tobytes() == PRE_BLANK * 5 + nowhere(case.size)
+    after = mend(case.options)
+    assert (after.exit_code, after.steps) == (0, [])
+
+
+@pytest.mark.parametrize("name", ["4.9.7-mixed", "5.3.3-restart"])
+def test_what_goes_with_the_logs_end_is_lost(name: str, tmp_path: Path) -> None:
+    case = Case(name, tmp_path)
+    records = damage.Copy(case.store.root, case.size, 0).records()
+    last = records[len(records) * 9 // 10]
+    for segment in sorted((case.store.root / names.COMMIT_LOG).iterdir()):
+        if segment.name > last.segment.name:
+            segment.unlink()
+    damage.write(last.segment, last.position, bytes(case.size - last.position))
+    shutil.rmtree(case.store.root / names.INDEX)
+    gone = check(case.checking).verdict.text
+    mended = mend(case.options, apply=True)
+    assert f"{mended.lost} messages are gone for good" in gone
+
+
+@pytest.mark.parametrize("lost", ["nothing", "queues"])
+def test_more_damage_than_a_journal_keeps_apart(
+    lost: str, case: Case, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(state, "MAX_FINDINGS", 8)
+    case.lose(QUEUE, 1)
+    if lost == "nothing":
+        assert len(mend(case.options, apply=True).changes) == COUNT - 1
+        assert mend(case.options).exit_code == 0
+        return
+    for name in (names.CONSUME_QUEUE, names.INDEX):
+        shutil.rmtree(case.store.root / name)
+    before = tree(case.store.root, *OURS)
+    with pytest.raises(StoreError, match="more damaged places than mend can close"):
+        mend(case.options, apply=True)
+    assert tree(case.store.root, *OURS) == before
+
+
+def test_what_a_replica_gives_is_not_closed(case: Case, tmp_path: Path) -> None:
+    log = case.store.root / names.COMMIT_LOG
+    replica = shutil.copytree(log, tmp_path / "replica" / names.COMMIT_LOG).parent
+    case.lose(QUEUE, 3, 4)
+    assert [one.kind for one in mend(case.options, replica).steps][:2] == ["take", "make-queues"]
