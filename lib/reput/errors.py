@@ -249,6 +249,11 @@ class Finding(LogFact):
     count: int = 1
 
     @property
+    def is_stand_in(self) -> bool:
+        """Whether damage was there, and reput has put a record in its place that brokers pass over."""
+        return self.found.endswith(STAND_IN)
+
+    @property
     def said(self) -> str:
         """What was expected and found, and what came of it."""
         return f"expected {self.expected}, found {self.found}; {self.outcome}"

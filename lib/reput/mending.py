@@ -545,8 +545,11 @@ class _Mending:
             report = result.before.report
             try:
                 found = [Difference.of_log(one) for one in summary.findings]
-                if self._making.alone and report is not None:  # which looked at messages of all queues
+                if report is not None and self._making.alone:  # it looked at messages of all queues
                     found = report.findings
+                elif report is not None:  # it sums no damaged places up, as a journal does
+                    places = [one for one in report.findings if one.area == LOG and one.kind in CLOSED]
+                    found = [*places, *(one for one in found if one.kind not in CLOSED)]
                 all_made = self._making.queues is None
                 earlier = list(_earlier_ends(result.before, rebuilding, summary)) if all_made else []
                 self._put(
@@ -642,10 +645,6 @@ class _Mending:
         result, root = self._result, snapshot.settings.root
         copies = LogCopies(snapshot.settings, staging, snapshot.segment_size, owner)
         view = _staged_view(snapshot, staging, staged, removed)
-        report = result.before.report
-        if report is not None:  # a rebuild sums many up
-            of_log = [one for one in report.findings if one.area == LOG and one.kind in CLOSED]
-            found = [*of_log, *(one for one in found if one.kind not in CLOSED)]
         log = mend_log(view, copies, closable(found, snapshot), without, torn_end(found))
         result.after = _afterwards(log, found, snapshot, ends)
         for number, one in enumerate(result.after.findings):

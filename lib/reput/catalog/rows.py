@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from reput.catalog.lacking import Ranges
 from reput.catalog.table import BODY, BROKER, CLUSTER, DAY, File, Written
 from reput.config.settings import StoreSettings
-from reput.errors import STAND_IN, Finding, OutputError, ReputError
+from reput.errors import Finding, OutputError, ReputError
 from reput.newer_python import UTC
 from reput.remote.client import objects
 from reput.scan.rules import Part
@@ -199,7 +199,7 @@ class Adding:
         if isinstance(files_, ReputError):
             return files_
         # Behind a stand-in nothing is left to be had: mending has closed the damage.
-        return Added(files_, [one for one in found if not one.found.endswith(STAND_IN)])
+        return Added(files_, [one for one in found if not one.is_stand_in])
 
     def _written(self, part: Part, damage: list[Finding]) -> Iterator[Written]:
         bodies = self.writer.bodies

@@ -627,6 +627,9 @@ def recovered(settings: StoreSettings, listing: Listing, log_start: int) -> Queu
     return model
 
 
+_UNITS_AT_ONCE = 1 << 16
+
+
 class QueueReader(SeriesReader):
     """Reads the units at any places of a store's queues."""
 
@@ -647,3 +650,11 @@ class QueueReader(SeriesReader):
             pieces.append(data.ljust(length, b"\0"))
             at += length
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def blocks(
+        self, topic: str, queue_id: int, first: int, end: int
+    ) -> Iterator[tuple[int, NDArray[np.void]]]:
+        """The units of the places [first, end), UNIT_DTYPE[at most 65,536], each with its first place."""
+        for at in range(first, end, _UNITS_AT_ONCE):
+            data = self.read(topic, queue_id, at, min(end - at, _UNITS_AT_ONCE))
+            yield at, np.frombuffer(data, UNIT_DTYPE)

@@ -71,7 +71,7 @@ class Diagnosis(Judged):
     #: the comparison with the whole log, or with another store; None where that wasn't made
     report: Report | None = None
     quick: bool = False  # it wasn't asked for
-    #: nothing was compared, for there is nothing that could be: all has to be made from the log
+    #: all has to be made from the log: nothing is there that could be compared, or the log gets more
     all_lost: bool = False
     not_read: list[str] = field(default_factory=list)  # what wasn't looked at, for people
     seconds: float = 0.0  # wall time

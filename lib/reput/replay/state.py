@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, fields, replace
 from operator import itemgetter
 
-from reput.errors import STAND_IN, Finding
+from reput.errors import Finding
 from reput.format.batchconsumequeue import UNIT_LENGTH as BATCH_UNIT_LENGTH
 from reput.format.indexfile import IndexHeader
 from reput.format.names import Queue
@@ -283,15 +283,14 @@ def fewer(findings: list[Finding]) -> list[Finding]:
     """
     older, newer = findings[: -MAX_FINDINGS // 2], findings[-MAX_FINDINGS // 2 :]
     of_queues = {one.kind for one in older if one.topic is not None}
-    apart = [one for one in older if one.kind not in of_queues and not one.found.endswith(STAND_IN)]
+    apart = [one for one in older if one.kind not in of_queues and not one.is_stand_in]
     if len(apart) > MAX_FINDINGS // 4:
         apart = []
+    else:
+        older = [one for one in older if one.kind in of_queues or one.is_stand_in]
     summed: dict[tuple[str, bool], Finding] = {}
     for finding in older:
-        is_stand_in = finding.found.endswith(STAND_IN)
-        if apart and not is_stand_in and finding.kind not in of_queues:
-            continue
-        key = finding.kind, is_stand_in
+        key = finding.kind, finding.is_stand_in
         first = summed.get(key)
         if first is None:
             summed[key] = replace(finding, topic=None, queue_id=None, queue_offset=None)

@@ -51,7 +51,6 @@ if TYPE_CHECKING:
     from reput.verify.run import LogRead
 
 _QUEUES_AT_ONCE = 64
-_UNITS_AT_ONCE = 1 << 16
 _LMQ_PREFIX = LMQ_PREFIX.decode()
 
 
@@ -185,12 +184,12 @@ class QueueCheck:
         size = settings.consume_queue_file_size
         with suppress(OSError), QueueReader(settings.root, size) as reader:
             (before,) = np.frombuffer(reader.read(*queue, at - 1, 1) if at else self._stands, UNIT_DTYPE)
-            while before["size"] > 0 and at < one.end:
-                units = np.frombuffer(reader.read(*queue, at, min(one.end - at, _UNITS_AT_ONCE)), UNIT_DTYPE)
-                if any((units[name] != before[name]).any() for name in ("position", "size")):
-                    return False
-                at += len(units)
-        return at == one.end
+            return bool(before["size"] > 0) and not any(
+                (units[name] != before[name]).any()
+                for _, units in reader.blocks(*queue, at, one.end)
+                for name in ("position", "size")
+            )
+        return False
 
     def compare(self, _log: LogRead, proven: Remembering | None) -> None:
         """Look at the queues' files, and at the places outside of what the log has."""
@@ -259,9 +258,8 @@ class QueueCheck:
             return [one]
         first = end = one.end
         with QueueReader(self._plan.settings.root, self._plan.settings.consume_queue_file_size) as reader:
-            for at in range(one.first, one.end, _UNITS_AT_ONCE):
-                count = min(one.end - at, _UNITS_AT_ONCE)
-                found = np.flatnonzero(lost.has(np.frombuffer(reader.read(*queue, at, count), UNIT_DTYPE)))
+            for at, block in reader.blocks(*queue, one.first, one.end):
+                found = np.flatnonzero(lost.has(block))
                 if len(found):
                     first, end = min(first, at + int(found[0])), at + int(found[-1]) + 1
             parts = list(pairwise(sorted({one.first, first, end, one.end})))

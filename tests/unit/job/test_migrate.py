@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from reput.errors import SettingsError, UnsupportedError
-from reput.format import commitlog, names, rocksdbindex, rocksdbqueue
+from reput.format import names, rocksdbindex, rocksdbqueue
 from reput.format.consumequeue import PRE_BLANK, UNIT_LENGTH
 from reput.format.rocksdbqueue import OFFSETS, QueueEnd
 from reput.job import rebuilding as job
@@ -28,14 +28,13 @@ from reput.store import files
 from reput.store.lock import OutputLock
 from reput.store.swap import is_pending
 from reput.store.system import System
-from tests.compat import damage
 from tests.crash import Dying, KilledError
 from tests.golden.store import GoldenStore, unpack
 from tests.levels import sampled
 from tests.local import NoLedger, Runner, parts_of
 from tests.rebuilds import tree
 from tests.rocksdbs import writing
-from tests.unit.mending.test_mend import lose_ends, units
+from tests.unit.mending.test_mend import lose_ends, units, unreadable
 
 
 def run_here(plan: Plan, _spark: object, _listener: object, _announce: object) -> BatchWriter:
@@ -391,11 +390,7 @@ def test_ends_that_a_mending_kept_are_named(tmp_path: Path, system: Callable[[Sy
     system(System())
     store = unpack("5.5.0-restart", tmp_path / "store")
     lost = lose_ends(store, 2)
-    at = units(store, "Transfers", 1)["position"].astype(int).tolist()
-    size = int(str(store.config["mappedFileSizeCommitLog"]))
-    for position in at:
-        segment = store.root / names.COMMIT_LOG / names.offset_name(position - position % size)
-        damage.write(segment, position % size + commitlog.MAGIC, b"oops")
+    unreadable(store, units(store, "Transfers", 1)["position"].astype(int).tolist())
     assert mend(options(store), apply=True).exit_code == 0
     done = moved(store, "rocksdb")
     assert done.exit_code == 1

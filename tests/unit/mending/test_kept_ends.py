@@ -24,7 +24,7 @@ from reput.verify.plan import VerifyOptions
 from tests.compat import damage
 from tests.golden.store import GoldenStore, unpack
 from tests.rebuilds import tree
-from tests.unit.mending.test_mend import OURS, lose_ends, units
+from tests.unit.mending.test_mend import OURS, lose_ends, units, unreadable
 
 #: A queue of 5.3.3-restart, and how many units it has.
 QUEUE, COUNT = ("Shipments-of-2024", 1), 10
@@ -47,8 +47,7 @@ class Case:
     def lose(self, queue: Queue, first: int, end: int | None = None) -> list[int]:
         """Make messages unreadable; where all of the queue lie."""
         there: list[int] = units(self.store, *queue)["position"].astype(int).tolist()
-        for at in there[first:end]:
-            self.in_log(at + commitlog.MAGIC, b"oops")
+        unreadable(self.store, there[first:end])
         return there
 
     def in_queue(self, queue: Queue, number: int, data: bytes, field: int = 0) -> None:

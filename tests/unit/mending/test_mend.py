@@ -639,9 +639,16 @@ def units(store: GoldenStore, topic: str, queue_id: int) -> NDArray[np.void]:
     return found[: int(np.flatnonzero(found["size"])[-1]) + 1]
 
 
+def unreadable(store: GoldenStore, positions: list[int]) -> None:
+    """Damage the magic of the messages at some physical offsets."""
+    size = int(str(store.config["mappedFileSizeCommitLog"]))
+    for at in positions:
+        segment = store.root / names.COMMIT_LOG / names.offset_name(at - at % size)
+        damage.write(segment, at % size + commitlog.MAGIC, b"oops")
+
+
 def lose_ends(store: GoldenStore, count: int) -> dict[tuple[str, int], NDArray[np.void]]:
     """Make the last messages of some queues unreadable; these queues, with their units."""
-    size = int(str(store.config["mappedFileSizeCommitLog"]))
     last = max((store.root / names.COMMIT_LOG).iterdir()).name
     found = {}
     for topic, queue_id, _ in queues_in(store.root / names.CONSUME_QUEUE):
@@ -651,9 +658,7 @@ def lose_ends(store: GoldenStore, count: int) -> dict[tuple[str, int], NDArray[n
         if len(there) <= count or not apart or lost[-1] >= int(last) or topic.startswith("%LMQ%"):
             continue
         found[topic, queue_id] = there
-        for at in lost:
-            segment = store.root / names.COMMIT_LOG / names.offset_name(at - at % size)
-            damage.write(segment, at % size + commitlog.MAGIC, b"oops")
+        unreadable(store, lost)
         if len(found) == 3:
             break
     return found
