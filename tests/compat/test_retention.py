@@ -32,6 +32,7 @@ CONFIG = {
     "deleteCommitLogFilesInterval": 0,
     "deleteConsumeQueueFilesInterval": 0,
     "cleanFileForciblyEnable": False,  # or a full disk of the machine decides
+    "flushIntervalConsumeQueue": 3_600_000,  # a file held by a flush stays until the log's start moves again
 }
 SEGMENT = int(str(SMALL_FILES["mappedFileSizeCommitLog"]))
 UNITS = int(str(SMALL_FILES["mappedFileSizeConsumeQueue"])) // UNIT_LENGTH
