@@ -430,8 +430,8 @@ def _finish(root: Path, intent: Intent) -> Path:
                 files.remove_tree(path)
     if intent.of_undo:  # what was recorded there is past: were it to stay alone, it could be undone again
         files.remove_tree(staging / INTENT)
+    _remove_empty(staging)  # while it is pending: nobody comes back for what a killed one leaves of it
     _move(_intent_path(root), kept / INTENT, intent.owner)
-    _remove_empty(staging)
     return kept
 
 

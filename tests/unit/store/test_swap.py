@@ -283,7 +283,7 @@ def test_death_at_any_step_and_again_while_resuming(
             begin(root)
         assert without_record(tree_of(root)) == SWAPPED, last
         assert Swap.resume(root) is None
-    assert begun == 10
+    assert begun == 11
 
 
 @pytest.mark.parametrize("exchange", [True, False])
@@ -654,6 +654,7 @@ def test_an_undo_that_died_is_finished(
         elif not (root / KEPT_LATER).exists():
             undo(root, kept, LATER)
         assert without_record(tree_of(root)) == UNDONE, last
+        assert not kept.exists(), last
 
 
 def test_an_undo_after_a_broker_ran_is_refused(root: Path) -> None:
