@@ -58,9 +58,11 @@ def write(workload: Workload, root: Path) -> Written:
         JavaError: the store refused something.
     """
     written = Written()
-    rest = list(workload.operations)
+    rest, config = list(workload.operations), dict(workload.config)
+    if any(isinstance(operation, DeleteTopic) for operation in rest):
+        config["flushIntervalConsumeQueue"] = 3_600_000  # a queue's file stays where a flush holds it
     while True:
-        with JavaStore(workload.version, root, workload.config, topics=workload.topics) as store:
+        with JavaStore(workload.version, root, config, topics=workload.topics) as store:
             if not store.load():
                 raise RuntimeError(f"{root}: the store did not load; {store.jvm.log_tail()}")
             store.start()
