@@ -16,7 +16,7 @@ from reput.log.end import LogEnd
 from reput.output.writer import BatchWriter
 from reput.replay.state import State
 from reput.store import files
-from tests.compat.cleaning import expire
+from tests.compat.cleaning import UNFLUSHED, expire
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.compat.message import Message
@@ -28,11 +28,11 @@ pytestmark = pytest.mark.compat
 
 CONFIG = {
     **SMALL_FILES,
+    **UNFLUSHED,
     "fileReservedTime": 48,
     "deleteCommitLogFilesInterval": 0,
     "deleteConsumeQueueFilesInterval": 0,
     "cleanFileForciblyEnable": False,  # or a full disk of the machine decides
-    "flushIntervalConsumeQueue": 3_600_000,  # a file held by a flush stays until the log's start moves again
 }
 SEGMENT = int(str(SMALL_FILES["mappedFileSizeCommitLog"]))
 UNITS = int(str(SMALL_FILES["mappedFileSizeConsumeQueue"])) // UNIT_LENGTH

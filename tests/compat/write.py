@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from reput.format.dledger import HEADER_LENGTH
+from tests.compat.cleaning import UNFLUSHED
 from tests.compat.java_store import JavaStore, Put
 from tests.compat.message import Message
 from tests.compat.workloads import (
@@ -60,7 +61,7 @@ def write(workload: Workload, root: Path) -> Written:
     written = Written()
     rest, config = list(workload.operations), dict(workload.config)
     if any(isinstance(operation, DeleteTopic) for operation in rest):
-        config["flushIntervalConsumeQueue"] = 3_600_000  # a queue's file stays where a flush holds it
+        config |= UNFLUSHED
     while True:
         with JavaStore(workload.version, root, config, topics=workload.topics) as store:
             if not store.load():
