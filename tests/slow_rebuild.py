@@ -85,6 +85,7 @@ class Rebuilt:
         messages: how many records the log has.
         odd: queues whose queueOffsets don't simply ascend.
         altered: places of messages whose topic, queue or queueOffset isn't what it was.
+        doubted: whether a message was altered, or one that repeats another may be.
     """
 
     queues: dict[str, bytes] = field(default_factory=dict)
@@ -92,6 +93,7 @@ class Rebuilt:
     messages: int = 0
     odd: set[tuple[str, int]] = field(default_factory=set)
     altered: set[int] = field(default_factory=set)
+    doubted: bool = False
 
 
 def rebuild(
@@ -146,7 +148,7 @@ def rebuild(
             more.setdefault(name, []).extend(befores)
         for position, added in found.items():
             beside.setdefault(position, []).extend(added)
-    result.altered = {*written, *beside}
+    result.altered, result.doubted = {*written, *beside}, bool(more)
     for (topic, queue_id), queue in queues.items():
         for start, content in queue.files(settings.queue_file_size):
             result.queues[f"{topic}/{queue_id}/{start:020d}"] = content
@@ -362,7 +364,7 @@ def as_written(
     gaps = [(name, gap) for name, queue in queues.items() for gap in queue.gaps]
     if settings.multi_dispatch:  # light queues miss messages in a sound log
         gaps = [(name, gap) for name, gap in gaps if not name[0].startswith("%LMQ%")]
-    for name, (first, stop, after, before, _) in sorted(gaps, key=lambda one: one[1][0] == 0):
+    for name, (first, stop, after, before, _) in sorted(gaps, key=_by_bytes):
         if stop - first > 64 or name in {(queues_name(messages, place)) for place in written}:
             continue
         if before in asked.get(name, []):
@@ -387,6 +389,12 @@ def as_written(
             if strays or doubtful:
                 more.setdefault(name, []).append(before)
     return written, more
+
+
+def _by_bytes(gap: tuple[tuple[str, int], tuple[int, int, int, int, int]]) -> tuple[bool, int]:
+    """Those at a queue's beginning last; of others the one first that has the least of the log."""
+    _, (first, _, after, before, _) = gap
+    return first == 0, before - after
 
 
 def beside_their_own(

@@ -87,6 +87,14 @@ def told(state: State) -> Counter[tuple[str, str | None, int | None]]:
 
 @settings(max_examples=examples(150), deadline=None)
 @given(st.lists(odd_specs, max_size=16), st.booleans(), runs)
+@example(
+    [
+        *(Spec(), Spec(), Spec(body=8), Spec(jump=-1, stray=True)),
+        *(Spec(), Spec(jump=-1, stray=True), Spec(jump=-2), Spec(jump=1)),
+    ],
+    False,
+    Run(41),
+)
 def test_odd_queue_offsets_are_placed_by_the_rules(log: list[Spec], gap: bool, run: Run) -> None:
     """Holes, repeats, jumps and queues created anew, with and without a segment missing in between."""
     laid = lay_out(log, segment_size=500)
@@ -94,7 +102,7 @@ def test_odd_queue_offsets_are_placed_by_the_rules(log: list[Spec], gap: bool, r
     if gap and len(segments) > 2:
         segments = [segments[0], *segments[2:]]
     slow = slow_rebuild.rebuild(segments, slow_rebuild.Settings())
-    if slow.altered:  # what a later batch shows of a message changes nothing that is committed
+    if slow.doubted:  # what a later batch shows of a message changes nothing that is committed
         run = replace(run, ends=())
     with scratch() as place:
         store = store_of(place / "store", replace(laid, segments=segments), "5.5.0", multi_dispatch=False)

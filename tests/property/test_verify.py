@@ -192,6 +192,7 @@ CHAINS = ("index-chain", "index-cycle", "index-hash", "index-slot")
 @settings(max_examples=examples(100), deadline=None)
 @given(st.lists(odd_specs, min_size=1, max_size=16), st.sampled_from([150, 700, 100_000]))
 @example([Spec(jump=jump, stray=jump == 40) for jump in (0, 0, 0, 0, -1000, 40, 0, 0, 1, -1, 1)], 700)
+@example([*(Spec(jump=jump, stray=jump < 0) for jump in (0, 0, 0, -1, -2)), Spec(jump=-1), Spec()], 150)
 @example(
     [*(Spec(jump=jump) for jump in (2, -2)), Spec(topic=1), Spec(topic=1, body=18), Spec(), Spec(jump=1)], 150
 )
@@ -207,7 +208,7 @@ def test_odd_queues_that_a_broker_wrote_are_sound(log: list[Spec], part_bytes: i
     with scratch() as place:
         write(place / "store", laid, slow, 0)
         whole = verified(place / "store", "5.5.0", part_bytes, 1 << 30)
-        batches = None if slow.altered else verified(place / "store", "5.5.0", part_bytes, 1)
+        batches = None if slow.doubted else verified(place / "store", "5.5.0", part_bytes, 1)
     assert [one for one in whole.findings if one.area != "log"] == []
     assert {one.kind for one in whole.findings} <= odd | ({"altered-message"} if slow.altered else set())
     if batches is not None:
