@@ -454,4 +454,4 @@ def _positions(values: tuple[bytes, ...]) -> _I64:
 
 
 def _key(prefix: bytes, place: int) -> bytes:
-    return prefix + place.to_bytes(_TAIL)
+    return prefix + place.to_bytes(_TAIL, "big")

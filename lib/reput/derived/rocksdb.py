@@ -157,7 +157,7 @@ def extent(database: Database, topic: bytes, queue_id: int) -> tuple[int, int] |
     first, last = database.first(UNITS, low, high), database.last(UNITS, high)
     if first is None or last is None:
         return None
-    return int.from_bytes(first[0][-8:]), int.from_bytes(last[0][-8:]) + 1
+    return int.from_bytes(first[0][-8:], "big"), int.from_bytes(last[0][-8:], "big") + 1
 
 
 def key_blocks(

@@ -171,7 +171,7 @@ def one_byte_apart(one: Queue, other: Queue, offsets: tuple[int, int] = (0, 0)) 
     if (one[1], offsets[0]) == (other[1], offsets[1]) and _BROKEN in one[0] + other[0] and one != other:
         return _breaks_into(one[0], other[0]) or _breaks_into(other[0], one[0])
     first, second = (
-        topic.encode("utf-8", "replace") + struct.pack(">qq", queue_id, offset)
+        topic.encode("utf-8", "replace") + struct.pack(">Iq", queue_id & 0xFFFFFFFF, offset)
         for (topic, queue_id), offset in zip((one, other), offsets, strict=True)
     )
     return len(first) == len(second) and sum(a != b for a, b in zip(first, second, strict=True)) == 1

@@ -84,7 +84,7 @@ class EntriesTask:
     def _kind(self, key: bytes, right: bytes | None, value: bytes | None) -> str | None:
         bounds = self.bounds
         if value is None:
-            is_due = bounds.flushed is None or int.from_bytes(key[-8:]) < bounds.flushed
+            is_due = bounds.flushed is None or int.from_bytes(key[-8:], "big") < bounds.flushed
             return _MISSING if is_due else None
         entry = rocksdbindex.parse_key(key)
         if entry is None:
