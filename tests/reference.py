@@ -54,7 +54,8 @@ def _option(one: Any) -> tuple[str, str]:
     if one.opts[0][0] != "-":
         return f"`{one.metavar or one.name.upper()}`", one.help or ""
     names = ", ".join(f"`{name}`" for name in [*one.opts, *one.secondary_opts])
-    value = "" if one.is_flag else f" {one.metavar or one.name.upper()}"
+    choices = "|".join(one.type_descriptor.choices or ())
+    value = "" if one.is_flag else f" {one.metavar or choices or one.name.upper()}"
     variable = f" Or `{one.envvar}` in the environment." if one.envvar else ""
     return names + value, f"{one.help or ''}{variable}"
 
@@ -66,7 +67,11 @@ def commands() -> str:
         about = " ".join((command.help or "").split("\n\n")[0].split())
         options = [_option(one) for one in command.params if not getattr(one, "hidden", False)]
         parts.append(f"## reput {name}\n\n{about}\n\n{_table(('', 'meaning'), options)}")
-    return _page("Commands and options", "What `--help` says; there each command has its examples.", *parts)
+    about = (
+        "What `--help` says; there each command has its examples. Before a command may stand `-q` (no\n"
+        "progress) and `-v` (Python's and Spark's own words of what fails)."
+    )
+    return _page("Commands and options", about, *parts)
 
 
 # --- JSON -------------------------------------------------------------------------------------------------

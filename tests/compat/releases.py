@@ -162,7 +162,8 @@ def main(words: Sequence[str] | None = None) -> int:
         lines = [_HEAD, "|---|---|---|---|---|---|---|", *(rows[one] for one in known if one in rows)]
         put_between(PAGE, _BEGIN, _END, "\n".join(lines))
     wrong = sum(one.differs for one in swept)
-    print(f"{len(swept)} releases, of which {wrong} differ")
+    tried = sum(not one.problem for one in swept)
+    print(f"{tried} of {len(swept)} releases, of which {wrong} differ")
     return int(wrong > 0)
 
 

@@ -35,6 +35,7 @@ def damaged(whole: bytes) -> Iterator[tuple[str, bytes | str | None]]:
     """Ways in which a file can be: its bytes, None when it isn't there, or where a link leads."""
     yield "gone", None
     yield "empty", b""
+    yield "of nothing", b"{}"
     yield "whole", whole
     yield "zeros", bytes(len(whole))
     yield "half", whole[: len(whole) // 2]

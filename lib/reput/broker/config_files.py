@@ -36,6 +36,7 @@ _LMQ_OFFSETS = "lmqConsumerOffset.json"
 FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
 #: What it loads besides, from 4.1 and from 5.0 on; only SQL92, static topics and ordered pops write it.
 _FILTERS, _OF_5 = "consumerFilter.json", ("topicQueueMapping.json", "consumerOrderInfo.json")
+_MAPPINGS = "topicQueueMappingInfoMap"
 #: Of a broken file with nothing in its ``.bak``.
 LOST_CONFIG = "lost-config"
 _NO_BACKUP = "there is no .bak with anything in it: the broker starts"
@@ -49,6 +50,16 @@ _WITHOUT = {
     "consumerOrderInfo.json": "without what ordered pops have taken: consumers may get it again",
 }
 
+_COPY = (
+    "Before the broker starts, copy what is missing of config/ from a backup of it or from its slave. Other "
+    "brokers of the cluster have the same topics and groups, but not its offsets. If nobody has it, "
+)
+#: A broker takes such a file for one with nothing in it, and the decision can be seen.
+_GO_ON = (
+    "write {} into what is missing of topics.json, consumerOffset.json and delayOffset.json, start the "
+    "broker, and set each group's offset by time."
+)
+_GO_ON_WITHOUT_DATABASE = "start the broker all the same, and set each group's offset by time."
 _WITHOUT_ALL = (
     "without its settings: groups have no offsets, and begin where consumeFromWhere says; topics are unknown "
     "until they are created again; delayed messages in their queues are all delivered again"
@@ -165,15 +176,14 @@ def missing_config(settings: StoreSettings) -> list[Missing]:
 
 def missing_config_problem(missing: Missing) -> Problem:
     """Settings that were there once, in a store of a broker that has taken messages."""
+    in_files = missing.path.suffix == ".json" or missing.path.name == names.CONFIG
     return Problem(
         kind=MISSING_CONFIG,
         path=str(missing.path),
         expected="settings, for a broker has taken the log's messages",
         found=missing.found,
         outcome=f"the broker starts {missing.without}",
-        next_step="Before the broker starts, copy what is missing of config/ from a backup of it or from its "
-        "slave. Other brokers of the cluster have the same topics and groups, but not its offsets. If nobody "
-        "has it, start the broker all the same, and set each group's offset by time.",
+        next_step=_COPY + (_GO_ON if in_files else _GO_ON_WITHOUT_DATABASE),
     )
 
 
@@ -220,4 +230,8 @@ def _look(path: Path) -> tuple[bool, str | None]:
         found = parse(data)
     except (ValueError, RecursionError) as error:
         return True, str(error)
-    return True, None if isinstance(found, dict) else type(found).__name__
+    if not isinstance(found, dict):
+        return True, type(found).__name__
+    # TopicQueueMappingManager.decode (rocketmq-all-5.3.3) takes it as it comes; other tables are never null.
+    needs = _MAPPINGS if path.name.startswith(_OF_5[0]) else None
+    return True, None if needs is None or isinstance(found.get(needs), dict) else f"no {needs}"

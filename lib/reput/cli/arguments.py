@@ -361,6 +361,13 @@ class OnSpark(Words):
 
 
 @dataclass(kw_only=True)
+class OnSparkIfWanted(OnSpark):
+    """Without Spark, unless a master is named or by spark-submit."""
+
+    master: str | None = option("--master URL", "Spark master (default: spark-submit's, else without Spark).")
+
+
+@dataclass(kw_only=True)
 class Dry(Words):
     """Or only said."""
 

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reput.catalog import Cataloged, CatalogOptions
-from reput.cli.arguments import TABLES, AsJson, Broker, OnSpark, PerCommit, argument, command, flag, option
+from reput.cli.arguments import (
+    TABLES,
+    AsJson,
+    Broker,
+    OnSparkIfWanted,
+    PerCommit,
+    argument,
+    command,
+    flag,
+    option,
+)
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, at_most, cataloged_apart, inline, noted, settings_lines
 from reput.config.stand_in import here
@@ -37,7 +47,7 @@ _EXAMPLES = """Examples:
 
 
 @dataclass(kw_only=True)
-class _Words(Broker, PerCommit, OnSpark, AsJson):
+class _Words(Broker, PerCommit, OnSparkIfWanted, AsJson):
     stores: list[str] = argument("STORE…", "Directories that hold commitlog/, their URLs, or a stores.toml.")
     table: Path = option("--table DIR|URL", "The Delta table; created if missing.", MISSING)
     cluster: str | None = option(

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reput.cli.arguments import (
     LOOK,
     OfQueues,
-    OnSpark,
+    OnSparkIfWanted,
     OnStores,
     Shown,
     Starts,
@@ -58,7 +58,7 @@ _EXAMPLES = """Examples:
 
 
 @dataclass(kw_only=True)
-class CheckWords(OnStores, Starts, OfQueues, OnSpark, Shown):
+class CheckWords(OnStores, Starts, OfQueues, OnSparkIfWanted, Shown):
     """What ``check`` is given."""
 
     quick: bool = flag("--quick", "Read only what a start reads, at most 3 GiB of the log; compare nothing.")

@@ -37,7 +37,7 @@ class _Words(OnStore, OfTopic, Broker, Shown):
     )
     corrected: Path | None = option(
         "--corrected FILE",
-        "Write the offsets to this new file, those outside of their queue moved to its end.",
+        "Write the offsets to this new file, those outside of their queue moved to its nearest end.",
     )
 
 

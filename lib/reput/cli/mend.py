@@ -12,7 +12,7 @@ from reput.cli.arguments import (
     AsJson,
     Dry,
     OnLocalStore,
-    OnSpark,
+    OnSparkIfWanted,
     Starts,
     argument,
     command,
@@ -44,7 +44,7 @@ _EXAMPLES = """Examples:
 
 
 @dataclass(kw_only=True)
-class _Words(OnLocalStore, Starts, OnSpark, AsJson):
+class _Words(OnLocalStore, Starts, OnSparkIfWanted, AsJson):
     apply: bool = flag("--apply", "Take the steps. The broker must be stopped.")
     replica: Path | None = option(
         "--from REPLICA",

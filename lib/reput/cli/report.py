@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from reput.cli.arguments import LOOK, OnSpark, OnStore, Shown, Starts, command, flag, option
+from reput.cli.arguments import LOOK, OnSparkIfWanted, OnStore, Shown, Starts, command, flag, option
 from reput.cli.jvm import spark_wanted
 from reput.cli.output import Output, ProgressDisplay, inline, settings_lines, step_lines
 from reput.cli.times import zone, zone_name
@@ -36,7 +36,7 @@ _EXAMPLES = """Examples:
 
 
 @dataclass(kw_only=True)
-class _Words(OnStore, Starts, OnSpark, Shown):
+class _Words(OnStore, Starts, OnSparkIfWanted, Shown):
     out: Path | None = option("--out -o FILE", "The page to write; an existing report is replaced.")
     quick: bool = flag("--quick", "Read only what a start reads; compare nothing, and count no traffic.")
     rows: int = option("--rows N", "Maximum rows per table.", 1000, min=1, max=1_000_000)

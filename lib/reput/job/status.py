@@ -503,6 +503,9 @@ def stop(directory: Path, timeout: float = 90.0) -> Stopped:
     stop_file = root / names.REPUT / names.STOP
     began = time.monotonic()
     while output_holder(root) == holder:
+        # Repeatedly: a tail that is just starting removes a stop file that an earlier request may have left.
+        if not os.path.lexists(stop_file):
+            files.write_atomically(stop_file, b"")
         if time.monotonic() - began >= timeout:
             raise StoreInUseError(
                 f"the writer has not ended within {timeout:g} s",
@@ -512,9 +515,6 @@ def stop(directory: Path, timeout: float = 90.0) -> Stopped:
                 "command again to wait longer. A rebuild ends by itself, or by Ctrl-C. Killing the process "
                 "is safe, too: the next start rolls back what it hadn't committed",
             )
-        # Repeatedly: a tail that is just starting removes a stop file that an earlier request may have left.
-        if not os.path.lexists(stop_file):
-            files.write_atomically(stop_file, b"")
         time.sleep(_POLL_SECONDS)
     seconds = time.monotonic() - began
     files.remove_tree(stop_file)
