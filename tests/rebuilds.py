@@ -119,7 +119,7 @@ def run(*arguments: str | Path, **more: Any) -> Outcome:
     """``reput`` in a process of its own, to its end."""
     process = start(*arguments, **more)
     try:
-        stdout, stderr = process.communicate(timeout=180)
+        stdout, stderr = process.communicate(timeout=600)
     finally:
         process.kill()
     hold(arguments, stdout)

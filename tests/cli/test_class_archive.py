@@ -178,7 +178,7 @@ def test_two_that_make_it_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) 
 
     def write(part: Path) -> str:
         part.write_bytes(threading.current_thread().name.encode())
-        both.wait(10)
+        both.wait(120)
         return ""
 
     monkeypatch.setattr(class_archive, "_train", write)

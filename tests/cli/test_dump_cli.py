@@ -421,7 +421,7 @@ def test_who_closes_the_pipe_ends_it_quietly(tmp_path: Path) -> None:
         assert running.stdout.readline().startswith("0  ")
         running.stdout.close()
         assert running.stderr.read() == ""
-        assert running.wait(30) == 0
+        assert running.wait(120) == 0
 
 
 @pytest.mark.slow
@@ -433,7 +433,7 @@ def test_who_closes_the_pipe_of_a_quiet_log_ends_it_too(tmp_path: Path) -> None:
         try:
             assert running.stdout.readline().startswith("0  ")
             running.stdout.close()
-            assert running.wait(30) == 0
+            assert running.wait(120) == 0
         finally:
             running.kill()
         assert running.stderr.read() == ""
@@ -471,7 +471,7 @@ def test_it_follows_until_it_is_interrupted(tmp_path: Path) -> None:
         running.send_signal(signal.SIGINT)
         assert running.stdout.read() == ""
         assert running.stderr.read() == ""
-        assert running.wait(30) == 0
+        assert running.wait(120) == 0
     assert [one["queue_offset"] for one in found] == [0, 1, 2, 3]
 
 

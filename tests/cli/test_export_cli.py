@@ -70,7 +70,7 @@ def test_who_closes_the_pipe_has_seen_enough(store: GoldenStore) -> None:
     process.stdout.readline()
     process.stdout.close()
     said = process.stderr.read()
-    assert (process.wait(60), "Traceback" in said) == (0, False)
+    assert (process.wait(180), "Traceback" in said) == (0, False)
     process.stderr.close()
 
 

@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from reput.newer_python import Self
 from tests.compat.compiled import instance
 from tests.compat.conf import conf_text
-from tests.compat.jvm import JavaError, Jvm
+from tests.compat.jvm import JavaError, Jvm, be_patient
 from tests.compat.message import Message
 
 CLUSTER = "DefaultCluster"
@@ -129,7 +129,7 @@ class Broker:
         replicates: bool = False,
     ) -> None:
         self.version = version
-        self.name = name if slave_of is None else slave_of.name
+        self.name: str = name if slave_of is None else slave_of.name
         self._beside = slave_of or beside
         self._slave_of = slave_of
         self._replicates = replicates or slave_of is not None
@@ -148,7 +148,7 @@ class Broker:
 
     def __enter__(self) -> Self:
         try:
-            name_server_port, self.port = _free_ports(self._stack)
+            name_server_port, self.port = free_ports(self._stack)
             if self._beside is None:
                 self._clients = self._stack.enter_context(self._jvm())
             else:
@@ -475,6 +475,7 @@ class Broker:
         arguments = self._arguments(self._broker, "broker.conf", settings)
         startup = self._broker.java.org.apache.rocketmq.broker.BrokerStartup
         self._controller = startup.createBrokerController(arguments)
+        be_patient(self._broker)
         if not self._can_bind:
             _bind_to_loopback(self._broker, self._controller, "remotingServer", "fastRemotingServer")
         if self._replicates:
@@ -648,7 +649,7 @@ def _bind_to_loopback(jvm: Jvm, controller: Any, *fields: str) -> None:
         loopback.apply({"server": field.get(controller)})
 
 
-def _free_ports(stack: ExitStack) -> tuple[int, int]:
+def free_ports(stack: ExitStack) -> tuple[int, int]:
     """A port for the name server, and one for the broker: it also takes the ones 2 below and 1 above.
 
     Seconds pass until they are taken, and other tests run meanwhile. So they are none that the system gives

@@ -13,7 +13,7 @@ from tests.compat.java_store import JavaStore
 UNFLUSHED = {"flushIntervalConsumeQueue": 3_600_000}
 
 _HOUR = 3600.0
-_TRIES, _PAUSE = 20, 0.25
+_TRIES, _PAUSE = 240, 0.25
 
 
 def expire(store: JavaStore, segments: int) -> None:
@@ -21,6 +21,7 @@ def expire(store: JavaStore, segments: int) -> None:
 
     These segments are made older than ``fileReservedTime``; the others must be younger.
     """
+    _await_index_flushes(store)
     log = sorted((store.root / names.COMMIT_LOG).iterdir())
     old = time.time() - (int(store.store.getMessageStoreConfig().getFileReservedTime()) + 24) * _HOUR
     for _ in range(_TRIES):
@@ -37,6 +38,14 @@ def expire(store: JavaStore, segments: int) -> None:
     if store.version.startswith("5."):
         owner = store.store if store.version.startswith("5.3") else store.store.getQueueStore()
         _call(store, owner, "cleanQueueFilesPeriodically")
+
+
+def _await_index_flushes(store: JavaStore) -> None:
+    """Wait for the threads that each flush a full index file, and hold it as a queue's flush does."""
+    threads, latest = store.jvm.java.java.lang.Thread, time.monotonic() + 120
+    while any(str(one.getName()) == "FlushIndexFileThread" for one in threads.getAllStackTraces().keySet()):
+        assert time.monotonic() < latest
+        time.sleep(_PAUSE)
 
 
 def _call(store: JavaStore, owner: object, name: str) -> None:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from reput.config.dialect import dialect
 from reput.newer_python import Self
 from tests.compat.compiled import instance
-from tests.compat.jvm import SHORT_LIVED, JavaError, Jvm, private
+from tests.compat.jvm import SHORT_LIVED, JavaError, Jvm, be_patient, private
 from tests.compat.message import Host, Message, encode_batch
 
 _DISPATCH_TIMEOUT = 120.0
@@ -92,6 +92,7 @@ class JavaStore:
         self.jvm = jvm or Jvm(version, options=jvm_options, heap=heap)
         try:
             self._store = self._create(broker or {}, topics or {})
+            be_patient(self.jvm)
         except BaseException:
             self._close_jvm()
             raise

@@ -229,3 +229,14 @@ def _leave_exceptions_of_other_jvms_to_py4j() -> None:
 def _close_all() -> None:
     for jvm in list(_live):
         jvm.close()
+
+
+def be_patient(jvm: Jvm) -> None:
+    """Let a store wait two minutes for the next file of its log, and not five seconds, as a broker does.
+
+    The disk that tests run on may stall, and a put would fail.
+    """
+    found = jvm.java.java.lang.Class.forName("org.apache.rocketmq.store.AllocateMappedFileService")
+    waits = found.getDeclaredField("waitTimeOut")
+    waits.setAccessible(True)
+    waits.setInt(None, 120_000)

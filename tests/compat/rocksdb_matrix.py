@@ -41,7 +41,7 @@ BEGIN, END = "<!-- rocksdb matrix: begin -->", "<!-- rocksdb matrix: end -->"
 _CONFIG: dict[str, object] = {**CONFIG, "mappedFileSizeCommitLog": 16 * 1024}
 _ROCKSDB = {"storeType": "defaultRocksDB"}
 _AT_ONCE = 8
-_START_TIMEOUT = 60.0
+_START_TIMEOUT = 180.0
 
 
 @dataclass(slots=True)

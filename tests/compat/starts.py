@@ -45,8 +45,8 @@ CONFIG: dict[str, object] = {
 SEGMENT = int(str(CONFIG["mappedFileSizeCommitLog"]))
 QUEUE_FILE = int(str(CONFIG["mappedFileSizeConsumeQueue"]))
 _FLUSHED_AFTER = 1.3  # the service that flushes queues, and 5.5's checkpoint with them, runs every second
-_FLUSHED_AT_LAST = 15.0  # where others want the processor, too
-_START_TIMEOUT = 60.0
+_FLUSHED_AT_LAST = 120.0  # where others want the processor, too
+_START_TIMEOUT = 180.0
 _STORES_AT_ONCE = 18  # each has some twenty threads and a hundred open files
 _STARTS_AT_ONCE = 12  # 4.9 sleeps a second in a start that has to dispatch
 

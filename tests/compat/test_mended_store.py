@@ -174,6 +174,7 @@ def test_a_broker_serves_all_that_survived(killed: Killed, tmp_path: Path, spark
             found = broker.query_by_key(message.topic, message.keys or "")
             assert message.unique_key in {one.unique_key for one in found}
         (sent,) = broker.produce([Message("Payments", 0, b"one more", keys="after", uniq_key="another")])
+        broker.wait_dispatched()
         queue = [message for message in broker.consume_all("Payments") if message.queue_id == 0]
         assert (queue[-1].queue_offset, queue[-1].body) == (sent.queue_offset, b"one more")
         broker.kill()

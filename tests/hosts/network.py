@@ -35,7 +35,7 @@ CONF = Path("/media/conf")
 _NETWORK = "10.0.0"
 #: A user that isn't root; each host knows it by this name.
 USER, USER_NAME = 31977, "rocketmq"
-_READY_SECONDS = 30.0
+_READY_SECONDS = 120.0
 _TAG = "reput"
 
 _SETTLE = """

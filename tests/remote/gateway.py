@@ -9,18 +9,19 @@ import subprocess
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import obstore
 from obstore.store import S3Store
 
+from tests.compat.broker import free_ports
 from tests.compat.jars import cache_dir
 
 VERSION = "v1.8.0"
 KEY, SECRET, BUCKET = "reput-tests", "a-secret-of-the-tests", "lake"
-_WAIT_SECONDS = 30
+_WAIT_SECONDS = 120
 
 
 def why_not() -> str | None:
@@ -107,9 +108,8 @@ def gateway(work: Path, *options: str | Path) -> Iterator[Gateway]:
         options: more words of its command line.
     """
     (work / "data" / BUCKET).mkdir(parents=True)
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    with ExitStack() as held:
+        port, _ = free_ports(held)
     with (work / "gateway.log").open("wb") as log:
         process = subprocess.Popen(
             [program(), "--port", f"127.0.0.1:{port}", "--quiet", *options, "posix", work / "data"],
@@ -128,7 +128,7 @@ def gateway(work: Path, *options: str | Path) -> Iterator[Gateway]:
         yield Gateway(f"http://127.0.0.1:{port}", work / "data")
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(_WAIT_SECONDS)
 
 
 @dataclass

@@ -424,13 +424,13 @@ def test_a_slow_server(
         slow.delay = 0.05
         credentials(AWS_ENDPOINT_URL=slow.endpoint)
         assert command("stats", url).code == 0
-        slow.delay = 3.0
+        slow.delay = 10.0
         monkeypatch.setattr("reput.remote.client._TIMEOUT", 0.2)
         credentials(AWS_ENDPOINT_URL=slow.endpoint)
         began = time.monotonic()
         told = said(command("stats", url))
         assert "3 times" in told
-        assert time.monotonic() - began < 3
+        assert time.monotonic() - began < 9
 
 
 def test_a_clock_that_signatures_dont_like(

@@ -161,7 +161,7 @@ def test_a_server_elsewhere(say: Say, store: Path, tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert (done.stdout, done.stderr) == (f"{len(units_of(store))}\n", "")
 
@@ -183,7 +183,7 @@ def test_commands_refuse_it(words: list[str], store: Path, tmp_path: Path) -> No
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert done.returncode == 2
     assert len(done.stderr.splitlines()) == 1
@@ -200,7 +200,7 @@ def test_what_it_lacks_is_named(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=180,
     )
     assert "SparkError: Spark Connect can't be used here; expected grpcio" in done.stderr
     assert "pip install '.[spark,connect]'" in done.stderr

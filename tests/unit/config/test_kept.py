@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -233,10 +232,7 @@ def test_without_rocksdict_nothing_is_guessed(store: Path, monkeypatch: pytest.M
 def test_what_was_read_is_kept_until_it_changes(store: Path) -> None:
     config = rocksdbs.settings(store, "v2", topics={f"topic{number}": {} for number in range(20_000)})
     place = ConfigPlace(config, Form.V2)
-    first = time.perf_counter()
     one = kept(place, Kind.TOPICS)
-    again = time.perf_counter()
     assert kept(place, Kind.TOPICS) is one
-    assert time.perf_counter() - again < (again - first) / 5
     shutil.rmtree(config / "rdb")
     assert kept(place, Kind.TOPICS) is None

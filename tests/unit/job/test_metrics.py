@@ -139,7 +139,7 @@ def test_a_port_in_use() -> None:
 
 
 def wait_for(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 5
+    until = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.01)
@@ -147,7 +147,7 @@ def wait_for(holds: Callable[[], bool]) -> None:
 
 def ended(connection: socket.socket) -> bool:
     """Whether the other end has closed it; waits a while for that."""
-    connection.settimeout(5)
+    connection.settimeout(60)
     try:
         return connection.recv(1) == b""
     except ConnectionError:
@@ -176,14 +176,14 @@ def test_a_request_in_small_pieces_ends_with_its_time(monkeypatch: pytest.Monkey
             began = time.monotonic()
             slow.settimeout(0.2)
             with suppress(ConnectionError):
-                while time.monotonic() - began < 10:
+                while time.monotonic() - began < 60:
                     slow.sendall(b"G")
                     try:
                         if slow.recv(1) == b"":
                             break
                     except TimeoutError:
                         pass
-            assert time.monotonic() - began < 5, "each byte may not buy it more time"
+            assert time.monotonic() - began < 30, "each byte may not buy it more time"
             assert ended(idle)
             wait_for(lambda: {*threading.enumerate()} <= before)
 
@@ -192,10 +192,10 @@ def test_a_request_in_small_pieces_ends_with_its_time(monkeypatch: pytest.Monkey
 def test_a_request_that_is_too_large(request_: bytes, capfd: pytest.CaptureFixture[str]) -> None:
     with served(0) as endpoint:
         place = ("127.0.0.1", int(urlsplit(endpoint.url).port or 0))
-        with socket.create_connection(place, timeout=5) as large:
+        with socket.create_connection(place, timeout=60) as large:
             large.sendall(request_)
             assert large.recv(100).startswith(b"HTTP/1.0 431 ")
-        with socket.create_connection(place, timeout=5) as gone:
+        with socket.create_connection(place, timeout=60) as gone:
             gone.sendall(b"GET / HTTP/1.0\r\n\r\n")
             gone.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         assert scraped(endpoint.url)["process_resident_memory_bytes"] > 0

@@ -82,5 +82,5 @@ assert os.waitstatus_to_exitcode(os.wait()[1]) == 7
 client_of("s3://bucket/store")
 """
     assert (
-        subprocess.run([sys.executable, "-c", text], env=os.environ, check=False, timeout=60).returncode == 0
+        subprocess.run([sys.executable, "-c", text], env=os.environ, check=False, timeout=180).returncode == 0
     )

@@ -76,7 +76,7 @@ def left(code: object) -> object:
 
 def gone(processes: list[int]) -> bool:
     """Whether all have ended, or do so within seconds."""
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while any(map(is_running, processes)) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not any(map(is_running, processes))
@@ -155,7 +155,7 @@ def test_all_end_with_the_block_whatever_they_do() -> None:
     with pytest.raises(KeyboardInterrupt):
         wait()
     assert gone(workers)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < 55
 
 
 @pytest.mark.parametrize("doing", ["waiting", "nothing"])
@@ -180,7 +180,7 @@ def test_they_end_with_their_parent(number: signal.Signals, doing: str) -> None:
         else:
             parent.send_signal(number)
         assert gone(workers)
-        parent.communicate(timeout=10)
+        parent.communicate(timeout=60)
     finally:
         parent.kill()
         parent.communicate()

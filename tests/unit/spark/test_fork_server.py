@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
@@ -40,7 +41,7 @@ print(sys.argv[1:], os.getcwd(), os.environ.get("MARK"), loaded, sys.stdin.read(
 print("said", file=sys.stderr)
 if sys.argv[1] == "wait":
     print(os.getpid(), flush=True)
-    time.sleep(60)
+    time.sleep(600)
 if sys.argv[1] == "leave":
     atexit.register(lambda: print("left", flush=True))
     print(os.getpid(), flush=True)
@@ -169,6 +170,15 @@ def test_a_fork_and_its_client_may_end_in_the_same_moment(owner: Owner, modules:
     assert f"a=b {LOADED} input" in another.communicate("input")[0], "it still serves"
 
 
+def links(process: int) -> set[str]:
+    """What its file descriptors lead to."""
+    found = set()
+    for path in Path(f"/proc/{process}/fd").iterdir():
+        with suppress(FileNotFoundError):
+            found.add(str(path.readlink()))
+    return found
+
+
 @pytest.mark.parametrize("left", [0, 2, 4])
 def test_where_the_server_can_open_no_more_the_client_becomes_that_python(
     modules: Path, tmp_path: Path, left: int
@@ -176,6 +186,9 @@ def test_where_the_server_can_open_no_more_the_client_becomes_that_python(
     process = begun(tmp_path / "socket")
     server = int(Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text())
     one, fork = waiting(modules, tmp_path / "socket")  # so that it serves
+    assert one.stderr is not None
+    lent = str(Path(f"/proc/self/fd/{one.stderr.fileno()}").readlink())
+    until(lambda: lent not in links(server))  # it has closed what the client lent
     opened = max(int(place.name) for place in Path(f"/proc/{server}/fd").iterdir()) + 1
     resource.prlimit(server, resource.RLIMIT_NOFILE, (opened + left, opened + left))
     another = client(modules, tmp_path / "socket", "4")

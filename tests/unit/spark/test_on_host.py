@@ -116,6 +116,7 @@ def test_a_name_of_several_hosts_is_refused(monkeypatch: pytest.MonkeyPatch) -> 
 
 def test_an_executor_that_comes_late(monkeypatch: pytest.MonkeyPatch) -> None:
     spark = Spark(monkeypatch, [], [Executor("x", 1)], [Executor("h", 1)])
+    monkeypatch.setattr(on_host, "_EXECUTOR_SECONDS", 60.0)
     assert spark.run() == 1
 
 
@@ -224,5 +225,5 @@ def test_a_command_ends_with_its_stdin() -> None:
         process.stdin.close()
         began = time.monotonic()
         assert process.stdout.read() == "cleared\n"
-        assert time.monotonic() - began < 10
+        assert time.monotonic() - began < 50
     assert process.returncode == 0
