@@ -30,7 +30,6 @@ from reput.store.listing import nearest
 from reput.store.lock import may_be_running
 from reput.store.places import write_alone
 from reput.store.reading import check_store, read_file, unreadable
-from reput.words import next_command
 
 if TYPE_CHECKING:
     from reput.config.settings import StoreSettings
@@ -195,6 +194,7 @@ class LagReport(Result):
     moved: int = 0  # how many are other there
     ages_to: AgesTo = AgesTo.NOW  # up to when ages count
     ages_to_ms: int | None = None  # that moment, ms since 1970; None for ``taken``
+    check: str = ""  # the command that checks the store, with what it was read with
 
     @property
     def reference(self) -> int:
@@ -225,17 +225,17 @@ class LagReport(Result):
         """What to do about queues that can't be read, and with the corrected file."""
         broken = any(Flag.UNREADABLE in row.flags for row in self.rows)
         broken = broken or any(level.flag == Flag.UNREADABLE for level in self.delays)
-        steps = [f"`{next_command('check', self.store)}` says why queues can't be read"] if broken else []
+        steps = [f"`{self.check}` says why queues can't be read"] if broken else []
         if self.corrected is None:
             return steps
         config, name = self.store / names.CONFIG, self.offsets.name.removesuffix(".bak")
         target = config / (name if self.offsets.parent == config else FILE)
         return [
-            f"`{next_command('check', self.store)}`: what lost its files looks expired; mend it, ask again",
+            f"`{self.check}`: what lost its files looks expired; mend it, ask again",
             f"With the broker stopped: {shlex.join(['cp', str(self.corrected), str(target)])}",
         ]
 
-    hidden = ("taken", "rows", "delays")
+    hidden = ("taken", "rows", "delays", "check")
 
     def more(self) -> dict[str, object]:
         """What isn't a field by this name."""
@@ -295,6 +295,7 @@ def lag(
         delays,
         ages_to=AgesTo.NOW if last is None else AgesTo.LAST_MESSAGE,
         ages_to_ms=last,
+        check=settings.command("check"),
     )
 
 

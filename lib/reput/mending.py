@@ -63,7 +63,14 @@ from reput.log.segments import SECOND_FILE
 from reput.newer_python import Self
 from reput.recovery.losses import named
 from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log
-from reput.recovery.refusals import is_derived, refuse_problems, strays_of, without_strays
+from reput.recovery.refusals import (
+    is_derived,
+    outside,
+    refuse_outside,
+    refuse_problems,
+    strays_of,
+    without_strays,
+)
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
 from reput.store import files
@@ -213,9 +220,7 @@ def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
     if asked:
         return
     root = before.settings.root
-    # Of a store whose start isn't foretold the log stays as it is.
-    foretold = before.plan is not None or before.running
-    found = [one for one in before.mendable if one.area is not Area.LOG or foretold]
+    found = before.mendable
     for one in found:
         if one.area is Area.LOG and one.kind in _STRAY:
             yield Step("move-aside", f"move {_below(one.path, root)} aside: {one.said}")
@@ -347,6 +352,8 @@ def mend(
         finished = _finish_swap(settings)
     seen = _seen(settings)
     comparison = None if replica is None else compare_logs(settings, replica, comparing)
+    for directory in outside(settings) if comparison is not None and comparison.taken else []:
+        refuse_outside(settings, directory)
     before = check(wanted, start_spark, checking, enough=_is_all_lost)
     # With another log all is made anew: the release counts, whatever is wrong now.
     before.all_lost = before.all_lost or (comparison is not None and bool(comparison.taken))

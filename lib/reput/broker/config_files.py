@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from reput.config.kept import ConfigPlace, Form, Kind, kept, parse
+from reput.config.kept import FILES, ConfigPlace, Form, Kind, kept, parse, step_without
 from reput.config.settings import StoreSettings
 from reput.errors import Problem, SettingsError
 from reput.format import names
@@ -32,8 +32,6 @@ from reput.store.reading import DEVICE, FIFO, read_file, unreadable
 MISSING_CONFIG = "missing-config"
 #: Committed offsets where ``enableLmq`` is set, in place of consumerOffset.json.
 _LMQ_OFFSETS = "lmqConsumerOffset.json"
-#: What a broker loads before or after its store, the same in 4.9.7 and 5.3.3, and has written once it runs.
-FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
 #: What it loads besides, from 4.1 and from 5.0 on; only SQL92, static topics and ordered pops write it.
 _FILTERS, _OF_5 = "consumerFilter.json", ("topicQueueMapping.json", "consumerOrderInfo.json")
 _MAPPINGS = "topicQueueMappingInfoMap"
@@ -54,18 +52,16 @@ _COPY = (
     "Before the broker starts, copy what is missing of config/ from a backup of it or from its slave. Other "
     "brokers of the cluster have the same topics and groups, but not its offsets. If nobody has it, "
 )
-#: A broker takes such a file for one with nothing in it, and the decision can be seen.
-_GO_ON = (
-    "write {} into what is missing of topics.json, consumerOffset.json and delayOffset.json, start the "
-    "broker, and set each group's offset by time."
-)
-_GO_ON_WITHOUT_DATABASE = "start the broker all the same, and set each group's offset by time."
+_SET_OFFSETS = "and set each group's offset by time."
+#: Nothing stands in for a database that isn't there, as a file of nothing does.
+_GO_ON = "start the broker all the same, let a guard skip its look once, "
 _WITHOUT_ALL = (
     "without its settings: groups have no offsets, and begin where consumeFromWhere says; topics are unknown "
     "until they are created again; delayed messages in their queues are all delivered again"
 )
 #: Of a database that holds all three.
 _WITHOUT_ONE = "without its topics, groups and committed offsets"
+_NOT_IMPORTED = "which a start doesn't take over: its counter is 0"
 #: Written when the first group is.
 _MAY_BE_UNWRITTEN = "subscriptionGroup.json"
 
@@ -79,6 +75,7 @@ class Missing:
     without: str  # what a start does then, "without …"
     is_sure: bool = True  # no other form of them is there
     is_empty: bool = False  # a file without a byte is, as no broker writes one
+    files: str = ""  # that a file of nothing takes the places of, for people; none of a database
 
 
 def config_problems(settings: StoreSettings) -> Iterator[Problem]:
@@ -125,7 +122,7 @@ def config_problems(settings: StoreSettings) -> Iterator[Problem]:
             expected="a JSON object",
             found=broken or spare_broken or "",
             outcome=f"{_NO_BACKUP} {_WITHOUT[name]}" if gone else _outcome(name, broken, spare_broken),
-            next_step="Bring the file back from a copy, or move it and its .bak away to go on without them.",
+            next_step=step_without(path),
             stops=spare_broken is not None,
         )
 
@@ -163,27 +160,42 @@ def missing_config(settings: StoreSettings) -> list[Missing]:
                 gone.append(
                     Missing(path, "JSON files alone, which a start doesn't read", without, is_sure=not others)
                 )
+            elif not _is_imported(place, kind):
+                found = f"{name} alone, {_NOT_IMPORTED}"
+                gone.append(Missing(path, found, _WITHOUT[name], is_sure=not others))
         elif kind is None and (path.exists() or spare.exists()):
-            gone.append(Missing(path, "an empty file", without, is_sure=not others, is_empty=True))
+            gone.append(
+                Missing(path, "an empty file", without, is_sure=not others, is_empty=True, files=name)
+            )
         elif kind is not None or name != _MAY_BE_UNWRITTEN:
-            gone.append(Missing(path, "nothing", without, is_sure=not others))
+            files = name if kind is None else ""
+            gone.append(Missing(path, "nothing", without, is_sure=not others, files=files))
     if left:
         return list({one.path: one for one in gone}.values())
-    if any(one.is_empty for one in gone):
-        return [Missing(directory, "empty files alone", _WITHOUT_ALL, is_empty=True)]
-    return [Missing(directory, "none" if directory.is_dir() else "no such directory", _WITHOUT_ALL)]
+    all_files = ", ".join(FILES) if place.form is Form.FILES else ""
+    is_empty = any(one.is_empty for one in gone)
+    found = "empty files alone" if is_empty else "none" if directory.is_dir() else "no such directory"
+    return [Missing(directory, found, _WITHOUT_ALL, is_empty=is_empty, files=all_files)]
+
+
+def _is_imported(place: ConfigPlace, kind: Kind) -> bool:
+    """Whether a start takes over what the JSON file says, in place of a database that isn't there."""
+    try:
+        return kept(place, kind) is not None
+    except SettingsError:
+        return True  # as is said of the file
 
 
 def missing_config_problem(missing: Missing) -> Problem:
     """Settings that were there once, in a store of a broker that has taken messages."""
-    in_files = missing.path.suffix == ".json" or missing.path.name == names.CONFIG
+    go_on = f"write {{}} into {missing.files}; start the broker, " if missing.files else _GO_ON
     return Problem(
         kind=MISSING_CONFIG,
         path=str(missing.path),
         expected="settings, for a broker has taken the log's messages",
         found=missing.found,
         outcome=f"the broker starts {missing.without}",
-        next_step=_COPY + (_GO_ON if in_files else _GO_ON_WITHOUT_DATABASE),
+        next_step=_COPY + go_on + _SET_OFFSETS,
     )
 
 

@@ -230,13 +230,20 @@ def take(settings: StoreSettings) -> Snapshot:
     return snapshot
 
 
+#: A start then takes them from the log.
+_WITHOUT_TIMERS = (
+    "Without one, move timerwheel, timerlog and config/timercheck away: all timed messages of the log are "
+    "taken again, and those that were due are delivered once more."
+)
+
+
 def _timer_problems(snapshot: Snapshot) -> Iterator[Problem]:
     """``TimerWheel``, ``TimerLog.load`` (5.0.0 to 5.5.1): a file of another length ends a start.
 
     Without a broker.conf the files of the timer log are compared with each other alone.
     """
     settings = snapshot.settings
-    size, step = settings.recovery.timer_log_file_size, "Bring the file back from a copy."
+    size, step = settings.recovery.timer_log_file_size, f"Bring the file back from a copy. {_WITHOUT_TIMERS}"
     if not size or settings.remote is not None:
         return  # of a store elsewhere only what the rest needs is here
     wheel, log = settings.root / "timerwheel", settings.root / "timerlog"
@@ -270,9 +277,8 @@ def _timer_problems(snapshot: Snapshot) -> Iterator[Problem]:
             expected="the timed messages that the broker has taken, by config/timercheck",
             found="nothing",
             outcome="the broker starts without them, and never delivers those that are still to come",
-            next_step="With the broker stopped, copy timerwheel and timerlog from a backup. Without one, "
-            "move both and config/timercheck away: all timed messages of the log are taken again, and those "
-            "that were due are delivered once more.",
+            next_step="With the broker stopped, copy timerwheel and timerlog from a backup. "
+            + _WITHOUT_TIMERS,
         )
 
 
@@ -475,7 +481,8 @@ def _log_directory_problems(snapshot: Snapshot) -> Iterator[Problem]:
             expected="segments, for there are files derived from them",
             found="none",
             outcome=f"the broker starts with an empty log, and {_without_log(snapshot)}",
-            next_step="Bring the commit log back before a broker starts.",
+            next_step="Bring the commit log back before a broker starts, or copy a slave's whole store here. "
+            "Without either, move the store away, and begin with an empty one.",
         )
 
 

@@ -30,7 +30,7 @@ from reput.newer_python import Self
 from reput.remote import remote_store
 from reput.remote.store import have, may_lack
 from reput.store.listing import entries_in
-from reput.store.reading import looked_at, open_file, pread, reading, step_to_read, what_is, written
+from reput.store.reading import LINK, looked_at, open_file, pread, reading, step_to_read, what_is, written
 
 _LONG_MAX = 2**63 - 1
 #: What can't be read, in errors.
@@ -151,7 +151,7 @@ def listed(
     file_size: int,
     rules: Recovery,
     setting: str,
-    step: str = "Bring the file back from a copy.",
+    step: str,
     choose: Callable[[Path, Path, int], Choice] | None = None,
 ) -> Listing:
     """Load directories.
@@ -188,7 +188,7 @@ def listed(
         elif entry.is_dir:
             problems.append(_stray(entry, "the broker doesn't start", stops=True))
         elif not entry.length and place == len(found) - 1 and rules.drops_empty_last_file:
-            problems.append(_empty(entry))
+            problems.append(_empty(entry) if entry.what != LINK else _lost(entry))
         elif entry.what is not None:
             problems.append(_no_file(entry))
         elif entry.length != file_size:
@@ -320,12 +320,17 @@ def _empty(entry: Entry) -> Problem:
     )
 
 
+def _lost(entry: Entry) -> Problem:
+    step = f"{entry.path} is {LINK}: bring back what it led to, or move it elsewhere."
+    return replace(_no_file(entry), outcome="the broker deletes it", next_step=step, stops=False)
+
+
 def _wrong_length(entry: Entry, file_size: int, setting: str, step: str, usual: int) -> Problem:
     # All that a broker makes has 20 digits, and begins at a multiple of the length that all have.
     base = names.parse_offset_name(entry.path.name)
     named = base is not None and not is_foreign(entry.path, base, entry.length, usual)
     if named:
-        step = f"If that is the broker's {setting}: {step}"
+        step = f"If that is the broker's {setting}: {step[:1].lower()}{step[1:]}"
     else:
         step = "Move it elsewhere: it is no file of the store."
     restoring = entry.name == names.RESTORING
@@ -480,7 +485,8 @@ def loaded(settings: StoreSettings, kind: str, topic: str, queue_id: int, what: 
     """
     setting, file_size = settings.queue_file_sizes[kind]
     place = f"{settings.root}/{kind}/{topic}/{queue_id}"
-    listing = listed([place], file_size, settings.dialect.recovery, setting)
+    step = f"`{settings.command('check')}` says what puts it right."
+    listing = listed([place], file_size, settings.dialect.recovery, setting, step)
     for problem in listing.problems:
         if problem.unloads:
             raise problem.error(StoreError, f"{what} can't be read")

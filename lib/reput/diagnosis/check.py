@@ -36,12 +36,13 @@ from reput.diagnosis.verdict import COUNTS, Area, Effect, Finding, Judged, Remed
 from reput.errors import OutputError, Problem, ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
-from reput.recovery.refusals import strays_of, without_strays
+from reput.recovery.refusals import outside, strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
 from reput.statistics import Listener
 from reput.store.listing import ignored_features
 from reput.store.lock import Holder
-from reput.store.swap import refuse_half_replaced
+from reput.store.reading import check_store
+from reput.store.swap import is_pending, refuse_half_replaced
 from reput.store.system import human
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import MEASURES, Note, Report, key_of
@@ -171,7 +172,11 @@ class Diagnosis(Judged):
                 return []
             if (no_topics or no_log) and one.effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS):
                 return []
-        return [one for one in self.left if one.remedy is Remedy.MEND]
+        # Of a store whose start isn't foretold the log stays as it is.
+        foretold = self.plan is not None or self.running
+        return [
+            one for one in self.left if one.remedy is Remedy.MEND and (one.area is not Area.LOG or foretold)
+        ]
 
     @property
     def left(self) -> list[Finding]:
@@ -219,9 +224,10 @@ class Diagnosis(Judged):
             return []
         named = ", ".join(gone[:3]) + (", …" if len(gone) > 3 else "")
         step = (
-            f"If {named} was deleted and created again on purpose, don't mend: that brings its messages "
-            "back. The broker can start as it is; let a guard skip its look once."
+            f"If {named} was deleted and created again on purpose, don't mend: that brings its messages back."
         )
+        if all(one.kind == "missing-unit" and one.topic in gone for one in self.left):
+            step += " The broker can start as it is; let a guard skip its look once."
         return [step]
 
     @property
@@ -237,7 +243,7 @@ class Diagnosis(Judged):
         steps += self.unless_deleted
         of_log = [one for one in left if one.area is Area.LOG or one.kind == QUEUE_CUT]
         of_log = [one for one in of_log if one.kind != OLD_TIMES]  # the log lacks nothing yet
-        is_here = self.settings.remote is None
+        is_here = self.settings.remote is None and not outside(self.settings)
         lacks = self.filled or any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log)
         if lacks and self.settings.dledger is not None:
             steps.append(
@@ -310,9 +316,13 @@ def check(
         elsewhere=True,
     )
     result = Diagnosis(settings, [], quick=quick)
+    if settings.remote is None:
+        check_store(settings.root)
     try:
         refuse_half_replaced(settings.root, settings.broker_conf, settings.basis.given)
     except (StoreError, OutputError) as error:  # the second of a record that can't be read
+        if not is_pending(settings.root):
+            raise
         result.findings.append(replace(not_looked_at(HALF_REPLACED, settings, error), effect=Effect.LOSES))
         result.not_read.append("all else: it changes when that is finished")
         return result
@@ -359,7 +369,13 @@ def check(
     absent = list(_absent(result, found))
     roots = [settings.root / names.ROCKSDB_STORE for one in absent if one.kind == BROKEN_ROCKSDB_STORE]
     # Of a database that doesn't open, a comparison says that its keys are missing.
-    found = [one for one in found if one.effect is Effect.UNKNOWN or not _is_below(one.path, roots)]
+    unsaid = [one for one in found if one.kind == NOT_COMPARED and _is_below(one.path, roots)]
+    result.not_read += [f"queues and index, which weren't compared: {one.outcome}" for one in unsaid]
+    found = [
+        one
+        for one in found
+        if one not in unsaid and (one.effect is Effect.UNKNOWN or not _is_below(one.path, roots))
+    ]
     found += absent
     order = list(Effect)  # the worst first; of these the log's, which the others follow from
     result.findings = sorted(
@@ -408,6 +424,8 @@ def _no_file(settings: StoreSettings, error: ReputError) -> Finding | None:
     area = area_of(path, settings)
     if area not in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT) or path.is_file() or not os.path.lexists(path):
         return None
+    if isinstance(error, UnsupportedError):
+        return None  # of what is there, and not in the form that broker.conf says
     remedy, step = mending(settings)
     return Finding(
         NO_FILE, str(path), area=area, effect=Effect.LACKS, remedy=remedy,
@@ -570,6 +588,9 @@ def _beside(settings: StoreSettings) -> Iterator[str]:
 
 def not_looked_at(kind: str, settings: StoreSettings, error: ReputError) -> Finding:
     """What decides, and couldn't be looked at."""
+    step = error.next_step or ""
+    if step and error.path is not None and str(error.path) not in step:
+        step = f"{error.path}: {step}"
     return Finding(
         kind=kind,
         path=str(error.path or settings.root),
@@ -579,7 +600,7 @@ def not_looked_at(kind: str, settings: StoreSettings, error: ReputError) -> Find
         expected=error.expected or "",
         found=error.found or "",
         outcome=error.problem,
-        step=error.next_step or "",
+        step=step,
     )
 
 

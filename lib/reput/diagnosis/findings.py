@@ -31,7 +31,7 @@ from reput.log.segments import MISTAKEN, SECOND_FILE, map_segment
 from reput.log.walk import Frame, frame
 from reput.recovery.losses import Loss
 from reput.recovery.plan import Plan
-from reput.recovery.refusals import are_its_own, is_derived, is_stray, rebuild_out
+from reput.recovery.refusals import are_its_own, is_derived, is_stray, outside_step, rebuild_out
 from reput.replay.placing import ALTERED
 from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
@@ -562,7 +562,7 @@ def mending(settings: StoreSettings, path: str | Path | None = None) -> tuple[Re
         restore = settings.command("restore", "--out", "DIR")
         return Remedy.BY_HAND, f"`{restore}` brings the log here, and makes queues and index anew."
     if path is not None and not Path(path).is_relative_to(settings.root):
-        return Remedy.BY_HAND, f"Give a store whose log lies in it: {path} lies outside of {settings.root}"
+        return Remedy.BY_HAND, outside_step(settings, path)
     if path is not None and not Path(path).exists() and Path(path).is_symlink():
         text = f"{path} is a link that leads nowhere: bring back what it led to, or move it elsewhere."
         return Remedy.BY_HAND, text
@@ -586,7 +586,8 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
         effect = Effect.LOSES
     if effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and is_mended(problem, settings):
         replaced = path.parent in settings.commit_log_dirs or path == settings.root / names.CHECKPOINT
-        remedy, step = mending(settings, path if replaced else None)
+        if path.is_relative_to(settings.root) or not is_stray(problem, settings):
+            remedy, step = mending(settings, path if replaced else None)
     if effect is Effect.HARMLESS:
         remedy, step = Remedy.NONE, ""
     if step and problem.path not in step:

@@ -23,13 +23,20 @@ from reput.broker.record import Kind, judge
 from reput.broker.snapshot import Snapshot
 from reput.config.settings import StoreSettings
 from reput.derived.files import WRONG_LENGTH, StoreFile, segment_at
-from reput.errors import LogFact, StoreError, UnsupportedError
+from reput.errors import LogFact, StoreError
 from reput.format import commitlog, names
 from reput.format.commitlog import Record
 from reput.log.segments import is_zero, map_segment
 from reput.log.walk_kernel import walk
 from reput.recovery.plan import Plan, plan
-from reput.recovery.refusals import first_cut, first_whole, is_stray, rebuild_out, refuse_sound_record
+from reput.recovery.refusals import (
+    first_cut,
+    first_whole,
+    is_stray,
+    rebuild_out,
+    refuse_outside,
+    refuse_sound_record,
+)
 from reput.scan.part import STAND_IN_TOPIC
 from reput.store import files
 from reput.store.ownership import Owner
@@ -72,14 +79,7 @@ class LogCopies:
 
         UnsupportedError where it lies outside, where nothing can be put in place together with the rest.
         """
-        if not path.is_relative_to(self._root):
-            rebuild = self._settings.command("rebuild", "--out", "DIR")
-            raise UnsupportedError(
-                "the commit log must be mended, and it lies outside the store's directory",
-                path=path,
-                expected=f"a segment below {self._root}",
-                next_step=f"`{rebuild}` skips the damage, into a directory of its own.",
-            )
+        refuse_outside(self._settings, path)
         return path.relative_to(self._root).as_posix()
 
     def of(self, segment: StoreFile) -> StoreFile:

@@ -94,6 +94,32 @@ _DERIVED = frozenset({"empty-queue-file", "dispatch-never-ends", "queue-type"})
 _DERIVED_ROOTS = (*names.QUEUES, names.CONSUME_QUEUE_ROCKSDB, names.INDEX, names.CHECKPOINT)
 
 
+def outside(settings: StoreSettings) -> list[Path]:
+    """The directories of the log that lie outside of the store, where nothing can be put in place."""
+    return [one for one in settings.commit_log_dirs if not one.is_relative_to(settings.root)]
+
+
+def outside_step(settings: StoreSettings, path: str | Path) -> str:
+    """What to do about something in such a directory."""
+    rebuild = settings.command("rebuild", "--out", "DIR")
+    return (
+        f"{path} lies outside of {settings.root}, where mend changes nothing: with the broker stopped, copy "
+        f"the whole segments there from a slave or a copy; `{rebuild}` skips the damage, into a directory of "
+        "its own."
+    )
+
+
+def refuse_outside(settings: StoreSettings, path: Path) -> None:
+    """Refuse to mend something of the log that lies outside of the store: UnsupportedError."""
+    if not path.is_relative_to(settings.root):
+        raise UnsupportedError(
+            "the commit log must be mended, and it lies outside the store's directory",
+            path=path,
+            expected=f"a path below {settings.root}",
+            next_step=outside_step(settings, path),
+        )
+
+
 def are_its_own(settings: StoreSettings) -> bool:
     """Whether a store may be written by these settings: it doesn't speak against them."""
     try:

@@ -14,10 +14,11 @@ from pathlib import Path
 import numpy as np
 
 from reput.derived.files import StoreFile
-from reput.errors import ReputError, StoreInUseError, UnsupportedError
+from reput.errors import ReputError, StoreInUseError
 from reput.format import names
 from reput.log.segments import is_zero, map_segment
 from reput.recovery.mend_log import LogCopies
+from reput.recovery.refusals import refuse_outside
 from reput.recovery.replica import Comparison
 from reput.store import files
 from reput.store.ownership import Owner
@@ -52,13 +53,7 @@ class ReplicaView:
         settings = comparison.settings
         store = settings.root
         for directory in settings.commit_log_dirs:
-            if not directory.is_relative_to(store):
-                raise UnsupportedError(
-                    "the commit log must be mended, and it lies outside the store's directory",
-                    path=directory,
-                    expected=f"a directory below {store}",
-                    next_step="Copy the sound segments there by hand, with the broker stopped",
-                )
+            refuse_outside(settings, directory)
         staging, size = mending / "segments", comparison.segment_size
         view = cls(store, store / names.VIEW, staging, LogCopies(settings, staging, size, owner))
         ours = {segment.base: segment.path for segment in comparison.log.segments}

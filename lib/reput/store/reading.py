@@ -20,14 +20,14 @@ from reput.remote.store import have
 from reput.store.listing import names_seen
 
 #: What ``strerror`` says of these, which differ in what a broker makes of them.
-FIFO, DEVICE, SOCKET = "a FIFO", "a device", "a socket"
+FIFO, DEVICE, SOCKET, LINK = "a FIFO", "a device", "a socket", "a link that leads nowhere"
 _KINDS = {
     stat.S_IFDIR: "a directory",
     stat.S_IFIFO: FIFO,
     stat.S_IFSOCK: SOCKET,
     stat.S_IFCHR: DEVICE,
     stat.S_IFBLK: DEVICE,
-    stat.S_IFLNK: "a link that leads nowhere",
+    stat.S_IFLNK: LINK,
 }
 
 
@@ -52,6 +52,8 @@ def step_to_read(error: OSError | ValueError) -> str:
     """What to do about what is there and can't be read."""
     if isinstance(error, PermissionError):
         return "Run the same command as root, or as the user that the broker runs as"
+    if isinstance(error, OSError) and error.strerror in (FIFO, DEVICE, SOCKET):
+        return "Move it elsewhere, and bring what was in its place back from a copy"
     return "Check the file and its permissions, then run the same command again"
 
 

@@ -115,10 +115,11 @@ class Intent:
                 raise ValueError(f"{intent.staging!r} isn't a directory inside a store")
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise OutputError(
-                "this isn't the record of a swap that this version of reput wrote",
+                "this isn't a record of replaced files that this version of reput wrote",
                 path=path,
                 found=error,
-                next_step="If another version of reput wrote it, finish the swap with that one.",
+                next_step="If another version of reput wrote it, finish with that one what it began. Else "
+                f"put back by hand what the newest {KEPT}… holds, and remove this file.",
             ) from error
         return intent
 

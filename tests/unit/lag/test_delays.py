@@ -192,7 +192,7 @@ def test_the_file_is_new_and_leaves_no_flag(settings: StoreSettings, tmp_path: P
     done = write_corrected(report, tmp_path / "corrected.json")
     assert (done.moved, done.corrected) == (1, tmp_path / "corrected.json")
     check, copy = done.next_steps
-    assert check.startswith(f"`reput check {settings.root}`: ")
+    assert check.startswith(f"`{settings.command('check')}`: ")
     store_s = settings.root / "config" / "consumerOffset.json"
     assert copy == f"With the broker stopped: cp {tmp_path}/corrected.json {store_s}", "not over the copy"
     again = lag(settings, offsets=tmp_path / "corrected.json", now=0)

@@ -952,10 +952,10 @@ def test_names_are_numbers_as_java_reads_them(name: str, value: int | None) -> N
 def test_an_empty_last_file_goes_in_5_1_3(tmp_path: Path) -> None:
     (tmp_path / names.offset_name(0)).write_bytes(bytes(8))
     (tmp_path / names.offset_name(8)).touch()
-    new = listed([tmp_path], 8, dialect("5.1.3").recovery, "size")
+    new = listed([tmp_path], 8, dialect("5.1.3").recovery, "size", "")
     empty = [(one.kind, one.path, one.stops) for one in new.problems]
     assert (len(new.files), empty) == (1, [("empty-file", str(tmp_path / names.offset_name(8)), False)])
-    old = listed([tmp_path], 8, dialect("5.1.2").recovery, "size")
+    old = listed([tmp_path], 8, dialect("5.1.2").recovery, "size", "")
     assert [problem.stops for problem in old.problems] == [True]
 
 

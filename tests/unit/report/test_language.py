@@ -28,9 +28,11 @@ SOURCES = {
     "report/page.py": ("_remarks", "_sentences", "_tiles"),
     "report/queues.py": (),
     "broker/config_files.py": (),
+    "config/kept.py": ("step_without",),
     "derived/files.py": (),
     "broker/snapshot.py": (),
     "recovery/losses.py": (),
+    "recovery/refusals.py": ("outside_step",),
     "recovery/plan.py": (
         "deleted_topics",
         "unread",

@@ -561,7 +561,7 @@ def test_reputs_own_lock_is_no_broker(root: Path, monkeypatch: pytest.MonkeyPatc
 def test_a_record_that_reput_did_not_write(root: Path, text: str) -> None:
     (root / ".reput/swap.json").write_text(text)
     for act in (Swap.resume, abandon):
-        with pytest.raises(OutputError, match="isn't the record of a swap"):
+        with pytest.raises(OutputError, match="isn't a record of replaced files"):
             act(root)
 
 

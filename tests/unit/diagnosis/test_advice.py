@@ -1,0 +1,236 @@
+"""What findings say that is to be done by hand, done as it is said: then there is nothing more to say."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+import pytest
+
+from reput.config.settings import StoreSettings
+from reput.demo import VERSION, DemoStore
+from reput.demo import unpack as unpack_demo
+from reput.diagnosis.check import Diagnosis, check
+from reput.diagnosis.verdict import Remedy
+from reput.errors import StoreError, UnsupportedError
+from reput.format import names
+from reput.job.options import RebuildOptions
+from reput.lag import Flag, lag
+from reput.mending import mend
+from reput.verify.plan import VerifyOptions
+from tests.golden.store import unpack
+
+_FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayOffset.json")
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> DemoStore:
+    return unpack_demo(tmp_path / "demo")
+
+
+def told(store: DemoStore, *, quick: bool = False) -> Diagnosis:
+    return check(VerifyOptions(store.root, None, store.broker_conf, VERSION), quick=quick)
+
+
+def ends(store: DemoStore) -> None:
+    for quick in (True, False):
+        found = told(store, quick=quick)
+        assert (found.exit_code, found.next_steps) == (0, []), found.findings
+
+
+def segments(log: Path) -> list[Path]:
+    return sorted(log.iterdir())
+
+
+@pytest.mark.parametrize("name", _FILES)
+@pytest.mark.parametrize("data", [None, b"", b"{"])
+def test_a_file_of_settings_that_nobody_has(name: str, data: bytes | None, store: DemoStore) -> None:
+    file = store.root / names.CONFIG / name
+    file.with_name(f"{name}.bak").unlink(missing_ok=True)
+    file.unlink()
+    if data is not None:
+        file.write_bytes(data)
+    found = told(store)
+    if data is None and name == "subscriptionGroup.json":
+        ends(store)
+        return
+    assert found.exit_code == 3
+    (step,) = found.next_steps
+    assert f"write {{}} into {name}" in step
+    file.write_bytes(b"{}")
+    ends(store)
+
+
+@pytest.mark.parametrize("empty", [True, False])
+def test_settings_that_are_all_gone(empty: bool, store: DemoStore) -> None:
+    config = store.root / names.CONFIG
+    shutil.rmtree(config)
+    config.mkdir()
+    for name in _FILES if empty else ():
+        (config / name).touch()
+    (step,) = told(store).next_steps
+    assert f"write {{}} into {', '.join(_FILES)};" in step
+    for name in _FILES:
+        (config / name).write_bytes(b"{}")
+    ends(store)
+
+
+def test_of_a_database_that_is_gone_a_guard_skips_its_look(tmp_path: Path) -> None:
+    golden = unpack("5.5.0-rocksdb-settings-v2", tmp_path / "golden")
+    shutil.rmtree(golden.root / names.CONFIG)
+    conf = golden.write_broker_conf(tmp_path / "broker.conf")
+    found = check(VerifyOptions(golden.root, None, conf, golden.version), quick=True)
+    (one,) = [one for one in found.findings if one.kind == "missing-config"]
+    assert "write {}" not in one.step
+    assert "let a guard skip its look once" in one.step
+
+
+def test_committed_offsets_that_a_start_does_not_take_over(tmp_path: Path) -> None:
+    """A JSON file whose counter is 0, where the database isn't there (``reput lag`` says so, too)."""
+    golden = unpack("5.5.0-rocksdb-settings-single", tmp_path / "golden")
+    shutil.rmtree(golden.root / names.CONFIG / "metadata")
+    conf = golden.write_broker_conf(tmp_path / "broker.conf")
+    for quick in (True, False):
+        found = check(VerifyOptions(golden.root, None, conf, golden.version), quick=quick)
+        (one,) = [one for one in found.findings if one.kind == "missing-config"]
+        assert one.found == "consumerOffset.json alone, which a start doesn't take over: its counter is 0"
+        assert "without committed offsets" in one.outcome
+        assert found.exit_code == 3
+
+
+def test_what_is_no_store_is_not_half_replaced(store: DemoStore) -> None:
+    with pytest.raises(StoreError, match=r"there is no store here; .* found a file\. Check the STORE"):
+        check(VerifyOptions(store.broker_conf, None, None, VERSION))
+
+
+@pytest.fixture
+def outside(store: DemoStore, tmp_path: Path) -> Path:
+    """The store's log, outside of it."""
+    log = tmp_path / "log"
+    (store.root / names.COMMIT_LOG).rename(log)
+    with store.broker_conf.open("a") as conf:
+        conf.write(f"storePathRootDir={store.root}\nstorePathCommitLog={log}\n")
+    return log
+
+
+def test_a_stray_file_of_a_log_outside_the_store(store: DemoStore, outside: Path) -> None:
+    stray = outside / "notes.txt"
+    stray.write_text("hi\n")
+    assert told(store).next_steps == [f"{stray}: Move it elsewhere: it is no file of the store."]
+    stray.unlink()
+    ends(store)
+
+
+def test_a_segment_that_a_log_outside_the_store_lacks(
+    store: DemoStore, outside: Path, tmp_path: Path
+) -> None:
+    replica = tmp_path / "replica"
+    shutil.copytree(outside, replica / names.COMMIT_LOG)
+    lost = segments(outside)[2]
+    lost.unlink()
+    (step,) = told(store).next_steps
+    assert "with the broker stopped, copy the whole segments there from a slave or a copy" in step
+    options = RebuildOptions(store.root, broker_conf=store.broker_conf, rocketmq_version=VERSION)
+    for apply in (False, True):
+        with pytest.raises(UnsupportedError, match=r"lies outside of .*copy the whole segments there"):
+            mend(options, replica=replica, apply=apply)
+    shutil.copy(replica / names.COMMIT_LOG / lost.name, lost)
+    ends(store)
+
+
+def test_a_last_segment_that_is_a_link_to_nowhere(store: DemoStore, tmp_path: Path) -> None:
+    """Its disk may not be mounted: nothing is made of what is left."""
+    last = [path for path in segments(store.root / names.COMMIT_LOG) if any(path.read_bytes())][-1]
+    for path in segments(store.root / names.COMMIT_LOG):
+        if path > last:
+            path.unlink()
+    last.rename(tmp_path / "elsewhere")
+    last.symlink_to(tmp_path / "gone")
+    for quick in (True, False):
+        found = told(store, quick=quick)
+        assert f"{last} is a link that leads nowhere: bring back what it led to" in found.next_steps[0]
+        assert found.exit_code in (3, 5)
+        assert not found.mendable
+    last.unlink()
+    last.symlink_to(tmp_path / "elsewhere")
+    ends(store)
+
+
+def test_a_file_that_hides_what_a_start_does_is_named(store: DemoStore) -> None:
+    first = segments(store.root / names.COMMIT_LOG)[0]
+    stray = first.with_name("77")
+    stray.touch()
+    os.truncate(stray, first.stat().st_size)
+    found = told(store)
+    assert found.next_steps[0].startswith(f"{stray}: Move it elsewhere")
+    assert not any("--apply does" in step for step in found.next_steps)
+    stray.unlink()
+    ends(store)
+
+
+def test_a_store_that_does_not_start_is_not_started_as_it_is(store: DemoStore) -> None:
+    shutil.rmtree(store.root / names.CONSUME_QUEUE / "Orders")
+    (step,) = told(store).unless_deleted
+    assert "can start as it is" in step
+    os.truncate(segments(store.root / names.COMMIT_LOG)[2], 500_000)
+    for step in told(store).unless_deleted:
+        assert "can start as it is" not in step
+
+
+def test_queues_in_a_database_elsewhere_are_no_files(tmp_path: Path) -> None:
+    golden = unpack("5.5.0-rocksdb-separate-path", tmp_path / "golden")
+    conf = golden.write_broker_conf(tmp_path / "broker.conf")
+    lines = conf.read_text().splitlines(keepends=True)
+    conf.write_text("".join(line for line in lines if "useSeparate" not in line))
+    kinds = []
+    for quick in (True, False):
+        found = check(VerifyOptions(golden.root, None, conf, golden.version), quick=quick)
+        kinds.append({one.kind for one in found.left})
+        assert all(one.remedy is not Remedy.MEND for one in found.left if one.kind == "not-a-file")
+    assert "not-a-file" not in kinds[1]
+
+
+def test_a_torn_index_database_is_one_finding(tmp_path: Path) -> None:
+    golden = unpack("5.5.0-rocksdb-index", tmp_path / "golden")
+    conf = golden.write_broker_conf(tmp_path / "broker.conf")
+    (golden.root / names.ROCKSDB_STORE / "CURRENT").write_text("x")
+    answers = []
+    for quick in (True, False):
+        found = check(VerifyOptions(golden.root, None, conf, golden.version), quick=quick)
+        answers.append((found.exit_code, found.next_steps))
+    assert answers[0] == answers[1]
+
+
+def test_lag_names_the_check_with_its_settings(store: DemoStore, tmp_path: Path) -> None:
+    conf = tmp_path / "other.conf"
+    lines = [
+        line
+        for line in store.broker_conf.read_text().splitlines()
+        if "mappedFileSizeConsumeQueue" not in line
+    ]
+    conf.write_text("\n".join([*lines, "mappedFileSizeConsumeQueue=20000", ""]))
+    found = lag(StoreSettings.load(store.root, conf, None))
+    assert {flag for row in found.rows for flag in row.flags} == {Flag.UNREADABLE}
+    assert found.next_steps == [
+        f"`reput check {store.root} --broker-conf {conf}` says why queues can't be read"
+    ]
+
+
+@pytest.mark.parametrize("name", ["timerwheel", f"timerlog/{names.offset_name(0)}"])
+def test_a_timer_file_that_nobody_has(name: str, store: DemoStore) -> None:
+    with store.broker_conf.open("a") as conf:
+        conf.write("timerWheelEnable=true\n")
+    broken = store.root / name
+    broken.parent.mkdir(exist_ok=True)
+    broken.write_bytes(b"x" * 100)
+    found = told(store)
+    assert found.exit_code == 4
+    assert "ithout one, move timerwheel, timerlog and config/timercheck away" in found.next_steps[0]
+    for one in ("timerwheel", "timerlog", "config/timercheck"):
+        path = store.root / one
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+    ends(store)
