@@ -63,14 +63,7 @@ from reput.log.segments import SECOND_FILE
 from reput.newer_python import Self
 from reput.recovery.losses import named
 from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log
-from reput.recovery.refusals import (
-    is_derived,
-    outside,
-    refuse_outside,
-    refuse_problems,
-    strays_of,
-    without_strays,
-)
+from reput.recovery.refusals import is_derived, outside, refuse_problems, strays_of, without_strays
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
 from reput.store import files
@@ -220,6 +213,13 @@ def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
     if asked:
         return
     root = before.settings.root
+    if replica is not None and replica.taken and (elsewhere := outside(before.settings)):
+        bases = sorted(replica.sources)
+        segments = ", ".join(names.offset_name(base) for base in bases[:_MOST_NAMED])
+        more = f" and {len(bases) - _MOST_NAMED:,} more" if len(bases) > _MOST_NAMED else ""
+        text = f"With the broker stopped, copy {segments}{more} whole from {replica.replica}"
+        yield Step("by-hand", f"{text}: mend puts none in place, for {elsewhere[0]} lies outside of {root}")
+        return
     found = before.mendable
     for one in found:
         if one.area is Area.LOG and one.kind in _STRAY:
@@ -352,8 +352,6 @@ def mend(
         finished = _finish_swap(settings)
     seen = _seen(settings)
     comparison = None if replica is None else compare_logs(settings, replica, comparing)
-    for directory in outside(settings) if comparison is not None and comparison.taken else []:
-        refuse_outside(settings, directory)
     before = check(wanted, start_spark, checking, enough=_is_all_lost)
     # With another log all is made anew: the release counts, whatever is wrong now.
     before.all_lost = before.all_lost or (comparison is not None and bool(comparison.taken))

@@ -110,25 +110,25 @@ def gateway(work: Path, *options: str | Path) -> Iterator[Gateway]:
     (work / "data" / BUCKET).mkdir(parents=True)
     with ExitStack() as held:
         port, _ = free_ports(held)
-    with (work / "gateway.log").open("wb") as log:
+        log = held.enter_context((work / "gateway.log").open("wb"))
         process = subprocess.Popen(
             [program(), "--port", f"127.0.0.1:{port}", "--quiet", *options, "posix", work / "data"],
             env={**os.environ, "ROOT_ACCESS_KEY": KEY, "ROOT_SECRET_KEY": SECRET},
             stdout=log,
             stderr=log,
         )
-    try:
-        deadline = time.monotonic() + _WAIT_SECONDS
-        while True:
-            with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
-                break
-            assert process.poll() is None, (work / "gateway.log").read_text()
-            assert time.monotonic() < deadline
-            time.sleep(0.05)
-        yield Gateway(f"http://127.0.0.1:{port}", work / "data")
-    finally:
-        process.terminate()
-        process.wait(_WAIT_SECONDS)
+        try:
+            deadline = time.monotonic() + _WAIT_SECONDS
+            while True:
+                with suppress(OSError), socket.create_connection(("127.0.0.1", port), 1):
+                    break
+                assert process.poll() is None, (work / "gateway.log").read_text()
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            yield Gateway(f"http://127.0.0.1:{port}", work / "data")
+        finally:
+            process.terminate()
+            process.wait(_WAIT_SECONDS)
 
 
 @dataclass

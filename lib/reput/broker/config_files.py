@@ -162,7 +162,7 @@ def missing_config(settings: StoreSettings) -> list[Missing]:
                 )
             elif not _is_imported(place, kind):
                 found = f"{name} alone, {_NOT_IMPORTED}"
-                gone.append(Missing(path, found, _WITHOUT[name], is_sure=not others))
+                gone.append(Missing(place.file(kind), found, _WITHOUT[name], is_sure=not others))
         elif kind is None and (path.exists() or spare.exists()):
             gone.append(
                 Missing(path, "an empty file", without, is_sure=not others, is_empty=True, files=name)

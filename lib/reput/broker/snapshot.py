@@ -232,8 +232,8 @@ def take(settings: StoreSettings) -> Snapshot:
 
 #: A start then takes them from the log.
 _WITHOUT_TIMERS = (
-    "Without one, move timerwheel, timerlog and config/timercheck away: all timed messages of the log are "
-    "taken again, and those that were due are delivered once more."
+    "Without one, move timerwheel with each timerwheel.N, timerlog and config/timercheck away: all timed "
+    "messages of the log are taken again, and those that were due are delivered once more."
 )
 
 

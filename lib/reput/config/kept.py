@@ -157,10 +157,13 @@ FILES = ("topics.json", "consumerOffset.json", "subscriptionGroup.json", "delayO
 def step_without(path: Path) -> str:
     """What to do about a broken file of settings. A broker takes ``{}`` for one with nothing in it."""
     name = path.name.removesuffix(".bak")
+    without = f"move it and its .bak away, and write {{}} into {name}"
+    step = "Bring the file back from a copy"
+    if name in (_FILES[Kind.TOPICS], _FILES[Kind.GROUPS]):
+        return f"{step}, or from another broker of the cluster; without either, {without}."
     if name in FILES:
-        without = f"move it and its .bak away, and write {{}} into {name}"
-        return f"Bring the file back from a copy; without one, {without}."
-    return "Bring the file back from a copy, or move it and its .bak away to go on without them."
+        return f"{step}; without one, {without}."
+    return f"{step}, or move it and its .bak away to go on without them."
 
 
 class Kind(StrEnum):

@@ -330,7 +330,7 @@ def _wrong_length(entry: Entry, file_size: int, setting: str, step: str, usual: 
     base = names.parse_offset_name(entry.path.name)
     named = base is not None and not is_foreign(entry.path, base, entry.length, usual)
     if named:
-        step = f"If that is the broker's {setting}: {step[:1].lower()}{step[1:]}"
+        step = f"If that is the broker's {setting}: {step}"
     else:
         step = "Move it elsewhere: it is no file of the store."
     restoring = entry.name == names.RESTORING

@@ -36,13 +36,13 @@ from reput.diagnosis.verdict import COUNTS, Area, Effect, Finding, Judged, Remed
 from reput.errors import OutputError, Problem, ReputError, SettingsError, StoreError, UnsupportedError
 from reput.format import commitlog, names
 from reput.recovery.plan import MOST_READ, Plan, brings_back, plan
-from reput.recovery.refusals import outside, strays_of, without_strays
+from reput.recovery.refusals import strays_of, without_strays
 from reput.replay.placing import QUEUE_RESTARTED, save_steps
 from reput.statistics import Listener
 from reput.store.listing import ignored_features
 from reput.store.lock import Holder
 from reput.store.reading import check_store
-from reput.store.swap import is_pending, refuse_half_replaced
+from reput.store.swap import refuse_half_replaced
 from reput.store.system import human
 from reput.verify.plan import VerifyOptions
 from reput.verify.report import MEASURES, Note, Report, key_of
@@ -243,14 +243,13 @@ class Diagnosis(Judged):
         steps += self.unless_deleted
         of_log = [one for one in left if one.area is Area.LOG or one.kind == QUEUE_CUT]
         of_log = [one for one in of_log if one.kind != OLD_TIMES]  # the log lacks nothing yet
-        is_here = self.settings.remote is None and not outside(self.settings)
         lacks = self.filled or any(one.effect in (Effect.GONE, Effect.LOSES) for one in of_log)
         if lacks and self.settings.dledger is not None:
             steps.append(
                 "DLedger's group brings a member's log back itself: let it join its group with an empty "
                 "directory."
             )
-        elif is_here and lacks:
+        elif lacks and self.settings.remote is None:
             replica = self.settings.command("mend", "--from", "REPLICA")
             steps.append(f"If a slave or a copy has what the log lacks: `{replica}` says what it would take.")
         if not any(one.remedy is Remedy.MEND for one in left):
@@ -321,8 +320,8 @@ def check(
     try:
         refuse_half_replaced(settings.root, settings.broker_conf, settings.basis.given)
     except (StoreError, OutputError) as error:  # the second of a record that can't be read
-        if not is_pending(settings.root):
-            raise
+        if not os.access(settings.root, os.X_OK):
+            raise  # nothing of the store can be looked at
         result.findings.append(replace(not_looked_at(HALF_REPLACED, settings, error), effect=Effect.LOSES))
         result.not_read.append("all else: it changes when that is finished")
         return result

@@ -17,7 +17,7 @@ from reput.config.committed import Committed, committed_offsets
 from reput.config.kept import known_topics
 from reput.config.settings import StoreSettings
 from reput.derived.batch import BatchModel
-from reput.derived.files import MISSING_SEGMENTS, UNFINISHED_RESTORE, WRONG_LENGTH
+from reput.derived.files import MISSING_SEGMENTS, NO_FILE, UNFINISHED_RESTORE, WRONG_LENGTH
 from reput.derived.last_file import EXPIRED_QUEUES
 from reput.derived.plain import QueueModel
 from reput.derived.rocksdb import open_index
@@ -36,7 +36,7 @@ from reput.replay.placing import ALTERED
 from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
 from reput.scan.part import CLOSES_EARLY
-from reput.store.reading import read_file
+from reput.store.reading import LINK, read_file
 from reput.verify.explain import DELAY_LEVELS, LOG_DAMAGED, TAGS_LOST
 from reput.verify.report import (
     CHECKPOINT,
@@ -582,7 +582,7 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
         effect = Effect.UNKNOWN
     elif problem.kind in MISTAKEN and not is_derived(problem, settings):
         effect = Effect.LOSES if problem.kind == SECOND_FILE else Effect.UNKNOWN
-    elif problem.kind in _CONFIG or problem.kind == OLD_TIMES:
+    elif problem.kind in _CONFIG or problem.kind == OLD_TIMES or _is_lost_segment(problem, settings):
         effect = Effect.LOSES
     if effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and is_mended(problem, settings):
         replaced = path.parent in settings.commit_log_dirs or path == settings.root / names.CHECKPOINT
@@ -603,6 +603,12 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
         outcome=problem.outcome,
         step=step,
     )
+
+
+def _is_lost_segment(problem: Problem, settings: StoreSettings) -> bool:
+    """Whether a start deletes the link that is all that is left of a segment, and the log ends before it."""
+    is_link = problem.kind == NO_FILE and problem.found == LINK
+    return is_link and Path(problem.path).parent in settings.commit_log_dirs
 
 
 def is_mended(problem: Problem, settings: StoreSettings) -> bool:

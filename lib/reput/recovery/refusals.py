@@ -101,6 +101,8 @@ def outside(settings: StoreSettings) -> list[Path]:
 
 def outside_step(settings: StoreSettings, path: str | Path) -> str:
     """What to do about something in such a directory."""
+    if Path(path).resolve().is_relative_to(settings.root.resolve()):
+        return f"Name the store by its own path, {settings.root.resolve()}: {path} lies in it by that alone."
     rebuild = settings.command("rebuild", "--out", "DIR")
     return (
         f"{path} lies outside of {settings.root}, where mend changes nothing: with the broker stopped, copy "

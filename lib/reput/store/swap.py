@@ -53,6 +53,14 @@ from reput.words import counted, next_command, utc
 
 INTENT = "swap.json"
 KEPT = "replaced-"
+#: Of a record that can't be read: one of a swap under way, or of one that is done.
+_FINISH_BY_HAND = (
+    "If another version of reput wrote it, finish with that one what it began. Else put back by hand what a "
+    f"{KEPT}… without a {INTENT} holds, if there is one, remove this file, and check the store."
+)
+_UNDO_BY_HAND = (
+    "If another version of reput wrote it, undo with that one. Else put back by hand what lies beside it."
+)
 
 _STAMP = re.compile(r"\d{8}T\d{6}Z", re.ASCII)
 _STAMP_FORMAT = "%Y%m%dT%H%M%SZ"
@@ -118,8 +126,7 @@ class Intent:
                 "this isn't a record of replaced files that this version of reput wrote",
                 path=path,
                 found=error,
-                next_step="If another version of reput wrote it, finish with that one what it began. Else "
-                f"put back by hand what the newest {KEPT}… holds, and remove this file.",
+                next_step=_UNDO_BY_HAND if path.parent.name.startswith(KEPT) else _FINISH_BY_HAND,
             ) from error
         return intent
 
