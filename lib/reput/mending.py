@@ -603,6 +603,7 @@ class _Mending:
                     log = mend_log(seen, copies, damage, options.without, torn)
                     result.after = _afterwards(log, found, snapshot, summary.kept_ends)
                     result.after.findings += _earlier_ends(result.before, rebuilding, summary)
+                    result.after.findings += _still_by_hand(result.before, result.after)
                     copies.flush()
             strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
             new = view.move(staging, copies.names)
@@ -658,7 +659,7 @@ class _Mending:
                 there = replace(one, path=str(path), area=area_of(path, self._settings))
                 result.after.findings[number] = there
         result.after.findings += [one for one in result.before.findings if one.cause == TAGS_LOST]
-        result.after.findings += earlier
+        result.after.findings += [*_still_by_hand(result.before, result.after), *earlier]
         strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
         copies.flush()
         remove = [*strays, *removed]
@@ -690,6 +691,16 @@ def _keep_tags(before: Diagnosis, staging: Path) -> None:
             with files.opened(new, size, None) as fd:
                 files.pwrite_all(fd, now.tobytes(), 0)
                 files.fsync_file(fd)
+
+
+def _still_by_hand(before: Diagnosis, after: Diagnosis) -> list[Finding]:
+    """What only the operator mends, but of the log, which the model of a start has looked at anew."""
+    said = {(one.kind, one.path) for one in after.findings}
+    return [
+        one
+        for one in before.left
+        if one.remedy is Remedy.BY_HAND and one.area is not Area.LOG and (one.kind, one.path) not in said
+    ]
 
 
 def _afterwards(

@@ -329,7 +329,9 @@ def _joined_cuts(start: list[Finding], compared: list[Finding]) -> tuple[list[Fi
     cuts = [one for one in start if one.kind in LOG_CUTS]
     if not cuts:
         return start, compared
-    first = cuts[0]
+    # Whole segments may go behind half a message.
+    worst = min(cuts, key=lambda one: list(Effect).index(one.effect))
+    first = replace(cuts[0], effect=worst.effect, remedy=worst.remedy, step=worst.step)
     messages = sum(one.messages for one in cuts)
     deleted = sum(one.kind == "segment-deleted" for one in cuts[1:])
     outcome = first.found + (f", and {deleted} segments behind are deleted" if deleted else "")

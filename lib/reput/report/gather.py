@@ -227,7 +227,12 @@ def gather(
     started = time.perf_counter()
     now = int(time.time() * 1000) if options.at is None else options.at
     settings = StoreSettings.load(
-        options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
+        options.store,
+        options.broker_conf,
+        options.rocketmq_version,
+        dledger=True,
+        rocksdb=True,
+        elsewhere=True,
     )
     refuse_half_replaced(settings.root, settings.broker_conf, settings.basis.given)
     facts = Facts(

@@ -207,7 +207,7 @@ class QueueCheck:
             settings.consume_queue_file_size,
             plan.log.start,
             plan.end if plan.running else None,
-            settings.recovery.queue_ext_file_size if plan.queue_ext else None,
+            settings.recovery.queue_ext_file_size if settings.recovery.queue_ext else None,
             self._stands,
         )
         self.outside = list(of_each(self._runner, look, queues, _QUEUES_AT_ONCE))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -18,9 +20,11 @@ from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.verdict import Remedy
 from reput.errors import StoreError
 from reput.format import names
+from reput.format.commitlog import MAGIC_BLANK
 from reput.job.options import RebuildOptions
 from reput.lag import Flag, lag
-from reput.mending import mend
+from reput.mending import Mended, mend
+from reput.report.gather import GatherOptions, gather
 from reput.verify.plan import VerifyOptions
 from tests.golden.store import unpack
 
@@ -220,6 +224,8 @@ def test_queues_in_a_database_elsewhere_are_no_files(tmp_path: Path) -> None:
         found = check(VerifyOptions(golden.root, None, conf, golden.version), quick=quick)
         kinds.append({one.kind for one in found.left})
         assert all(one.remedy is not Remedy.MEND for one in found.left if one.kind == "not-a-file")
+        gathered = gather(GatherOptions(golden.root, conf, golden.version, quick=quick))
+        assert (gathered.exit_code, gathered.next_steps) == (found.exit_code, found.next_steps)
     assert "not-a-file" not in kinds[1]
 
 
@@ -266,3 +272,85 @@ def test_a_timer_file_that_nobody_has(name: str, store: DemoStore) -> None:
         else:
             path.unlink(missing_ok=True)
     ends(store)
+
+
+def applied(store: DemoStore) -> Mended:
+    options = RebuildOptions(store.root, broker_conf=store.broker_conf, rocketmq_version=VERSION)
+    return mend(options, apply=True)
+
+
+def abort_is_a_directory(root: Path) -> None:
+    (root / names.ABORT).mkdir()
+
+
+def settings_are_torn(root: Path) -> None:
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (root / names.CONFIG / name).write_bytes(b"{")
+
+
+def index_database_is_torn(root: Path) -> None:
+    (root / names.ROCKSDB_STORE).mkdir()
+    (root / names.ROCKSDB_STORE / "CURRENT").write_text("x")
+
+
+@pytest.mark.parametrize("damage", [abort_is_a_directory, settings_are_torn, index_database_is_torn])
+def test_a_mending_says_what_is_left_for_the_operator(
+    damage: Callable[[Path], None], store: DemoStore
+) -> None:
+    damage(store.root)
+    for file in (store.root / names.CONSUME_QUEUE / "Orders" / "0").iterdir():
+        file.unlink()
+    done = applied(store)
+    assert done.made
+    after = told(store)
+    assert done.exit_code == after.exit_code != 0
+    assert done.after is not None
+    assert {(one.kind, one.path) for one in after.left} == {(one.kind, one.path) for one in done.after.left}
+
+
+@pytest.mark.parametrize("with_index", [True, False])
+@pytest.mark.parametrize("name", ["5.5.0-crash", "4.9.7-crash", "5.5.0-restart"])
+def test_segments_that_go_with_a_cut_are_counted_and_kept(
+    name: str, with_index: bool, tmp_path: Path
+) -> None:
+    """One other bit in a closing record: a start cuts no message there, and deletes the segments behind."""
+    golden = unpack(name, tmp_path / "golden")
+    first = segments(golden.root / names.COMMIT_LOG)[0]
+    blank = first.read_bytes().rindex(struct.pack(">I", MAGIC_BLANK))
+    with first.open("r+b") as log:
+        log.seek(blank + 1)
+        log.write(b"\x54")
+    conf = golden.write_broker_conf(tmp_path / "broker.conf")
+    if not with_index:
+        shutil.rmtree(golden.root / names.INDEX)
+        with conf.open("a") as text:
+            text.write("messageIndexEnable=false\n")
+    wanted = VerifyOptions(golden.root, None, conf, golden.version)
+    quick, whole = check(wanted, quick=True), check(wanted)
+    assert whole.exit_code == 3
+    if name.endswith("crash"):  # else a start doesn't come by
+        assert quick.exit_code == 3
+        assert sum(one.messages for one in whole.left) >= sum(one.messages for one in quick.left) > 0
+    assert whole.mendable
+    done = mend(RebuildOptions(golden.root, broker_conf=conf, rocketmq_version=golden.version), apply=True)
+    assert (done.exit_code, done.lost) == (0, 0)
+    assert check(wanted).exit_code == 0
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_records_beside_queues_that_are_switched_off_are_no_finding(version: str, tmp_path: Path) -> None:
+    golden = unpack(f"{version}-restart", tmp_path / "golden")
+    beside = golden.root / names.CONSUME_QUEUE_EXT / "Orders" / "0"
+    beside.mkdir(parents=True)
+    (beside / names.offset_name(0)).write_bytes(bytes(1000))
+    conf = golden.write_broker_conf(tmp_path / "broker.conf")
+    for quick in (True, False):
+        found = check(VerifyOptions(golden.root, None, conf, version), quick=quick)
+        assert (found.exit_code, found.next_steps) == (0, [])
+
+
+def test_a_database_that_nobody_uses_is_no_finding_of_a_report(store: DemoStore) -> None:
+    (store.root / names.CONSUME_QUEUE_ROCKSDB).mkdir()
+    (store.root / names.CONSUME_QUEUE_ROCKSDB / "CURRENT").touch()
+    gathered = gather(GatherOptions(store.root, store.broker_conf, VERSION, quick=True))
+    assert gathered.exit_code == told(store, quick=True).exit_code == 0
