@@ -24,6 +24,7 @@ from reput.format import commitlog, names
 from reput.format.names import Queue
 from reput.newer_python import StrEnum
 from reput.query.store import QueryStore
+from reput.remote import remote_store
 from reput.replay.state import collector_paused
 from reput.store import files
 from reput.store.listing import nearest
@@ -230,6 +231,8 @@ class LagReport(Result):
             return steps
         config, name = self.store / names.CONFIG, self.offsets.name.removesuffix(".bak")
         target = config / (name if self.offsets.parent == config else FILE)
+        if remote_store(self.store) is not None:
+            target = Path("STORE", names.CONFIG, target.name)  # the broker's own, wherever that is
         return [
             f"`{self.check}`: what lost its files looks expired; mend it, ask again",
             f"With the broker stopped: {shlex.join(['cp', str(self.corrected), str(target)])}",
@@ -483,7 +486,7 @@ def write_corrected(report: LagReport, file: Path) -> LagReport:
     that have changed meanwhile raise SettingsError, those in RocksDB UnsupportedError, and those of a store
     in use StoreInUseError.
     """
-    file = files.new_file(file)
+    file = files.new_file(file, report.store)
     moved = sum(_outside(row) for row in report.rows)
     if moved and report.offsets.is_dir():
         raise UnsupportedError(

@@ -226,7 +226,7 @@ def test_running_broker(reput: Command, store: GoldenStore) -> None:
     before = tree(store.root)
     with broker_lock(store.root) as pid:
         outcome = reput(*words(store, "--in-place"))
-    assert_refused(outcome, "in use", f"process {pid}", "Stop the broker", "--out")
+    assert_refused(outcome, "in use", f"process {pid}", "Stop the broker")
     assert tree(store.root) == before
 
 

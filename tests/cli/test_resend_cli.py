@@ -210,3 +210,11 @@ def test_damage_is_not_forgotten_where_a_run_goes_on(
     assert damaged == [(0, 2)] * 4 + [(1, 1)] * 4 + [(2, 0)] * 2
     said = reput(*words, "--position", tmp_path / "9", "--dry-run")
     assert "  damage     2 damaged places met by earlier runs\n" in said.stdout
+
+
+def test_a_topic_or_a_file_that_cannot_be_meant(reput: Command, file: Path, tmp_path: Path) -> None:
+    for topic in ("a/b", "x" * 128, "SCHEDULE_TOPIC_XXXX"):
+        refused = reput("resend", file, "--dry-run", "--to-topic", topic)
+        assert (refused.code, "no topic that clients can send to" in refused.stderr) == (2, True)
+    refused = reput("resend", tmp_path / "nowhere", "--dry-run")
+    assert (refused.code, refused.stderr.partition("Check the ")[2].split()[0]) == (2, "FILE")

@@ -381,15 +381,14 @@ TIMES = 3
 
 def read_checkpoint(path: Path) -> dict[str, int]:
     """The fields of a checkpoint by name, in the order of the file."""
-    data = read_bytes("the checkpoint", path, 0, LENGTH)
+    data = read_bytes("the checkpoint", path, 0, LENGTH + 1)
     store = store_of(path)
-    if len(data) < 8 * FIELDS:
+    if len(data) != LENGTH:
         raise StoreError(
-            "the checkpoint is too short",
+            "this isn't a whole checkpoint",
             path=path,
-            offset=len(data),
             expected=f"{FIELDS} fields in {LENGTH} bytes",
-            found=f"{len(data)} bytes",
+            found="more" if len(data) > LENGTH else f"{len(data)} bytes",
             next_step=f"`{next_command('check', store)}` says what a broker makes of it when it starts"
             if store is not None
             else "A check of its store says what a broker makes of it when it starts",

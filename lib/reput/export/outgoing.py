@@ -23,7 +23,6 @@ from reput.export.records import REASONS, Apart, apart, deliver_time, is_delayed
 from reput.format import commitlog, innerbatch, properties
 from reput.format.innerbatch import InnerMessage
 from reput.query.message import Message
-from reput.store.reading import unreadable
 
 #: Bytes of the longest line: a body of base64, and what a record has beyond it.
 _MOST_LINE = 1 << 30
@@ -64,7 +63,12 @@ class LinesSource:
                         yield self._item(at, line)
                     at += len(line)
         except OSError as error:
-            raise unreadable("the export", self._path, error) from error
+            raise StoreError(
+                "the export can't be read",
+                path=self._path,
+                found=error.strerror,
+                next_step="Check the FILE argument: a file of lines, or a small store, of `reput export`",
+            ) from error
 
     def _item(self, at: int, line: bytes) -> Item:
         try:
@@ -188,6 +192,11 @@ class NotSentError(Exception):
         self.option = option
 
 
+def can_be_sent_to(topic: str) -> bool:
+    """Whether a client may send to a topic of this name (``Validators.checkTopic``, ``TopicValidator``)."""
+    return _TOPIC.fullmatch(topic) is not None and topic not in _NO_CLIENT_SENDS
+
+
 def outgoing(
     message: Message,
     due: int | None,
@@ -205,7 +214,7 @@ def outgoing(
     if kind is not None:
         raise NotSentError(kind.value, REASONS[kind], f"--{kind}")
     topic = _topic(message) if to_topic is None else to_topic
-    if _TOPIC.fullmatch(topic) is None or topic in _NO_CLIENT_SENDS:
+    if not can_be_sent_to(topic):
         raise NotSentError("topic", "clients can't send to such a topic", "--to-topic")
     waits = _waits(message, due, now)
     found = []

@@ -24,6 +24,7 @@ from reput.export.outgoing import (
     Outgoing,
     Source,
     StoreSource,
+    can_be_sent_to,
     check_resumed,
     encoded,
     outgoing,
@@ -54,7 +55,12 @@ def client_jars(directory: Path | None, release: str | None) -> list[Path]:
         try:
             found = sorted(path for path in directory.iterdir() if path.suffix == ".jar")
         except OSError as error:
-            raise unreadable("the client's directory", directory, error) from error
+            raise SettingsError(
+                "the client's directory can't be read",
+                path=directory,
+                found=error.strerror,
+                next_step="Name a directory with RocketMQ's jars with --client, such as a broker's lib/",
+            ) from error
         if not any(path.name.startswith("rocketmq-client-") for path in found):
             raise SettingsError(
                 "--client has no RocketMQ client",
@@ -593,6 +599,12 @@ def _check(options: ResendOptions) -> None:
             "--name-server can't be understood",
             expected="HOST:PORT, several with ; between them",
             found=options.name_server,
+        )
+    if options.to_topic is not None and not can_be_sent_to(options.to_topic):
+        raise SettingsError(
+            "--to-topic is no topic that clients can send to",
+            expected="1 to 127 of a-z, A-Z, 0-9, %, |, _ and -, and none of RocketMQ's own",
+            found=options.to_topic,
         )
 
 

@@ -289,7 +289,12 @@ def preview_restore(place: str | Path, options: RebuildOptions) -> Restored:
     planned = _plan(place, options)
     copied = 0 if planned.is_finished else sum(file.size for file, _ in planned.missing)
     needed = 0 if planned.is_finished else _check_room(planned)
-    return replace(planned.result(copied), needed_bytes=needed, free_bytes=free_bytes(planned.directory))
+    return replace(
+        planned.result(copied),
+        needed_bytes=needed,
+        free_bytes=free_bytes(planned.directory),
+        next_steps=(),
+    )
 
 
 def _plan(place: str | Path, options: RebuildOptions) -> _Planned:

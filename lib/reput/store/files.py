@@ -304,18 +304,23 @@ def _unmoved(problem: str, error: OSError, path: Path, other: Path) -> OutputErr
     return told
 
 
-def new_file(path: Path, root: Path | None = None, *, force: bool = False) -> Path:
-    """The absolute path of a file that a command is to make, outside of the store ``root``.
+def new_file(path: Path, root: Path | None, *, force: bool | None = None) -> Path:
+    """The absolute path of a file that a command is to make, outside of the store ``root``, links followed.
 
-    Unless ``force``, no file may be there.
+    Unless ``force``, no file may be there; None for a command that has no such option.
     """
     check_here(path)
     path = Path(os.path.abspath(path))
-    if root is not None and path.is_relative_to(root):
+    if root is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         raise OutputError("nothing is written into a store", path=path, next_step="Name a file elsewhere")
-    if os.path.lexists(path) and not force:
-        step = "Name a new one" if root is None else "Name a new one, or add --force"
-        raise OutputError("the file is there already", path=path, next_step=step)
+    if path.is_dir() or (os.path.lexists(path) and not force):
+        step = "Name a new one" if force is None or path.is_dir() else "Name a new one, or add --force"
+        what = "a directory" if path.is_dir() else "the file"
+        raise OutputError(f"{what} is there already", path=path, next_step=step)
+    if not path.parent.is_dir():
+        raise OutputError(
+            "the directory isn't there", path=path.parent, next_step="Make it, or name another file"
+        )
     return path
 
 

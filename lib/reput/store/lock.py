@@ -437,7 +437,7 @@ def _in_use(root: Path, holder: Holder) -> StoreInUseError:
         path=root / names.LOCK,
         expected="no broker running on it, and no other reput writing in it",
         found=found,
-        next_step="Stop the broker, or rebuild beside the store with --out.",
+        next_step="Stop the broker, or wait for the other reput; then run the same command again.",
     )
 
 

@@ -401,14 +401,15 @@ def test_damage_in_an_index_file_is_told_and_no_chain_is_endless(tmp_path: Path)
         places.index_files(tmp_path)
 
 
-def test_a_checkpoint_and_one_that_is_too_short(tmp_path: Path) -> None:
+def test_a_checkpoint_and_one_of_another_length(tmp_path: Path) -> None:
     path = tmp_path / "checkpoint"
     path.write_bytes(struct.pack(f">{FIELDS}q", *range(FIELDS)).ljust(4096, b"\0"))
     assert places.checkpoint_file(tmp_path) == places.checkpoint_file(path) == path
     assert list(places.read_checkpoint(path).values()) == list(range(FIELDS))
-    path.write_bytes(bytes(8 * FIELDS - 1))
-    with pytest.raises(StoreError, match="the checkpoint is too short"):
-        places.read_checkpoint(path)
+    for length, found in ((8 * FIELDS, "48 bytes"), (4095, "4095 bytes"), (4097, "more")):
+        path.write_bytes(bytes(length))
+        with pytest.raises(StoreError, match=f"this isn't a whole checkpoint; expected .* found {found}"):
+            places.read_checkpoint(path)
     path.unlink()
     for one in (tmp_path, path):
         with pytest.raises(ReputError, match="there is nothing here"):

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from reput.errors import SettingsError, SparkError, StoreError
+from reput.errors import SettingsError, SparkError
 from reput.export.send import AccessKeys, access_keys, client_jars, known
 from reput.spark import jars
 from tests.compat.jars import VERSIONS
@@ -28,7 +28,7 @@ def test_a_directory_of_jars(tmp_path: Path) -> None:
         "netty.jar",
         "rocketmq-client-5.3.3.jar",
     ]
-    with pytest.raises(StoreError):
+    with pytest.raises(SettingsError, match="Name a directory with RocketMQ's jars"):
         client_jars(tmp_path / "no", None)
 
 

@@ -99,7 +99,7 @@ def test_a_running_broker_keeps_reput_out(tmp_path: Path, kind: None) -> None:
             StoreLock(tmp_path).acquire()
         assert f"process {broker.pid} (" in (caught.value.found or "")
         assert caught.value.path == str(tmp_path / "lock")
-        assert "--out" in (caught.value.next_step or "")
+        assert "run the same command again" in (caught.value.next_step or "")
         assert not can_lock(tmp_path / "lock")
     with StoreLock(tmp_path):
         pass
