@@ -48,7 +48,7 @@ from reput.diagnosis.verdict import (
     Verdict,
     lost,
 )
-from reput.errors import Problem, SettingsError, StoreError, StoreInUseError
+from reput.errors import OutputError, Problem, SettingsError, StoreError, StoreInUseError
 from reput.format import names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.format.dtypes import UNIT_DTYPE
@@ -357,11 +357,18 @@ def mend(
     before.all_lost = before.all_lost or (comparison is not None and bool(comparison.taken))
     result = Mended(before, finished=finished, replica=comparison)
     result.steps = list(steps_of(before, result.replica))
-    if apply and not all(step.by_hand for step in result.steps):
+    if all(step.by_hand for step in result.steps):
+        pass
+    elif apply:
         if before.snapshot is not None:
             _refuse_in_use(before.snapshot)
         begins(result)
         _Mending(result, seen, options, start_spark, listener).run()
+    else:
+        try:
+            _Mending(result, seen, options, start_spark, listener).see_movable(writable=False)
+        except OutputError as error:  # as --apply says it
+            result.steps.insert(0, Step("by-hand", str(error)))
     result.seconds = time.perf_counter() - started
     return result
 
@@ -454,34 +461,48 @@ class _Mending:
     def _foresee(self) -> None:
         """See, before the first write, that all has room together, and that files can be moved."""
         before, root = self._result.before, self._settings.root
-        snapshot, report = before.snapshot, before.report
+        snapshot = before.snapshot
         if snapshot is None:
             return
-        size = snapshot.segment_size
-        places = [] if report is None else closable(report.findings, snapshot)
-        places += [(one.first, one.first + 1) for one in before.findings if one.kind in LOG_CUTS]
-        replica = self._result.replica
-        taken = [] if replica is None else [(one.offset, one.end) for one in replica.taken]
-        bases, new = (
-            {at for start, end in some for at in range(start - start % size, end, size)}
-            for some in (places, taken)
-        )
-        there = [one.path for one in snapshot.log.files if one.base in bases | new]
-        copies = len(there) + len(new - {one.base for one in snapshot.log.files})
+        size, (bases, new) = snapshot.segment_size, self._copied(snapshot)
+        there = {one.base for one in snapshot.log.files}
+        copies = len((bases & there) | new)
         needed, what = copies * size, f"copies of {counted(copies, 'segment')}"
-        if self._making.anything and before.plan is not None and not taken:
+        if self._making.anything and before.plan is not None and not new:
             run = intended(self._making.options(self._options))
             if not run.journal_path.exists():
                 needed += run.estimate.output_bytes
                 what = f"{what}, and the rebuild" if copies else "the rebuild"
         check_free(root, needed, what)
-        moved = [path for path in (*there, *strays_of(snapshot)) if path.is_relative_to(root)]
-        queues = self._making.queues or ()
+        self.see_movable()
+
+    def _copied(self, snapshot: Snapshot) -> tuple[set[int], set[int]]:
+        """The bases of the segments that are closed, and of those that a replica gives."""
+        before, size, replica = self._result.before, snapshot.segment_size, self._result.replica
+        places = [] if before.report is None else closable(before.report.findings, snapshot)
+        places += [(one.first, one.first + 1) for one in before.findings if one.kind in LOG_CUTS]
+        taken = [] if replica is None else [(one.offset, one.end) for one in replica.taken]
+        bases, new = (
+            {at for start, end in some for at in range(start - start % size, end, size)}
+            for some in (places, taken)
+        )
+        return bases, new
+
+    def see_movable(self, *, writable: bool = True) -> None:
+        """See that what is replaced can be moved: OutputError. ``writable``: by this process, too."""
+        snapshot, making, root = self._result.before.snapshot, self._making, self._settings.root
+        if snapshot is None:
+            return
+        bases, new = self._copied(snapshot)
+        moved = [one.path for one in snapshot.log.files if one.base in bases | new]
+        moved = [path for path in (*moved, *strays_of(snapshot)) if path.is_relative_to(root)]
+        queues = making.queues or ()
         made = [root / kind / topic / str(number) for topic, number in queues for kind in names.QUEUES]
-        if taken:  # else a rebuild looks at what it makes whole
-            made = [root / name for name in (names.CONSUME_QUEUE, names.INDEX, names.CHECKPOINT)]
+        made += [root / names.CONSUME_QUEUE] if new or making.queues is None else []
+        made += [root / names.INDEX] if new or making.index else []
+        made += [root / names.CHECKPOINT] if new or making.checkpoint else []
         moved += [path for path in made if path.exists()]
-        check_movable(root, [path.relative_to(root).as_posix() for path in moved])
+        check_movable(root, [path.relative_to(root).as_posix() for path in moved], writable=writable)
 
     def _refuse_changed(self) -> None:
         """See, under the locks, that the log is as it was when it was looked at: that may be hours ago."""

@@ -367,6 +367,8 @@ def advice(code: int | None, path: Path | None) -> str | None:
         return "The disk failed: see the kernel's log (dmesg), and write to another one."
     if path is None:
         return None
+    if code == errno.ELOOP:
+        return f"{path} is a link that isn't followed here: move it elsewhere, {_AGAIN}"
     place = existing_parent(path)
     if code == errno.ENOSPC:
         return _make_room(place)

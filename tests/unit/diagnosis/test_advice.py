@@ -18,7 +18,7 @@ from reput.demo import VERSION, DemoStore
 from reput.demo import unpack as unpack_demo
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.verdict import Remedy
-from reput.errors import StoreError
+from reput.errors import OutputError, StoreError
 from reput.format import names
 from reput.format.commitlog import MAGIC_BLANK
 from reput.job.options import RebuildOptions
@@ -354,3 +354,29 @@ def test_a_database_that_nobody_uses_is_no_finding_of_a_report(store: DemoStore)
     (store.root / names.CONSUME_QUEUE_ROCKSDB / "CURRENT").touch()
     gathered = gather(GatherOptions(store.root, store.broker_conf, VERSION, quick=True))
     assert gathered.exit_code == told(store, quick=True).exit_code == 0
+
+
+@pytest.mark.parametrize("name", [names.INDEX, names.CONSUME_QUEUE])
+def test_a_plan_says_what_an_application_refuses(name: str, store: DemoStore, tmp_path: Path) -> None:
+    (store.root / name).rename(tmp_path / "there")
+    (store.root / name).symlink_to(tmp_path / "there")
+    damaged = max(path for path in (tmp_path / "there").rglob("*") if path.is_file())
+    damaged.unlink()
+    options = RebuildOptions(store.root, broker_conf=store.broker_conf, rocketmq_version=VERSION)
+    planned = mend(options).steps[0]
+    assert planned.by_hand
+    with pytest.raises(OutputError, match="a symbolic link can't be swapped") as refused:
+        mend(options, apply=True)
+    assert str(refused.value) == planned.said
+
+
+def test_a_lock_that_is_a_link_to_nowhere_is_named(store: DemoStore) -> None:
+    lock = store.root / names.LOCK
+    lock.unlink(missing_ok=True)
+    lock.symlink_to("nowhere")
+    shutil.rmtree(store.root / names.CONSUME_QUEUE / "Orders" / "0")
+    with pytest.raises(OutputError, match=f"{lock} is a link that isn't followed here: move it elsewhere"):
+        applied(store)
+    lock.unlink()
+    applied(store)
+    ends(store)
