@@ -21,6 +21,7 @@ from reput.broker.config_files import LOST_CONFIG, MISSING_CONFIG
 from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, Listing
+from reput.derived.last_file import EXPIRED_QUEUES
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.findings import (
     CLOSED,
@@ -63,7 +64,14 @@ from reput.log.segments import SECOND_FILE
 from reput.newer_python import Self
 from reput.recovery.losses import named
 from reput.recovery.mend_log import Change, LogCopies, MendedLog, WholeMessagesError, joined, mend_log
-from reput.recovery.refusals import is_derived, outside, refuse_problems, strays_of, without_strays
+from reput.recovery.refusals import (
+    is_derived,
+    outside,
+    outside_step,
+    refuse_problems,
+    strays_of,
+    without_strays,
+)
 from reput.recovery.replica import Comparison, compare_logs
 from reput.recovery.replica_view import ReplicaView
 from reput.store import files
@@ -214,11 +222,11 @@ def steps_of(before: Diagnosis, replica: Comparison | None) -> Iterator[Step]:
         return
     root = before.settings.root
     if replica is not None and replica.taken and (elsewhere := outside(before.settings)):
-        bases = sorted(replica.sources)
-        segments = ", ".join(names.offset_name(base) for base in bases[:_MOST_NAMED])
-        more = f" and {len(bases) - _MOST_NAMED:,} more" if len(bases) > _MOST_NAMED else ""
-        text = f"With the broker stopped, copy {segments}{more} whole from {replica.replica}"
-        yield Step("by-hand", f"{text}: mend puts none in place, for {elsewhere[0]} lies outside of {root}")
+        step = outside_step(before.settings, elsewhere[0])
+        if replica.new.issuperset(replica.sources):  # else a slave that is behind may have less of them
+            bases = ", ".join(map(names.offset_name, sorted(replica.sources)))
+            step = f"With the broker stopped, copy {bases} whole from {replica.replica} to {elsewhere[0]}"
+        yield Step("by-hand", step)
         return
     found = before.mendable
     for one in found:
@@ -449,6 +457,8 @@ class _Mending:
                 self._without_whole(lambda options: self._with_replica(comparison, owner, options))
         elif before.snapshot is None or before.plan is None:
             self._derived_alone()
+            result.applied = True
+            return
         else:
             snapshot = before.snapshot
             self._without_whole(
@@ -457,6 +467,8 @@ class _Mending:
                 )
             )
         result.applied = True
+        if result.after is not None:
+            result.after.findings += _still_by_hand(before, result.after, result.made)
 
     def _foresee(self) -> None:
         """See, before the first write, that all has room together, and that files can be moved."""
@@ -624,7 +636,6 @@ class _Mending:
                     log = mend_log(seen, copies, damage, options.without, torn)
                     result.after = _afterwards(log, found, snapshot, summary.kept_ends)
                     result.after.findings += _earlier_ends(result.before, rebuilding, summary)
-                    result.after.findings += _still_by_hand(result.before, result.after)
                     copies.flush()
             strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
             new = view.move(staging, copies.names)
@@ -648,7 +659,14 @@ class _Mending:
                 result.after,
                 settings=settings,
                 findings=[
-                    replace(one, path=view.told(one.path), step=view.told(one.step))
+                    replace(
+                        one,
+                        path=view.told(one.path),
+                        expected=view.told(one.expected),
+                        found=view.told(one.found),
+                        outcome=view.told(one.outcome),
+                        step=view.told(one.step),
+                    )
                     for one in result.after.findings
                 ],
             )
@@ -680,7 +698,7 @@ class _Mending:
                 there = replace(one, path=str(path), area=area_of(path, self._settings))
                 result.after.findings[number] = there
         result.after.findings += [one for one in result.before.findings if one.cause == TAGS_LOST]
-        result.after.findings += [*_still_by_hand(result.before, result.after), *earlier]
+        result.after.findings += earlier
         strays = [name for name in map(copies.name, strays_of(snapshot)) if name not in copies.names]
         copies.flush()
         remove = [*strays, *removed]
@@ -714,13 +732,18 @@ def _keep_tags(before: Diagnosis, staging: Path) -> None:
                 files.fsync_file(fd)
 
 
-def _still_by_hand(before: Diagnosis, after: Diagnosis) -> list[Finding]:
-    """What only the operator mends, but of the log, which the model of a start has looked at anew."""
+def _still_by_hand(before: Diagnosis, after: Diagnosis, made: Sequence[str]) -> list[Finding]:
+    """What only the operator mends, but of what is made anew, and what the model of a start has looked at."""
     said = {(one.kind, one.path) for one in after.findings}
+    new = [before.settings.root / name for name in made]
     return [
         one
         for one in before.left
-        if one.remedy is Remedy.BY_HAND and one.area is not Area.LOG and (one.kind, one.path) not in said
+        if one.remedy is Remedy.BY_HAND
+        and one.area is not Area.LOG
+        and one.kind != EXPIRED_QUEUES
+        and (one.kind, one.path) not in said
+        and not any(Path(one.path).is_relative_to(path) for path in new)
     ]
 
 

@@ -609,8 +609,9 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
 
 def _is_lost_segment(problem: Problem, settings: StoreSettings) -> bool:
     """Whether a start deletes the link that is all that is left of a segment, and the log ends before it."""
+    path = Path(problem.path)
     is_link = problem.kind == NO_FILE and problem.found == LINK
-    return is_link and Path(problem.path).parent in settings.commit_log_dirs
+    return is_link and path.parent in settings.commit_log_dirs and path.name.isdecimal()
 
 
 def is_mended(problem: Problem, settings: StoreSettings) -> bool:

@@ -105,9 +105,9 @@ def outside_step(settings: StoreSettings, path: str | Path) -> str:
         return f"Name the store by its own path, {settings.root.resolve()}: {path} lies in it by that alone."
     rebuild = settings.command("rebuild", "--out", "DIR")
     return (
-        f"{path} lies outside of {settings.root}, where mend changes nothing: with the broker stopped, copy "
-        f"the whole segments there from a slave or a copy; `{rebuild}` skips the damage, into a directory of "
-        "its own."
+        f"{path} lies outside of {settings.root}, where mend changes nothing: with the broker stopped, move "
+        "the log into the store and mend storePathCommitLog, or copy the whole segment there from a slave "
+        f"that has all of it; `{rebuild}` skips the damage, into a directory of its own."
     )
 
 

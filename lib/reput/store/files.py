@@ -313,11 +313,13 @@ def new_file(path: Path, root: Path | None, *, force: bool | None = None) -> Pat
     path = Path(os.path.abspath(path))
     if root is not None and Path(os.path.realpath(path)).is_relative_to(os.path.realpath(root)):
         raise OutputError("nothing is written into a store", path=path, next_step="Name a file elsewhere")
-    if path.is_dir() or (os.path.lexists(path) and not force):
-        step = "Name a new one" if force is None or path.is_dir() else "Name a new one, or add --force"
-        what = "a directory" if path.is_dir() else "the file"
+    is_other = os.path.exists(path) and not os.path.isfile(path)  # noqa: PTH110, PTH113 - no error of a closed directory
+    if is_other or (os.path.lexists(path) and not force):
+        step = "Name a new one" if force is None or is_other else "Name a new one, or add --force"
+        what = "something else than a file" if is_other else "the file"
         raise OutputError(f"{what} is there already", path=path, next_step=step)
-    if not path.parent.is_dir():
+    path = Path(os.path.realpath(path)) if os.path.islink(path) else path  # noqa: PTH114
+    if not os.path.isdir(path.parent):  # noqa: PTH112
         raise OutputError(
             "the directory isn't there", path=path.parent, next_step="Make it, or name another file"
         )

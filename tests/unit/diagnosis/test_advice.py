@@ -17,7 +17,7 @@ from reput.config.settings import StoreSettings
 from reput.demo import VERSION, DemoStore
 from reput.demo import unpack as unpack_demo
 from reput.diagnosis.check import Diagnosis, check
-from reput.diagnosis.verdict import Remedy
+from reput.diagnosis.verdict import Effect, Remedy
 from reput.errors import OutputError, StoreError
 from reput.format import names
 from reput.format.commitlog import MAGIC_BLANK
@@ -165,12 +165,15 @@ def test_a_segment_that_a_log_outside_the_store_lacks(
     lost = segments(outside)[2]
     lost.unlink()
     step, replicas = told(store).next_steps
-    assert "with the broker stopped, copy the whole segments there from a slave or a copy" in step
+    assert "copy the whole segment there from a slave that has all of it" in step
     assert "--from REPLICA" in replicas
     options = RebuildOptions(store.root, broker_conf=store.broker_conf, rocketmq_version=VERSION)
     for apply in (False, True):
         (only,) = mend(options, replica=replica, apply=apply).steps[1:]
-        assert (only.by_hand, f"copy {lost.name} whole from {replica}" in only.said) == (True, True)
+        assert (only.by_hand, f"copy {lost.name} whole from {replica} to {outside}" in only.said) == (
+            True,
+            True,
+        )
     shutil.copy(replica / names.COMMIT_LOG / lost.name, lost)
     ends(store)
 
@@ -380,3 +383,53 @@ def test_a_lock_that_is_a_link_to_nowhere_is_named(store: DemoStore) -> None:
     lock.unlink()
     applied(store)
     ends(store)
+
+
+def test_what_a_replica_brings_back_is_not_left_for_the_operator(tmp_path: Path) -> None:
+    golden = unpack("5.5.0-rocksdb-index", tmp_path / "golden")
+    conf = golden.write_broker_conf(tmp_path / "broker.conf")
+    replica = shutil.copytree(golden.root, tmp_path / "replica")
+    segments(golden.root / names.COMMIT_LOG)[0].unlink()
+    (golden.root / names.ROCKSDB_STORE / "CURRENT").write_text("x")
+    options = RebuildOptions(golden.root, broker_conf=conf, rocketmq_version=golden.version)
+    done = mend(options, replica, apply=True)
+    after = check(VerifyOptions(golden.root, None, conf, golden.version))
+    assert done.exit_code == after.exit_code == 0
+
+
+def test_what_a_replica_does_not_bring_back_is_said_once(store: DemoStore, tmp_path: Path) -> None:
+    replica = shutil.copytree(store.root, tmp_path / "replica")
+    segments(store.root / names.COMMIT_LOG)[2].unlink()
+    for name in ("consumerOffset.json", "consumerOffset.json.bak"):
+        (store.root / names.CONFIG / name).unlink(missing_ok=True)
+    options = RebuildOptions(store.root, broker_conf=store.broker_conf, rocketmq_version=VERSION)
+    done, after = mend(options, replica, apply=True), told(store)
+    assert done.after is not None
+    left = [[(one.kind, one.path) for one in found.left] for found in (done.after, after)]
+    assert left[0] == left[1] == [("missing-config", str(store.root / names.CONFIG / "consumerOffset.json"))]
+
+
+def test_a_slave_that_is_behind_is_not_copied_over_what_is_here(
+    store: DemoStore, outside: Path, tmp_path: Path
+) -> None:
+    last = [path for path in segments(outside) if any(path.read_bytes())][-1]
+    replica = tmp_path / "replica"
+    shutil.copytree(outside, replica / names.COMMIT_LOG)
+    with (replica / names.COMMIT_LOG / last.name).open("r+b") as behind:
+        behind.seek(300_000)
+        behind.write(bytes(last.stat().st_size - 300_000))
+    with last.open("r+b") as damaged:
+        damaged.seek(100_000)
+        damaged.write(bytes(60))
+    options = RebuildOptions(store.root, broker_conf=store.broker_conf, rocketmq_version=VERSION)
+    found = mend(options, replica=replica)
+    assert found.replica is not None
+    assert found.replica.taken
+    assert all(step.by_hand for step in found.steps)
+    assert not any(f"whole from {replica}" in step.said for step in found.steps)
+
+
+def test_a_link_that_could_be_no_segment_is_none_that_is_lost(store: DemoStore) -> None:
+    (store.root / names.COMMIT_LOG / "foo").symlink_to("/nowhere/x")
+    found = told(store, quick=True)
+    assert all(one.effect is not Effect.LOSES for one in found.findings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -44,5 +45,15 @@ def test_a_directory_is_never_replaced_and_one_that_is_not_there_is_named(store:
     with pytest.raises(OutputError, match=r"/d: the directory isn't there\. Make it, or name another file"):
         new_file(place / "f", store)
     place.mkdir()
-    with pytest.raises(OutputError, match=r"a directory is there already\. Name a new one$"):
+    with pytest.raises(OutputError, match=r"something else than a file is there already\. Name a new one$"):
         new_file(place, store, force=True)
+
+
+def test_a_device_is_left_alone_and_a_link_leads_to_its_file(store: Path) -> None:
+    os.mkfifo(store.parent / "fifo")
+    (store.parent / "there").touch()
+    (store.parent / "to").symlink_to("there")
+    for file in ("/dev/null", store.parent / "fifo"):
+        with pytest.raises(OutputError, match="something else than a file is there already"):
+            new_file(Path(file), store, force=True)
+    assert new_file(store.parent / "to", store, force=True) == store.parent / "there"
