@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -365,18 +366,15 @@ def mend(
     before.all_lost = before.all_lost or (comparison is not None and bool(comparison.taken))
     result = Mended(before, finished=finished, replica=comparison)
     result.steps = list(steps_of(before, result.replica))
-    if all(step.by_hand for step in result.steps):
-        pass
-    elif apply:
-        if before.snapshot is not None:
+    if not all(step.by_hand for step in result.steps):
+        if apply and before.snapshot is not None:
             _refuse_in_use(before.snapshot)
-        begins(result)
-        _Mending(result, seen, options, start_spark, listener).run()
-    else:
-        try:
-            _Mending(result, seen, options, start_spark, listener).see_movable(writable=False)
-        except OutputError as error:  # as --apply says it
-            result.steps.insert(0, Step("by-hand", str(error)))
+        work = _Mending(result, seen, options, start_spark, listener)
+        if apply:
+            begins(result)
+            work.run()
+        else:
+            work.foresee_refusal()
     result.seconds = time.perf_counter() - started
     return result
 
@@ -476,21 +474,33 @@ class _Mending:
         snapshot = before.snapshot
         if snapshot is None:
             return
-        size, (bases, new) = snapshot.segment_size, self._copied(snapshot)
+        bases, new = self._copied
         there = {one.base for one in snapshot.log.files}
         copies = len((bases & there) | new)
-        needed, what = copies * size, f"copies of {counted(copies, 'segment')}"
+        needed, what = copies * snapshot.segment_size, f"copies of {counted(copies, 'segment')}"
         if self._making.anything and before.plan is not None and not new:
             run = intended(self._making.options(self._options))
             if not run.journal_path.exists():
                 needed += run.estimate.output_bytes
                 what = f"{what}, and the rebuild" if copies else "the rebuild"
         check_free(root, needed, what)
-        self.see_movable()
+        self._see_movable(writable=True)
 
-    def _copied(self, snapshot: Snapshot) -> tuple[set[int], set[int]]:
+    def foresee_refusal(self) -> None:
+        """Say in the steps what :meth:`run` would refuse to move."""
+        try:
+            self._see_movable(writable=False)
+        except OutputError as error:
+            self._result.steps.insert(0, Step("by-hand", str(error)))
+
+    @cached_property
+    def _copied(self) -> tuple[set[int], set[int]]:
         """The bases of the segments that are closed, and of those that a replica gives."""
-        before, size, replica = self._result.before, snapshot.segment_size, self._result.replica
+        before, replica = self._result.before, self._result.replica
+        snapshot = before.snapshot
+        if snapshot is None:
+            return set(), set()
+        size = snapshot.segment_size
         places = [] if before.report is None else closable(before.report.findings, snapshot)
         places += [(one.first, one.first + 1) for one in before.findings if one.kind in LOG_CUTS]
         taken = [] if replica is None else [(one.offset, one.end) for one in replica.taken]
@@ -500,12 +510,12 @@ class _Mending:
         )
         return bases, new
 
-    def see_movable(self, *, writable: bool = True) -> None:
+    def _see_movable(self, *, writable: bool) -> None:
         """See that what is replaced can be moved: OutputError. ``writable``: by this process, too."""
         snapshot, making, root = self._result.before.snapshot, self._making, self._settings.root
         if snapshot is None:
             return
-        bases, new = self._copied(snapshot)
+        bases, new = self._copied
         moved = [one.path for one in snapshot.log.files if one.base in bases | new]
         moved = [path for path in (*moved, *strays_of(snapshot)) if path.is_relative_to(root)]
         queues = making.queues or ()

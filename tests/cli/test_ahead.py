@@ -9,6 +9,7 @@ import sys
 import time
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -44,6 +45,15 @@ class Command:
                     )
             except OSError:
                 continue
+        return found
+
+    def leaders(self) -> list[str]:
+        """Those that lead a session, as the command does, and its JVM or the script that becomes it."""
+        found = []
+        for name in self.running():
+            with suppress(ProcessLookupError):
+                number = int(name.rpartition(" ")[2])
+                found += [name] if os.getsid(number) == number else []
         return found
 
     def jvm_directory(self) -> Path:
@@ -121,8 +131,8 @@ def test_nothing_outlives_its_command(
     directory = command.jvm_directory()
     assert directory.stat().st_mode & 0o777 == 0o700
     stdout, stderr = command.process.communicate(timeout=_SECONDS)
+    assert command.running() == {}, "at once, not a moment later"
     assert not directory.exists()
-    until(lambda: not command.running())
     assert command.process.returncode == 0, stderr
     assert "Rebuilt" in stdout
     assert not [line for line in stderr.splitlines() if not line.startswith("reput: ")]
@@ -166,7 +176,11 @@ def test_one_that_is_interrupted_or_killed_leaves_no_process(
     # A shell says 130 of both: Python ends by the signal that came while it ran a string (CPython's exec).
     assert command.process.returncode in {code, -number}, stderr
     assert "Traceback" not in stderr
-    until(lambda: not command.running())  # workers are killed with the JVM, which alone is waited for
+    if number == signal.SIGINT:
+        assert command.leaders() == []
+        # What the script of a starting JVM has begun is killed with it, but only the script is waited for.
+        assert when == "JVM" or command.running() == {}
+    until(lambda: not command.running())
     if number == signal.SIGKILL:
         assert directory.is_dir()
         os.utime(directory, (0, 0))
@@ -182,6 +196,7 @@ def test_a_command_that_is_refused_ends_its_jvm(
     command = start("rebuild", store.root, "--out", tmp_path / "out", "--rocketmq-version", "3.5")
     directory = command.jvm_directory()
     _, stderr = command.process.communicate(timeout=_SECONDS)
+    assert command.leaders() == []
     assert not directory.exists()
     until(lambda: not command.running())
     assert command.process.returncode == 2

@@ -40,6 +40,7 @@ def test_a_broker_serves_what_was_sent_before_and_after_it_was_killed(tmp_path: 
         _wait(lambda: len(broker.consume_all("t")) == 60 + 2 + 1)  # a transaction's end has no answer
         broker.wait_dispatched()
         received = broker.consume_all("t")
+        assert len(received) == 60 + 2 + 1
         for queue_id in (0, 1):
             offsets = [message.queue_offset for message in received if message.queue_id == queue_id]
             assert offsets == list(range(len(offsets)))

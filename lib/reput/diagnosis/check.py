@@ -281,6 +281,13 @@ class Diagnosis(Judged):
         }
 
 
+def settings_to_look(store: Path, broker_conf: Path | None, rocketmq_version: str | None) -> StoreSettings:
+    """The settings of a store of any kind, as nothing is changed there: SettingsError."""
+    return StoreSettings.load(
+        store, broker_conf, rocketmq_version, dledger=True, rocksdb=True, elsewhere=True
+    )
+
+
 def check(
     options: VerifyOptions,
     start_spark: Callable[[], SparkSession] | None = None,
@@ -306,14 +313,7 @@ def check(
     from reput.verify.run import verify
 
     started = time.perf_counter()
-    settings = StoreSettings.load(
-        options.store,
-        options.broker_conf,
-        options.rocketmq_version,
-        dledger=True,
-        rocksdb=True,
-        elsewhere=True,
-    )
+    settings = settings_to_look(options.store, options.broker_conf, options.rocketmq_version)
     result = Diagnosis(settings, [], quick=quick)
     if settings.remote is None:
         check_store(settings.root)

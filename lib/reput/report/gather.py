@@ -21,7 +21,7 @@ from reput.broker.snapshot import IndexEntry, Snapshot, take
 from reput.broker.walk import begin
 from reput.config.settings import StoreSettings
 from reput.derived.files import Listing
-from reput.diagnosis.check import NOT_FORETOLD, Diagnosis, check, not_looked_at
+from reput.diagnosis.check import NOT_FORETOLD, Diagnosis, check, not_looked_at, settings_to_look
 from reput.errors import RemoteStoreError, ReputError, SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
@@ -226,14 +226,7 @@ def gather(
     """
     started = time.perf_counter()
     now = int(time.time() * 1000) if options.at is None else options.at
-    settings = StoreSettings.load(
-        options.store,
-        options.broker_conf,
-        options.rocketmq_version,
-        dledger=True,
-        rocksdb=True,
-        elsewhere=True,
-    )
+    settings = settings_to_look(options.store, options.broker_conf, options.rocketmq_version)
     refuse_half_replaced(settings.root, settings.broker_conf, settings.basis.given)
     facts = Facts(
         store=settings.place,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -85,8 +86,12 @@ def test_a_dead_run_whose_clock_was_ahead_is_dead_after_its_silence(
         patch.setattr(hold, "_process", lambda pid: {"host": "b", "name": "b", "pid": pid, "started": "1"})
         patch.setattr("reput.catalog.hold.time.time", lambda: began + _YEAR)
         dead = RemoteHold(table, _BROKER).__enter__()
-    with pytest.raises(StoreInUseError, match=r"on b, which gave a sign of life \d+ s ago.*in [1-9]\d* s"):
+    said = r"on b, which gave a sign of life (\d+) s ago.*in (\d+) s"
+    with pytest.raises(StoreInUseError, match=said) as refused:
         RemoteHold(table, _BROKER).__enter__()
+    silent, left = map(int, re.findall(said, str(refused.value))[0])
+    assert 599 <= silent + left <= 601
+    assert silent < 60, "a slow disk at most"
     with monkeypatch.context() as patch:
         patch.setattr("reput.catalog.hold.time.time", lambda: began + hold.DEAD_SECONDS + 30)
         with RemoteHold(table, _BROKER):
