@@ -95,11 +95,14 @@ class WalkedUnits:
         asks = sum(int((~displaced).sum()) for _, _, displaced in every) <= _MOST_ALTERED
         asks = asks and len(every) * len(queues) <= _MOST_COMPARED
         found: list[Unreached] = []
+        # A queue that lacks its own messages has another one's files, and no message was altered.
+        lacking = {queue for queue, _, _ in every}
         for queue, lost, displaced in every:
             if asks and not displaced.all():
-                for other in (one for one in queues if one_byte_apart(one, queue)):
+                for other in (one for one in queues if one not in lacking and one_byte_apart(one, queue)):
                     # One that names both by right, as those of light queues do, wasn't altered.
                     altered = queues[other].displaced(lost[0]) & ~displaced & ~self.holds(other, lost[0])
+                    altered &= self._misses(other, lost, int(altered.sum()))
                     if altered.any():
                         found.append(_unreached(queue, lost[:, altered], 0, other))
                         lost, displaced = lost[:, ~altered], displaced[~altered]
@@ -119,6 +122,16 @@ class WalkedUnits:
             begins = part[0]  # in the log's order
             held |= begins.take(np.searchsorted(begins, position), mode="clip") == position
         return held
+
+    def _misses(self, queue: Queue, lost: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
+        """bool[rows], whether the next message of a queue leaves out the place of each, and ``most`` at most.
+
+        ``lost``: physical offset and queueOffset of messages.
+        """
+        there = np.concatenate(self._parts.get(queue, [np.empty((2, 0), np.int64)]), axis=1)
+        at = np.searchsorted(there[0], lost[0])
+        left_out = np.append(there[1], -1)[at] - lost[1]
+        return (left_out > 0) & (left_out <= most)
 
     def unindexed(self, files: Sequence[IndexHeader], end: int) -> NDArray[np.int64]:
         """Physical offsets of messages with keys that lie in the range of no index file.

@@ -103,6 +103,34 @@ def test_a_unit_of_one_of_two_light_queues(tmp_path: Path) -> None:
     assert sorts(store) == (Sort.MEND,) * 3
 
 
+@pytest.mark.parametrize("topic", ["Corners", "Orders", "Payments", "Transfers"])
+def test_queues_that_have_each_other_s_files(topic: str, tmp_path: Path) -> None:
+    """No message was altered: what is wrong are the units."""
+    store = golden("5.3.3-mixed", tmp_path)
+    one, other = (names.queue_directory(store.root, topic, number) for number in (0, 1))
+    one.rename(tmp_path / "between")
+    other.rename(one)
+    (tmp_path / "between").rename(other)
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    whole, quick = check(wanted), check(wanted, quick=True)
+    assert {one.kind for one in quick.left} <= {"missing-unit", "queue-ends-late"}
+    assert quick.next_steps == whole.next_steps
+    assert quick.verdict.sort == whole.verdict.sort == Sort.MEND
+
+
+def test_a_queue_whose_last_message_names_another_one(tmp_path: Path) -> None:
+    """Nothing behind it in the log tells that its queue misses it."""
+    store = golden("5.3.3-mixed", tmp_path)
+    every = chain.from_iterable(map(records, sorted((store.root / names.COMMIT_LOG).iterdir())))
+    last = max(at for at, one in every if (one.topic, one.queue_id) == (b"Orders", 0))
+    overwrite(store.root, SEGMENT, last + commitlog.QUEUE_ID + 3, b"\1")
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    whole, quick = check(wanted), check(wanted, quick=True)
+    for found in (whole, quick):
+        assert [(one.queue, one.count) for one in found.left if one.messages] == [(("Orders", 1), 1)]
+    assert quick.next_steps == whole.next_steps
+
+
 @pytest.mark.parametrize("written", [b"\0", b"x"])
 def test_one_segment_that_is_too_long(tmp_path: Path, written: bytes) -> None:
     """It has a byte behind its end; with something written there it is of a broker with longer ones."""
