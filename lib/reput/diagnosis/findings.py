@@ -37,7 +37,7 @@ from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
 from reput.scan.part import CLOSES_EARLY
 from reput.store.reading import LINK, read_file
-from reput.verify.explain import DELAY_LEVELS, LOG_DAMAGED, TAGS_LOST
+from reput.verify.explain import DELAY_LEVELS, LEADS_AWAY, LOG_DAMAGED, TAGS_LOST
 from reput.verify.report import (
     CHECKPOINT,
     DIFFERS,
@@ -49,7 +49,7 @@ from reput.verify.report import (
     Difference,
     Report,
 )
-from reput.verify.units import EXTRA
+from reput.verify.units import EXTRA, MISSING, WRONG
 
 # Of what both know, one finding is left: that of the comparison, for it has file, offset and figures. What a
 # start puts right by itself is told from what it leaves by what it is foretold to make (:class:`Plan`).
@@ -268,6 +268,11 @@ def leads_to_damage(one: Difference) -> bool:
     return one.kind == EXTRA and one.cause == LOG_DAMAGED
 
 
+def _is_hidden(one: Difference) -> bool:
+    """Whether no unit leads to its messages; in a database a start doesn't tell these from repeated ones."""
+    return one.kind == MISSING or (one.kind == WRONG and one.offset is not None and one.cause in LEADS_AWAY)
+
+
 #: Nothing in a store shows them; units made by others would be wrong.
 GIVE_DELAY_LEVELS = "Give the broker's broker.conf, for its messageDelayLevel: -c FILE"
 
@@ -299,7 +304,7 @@ def _of_difference(
     elif healing.heals(one):
         effect, remedy, step = Effect.HEALS, Remedy.START, ""
         outcome = "the start puts it right"
-    elif one.area == QUEUE and (one.kind == "missing-unit" or _is_lost(one, snapshot)):
+    elif one.area == QUEUE and (_is_hidden(one) or _is_lost(one, snapshot)):
         messages = one.count
     return judged(one, effect, remedy, outcome=outcome, step=step, messages=messages)
 

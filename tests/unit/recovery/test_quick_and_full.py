@@ -118,6 +118,37 @@ def test_queues_that_have_each_other_s_files(topic: str, tmp_path: Path) -> None
     assert quick.verdict.sort == whole.verdict.sort == Sort.MEND
 
 
+def test_a_unit_of_a_message_of_another_queue(tmp_path: Path) -> None:
+    """Nothing leads to the message in whose place it stands: both count it."""
+    store = golden("5.3.3-mixed", tmp_path)
+    path = max((store.root / names.CONSUME_QUEUE / "Orders" / "0").iterdir())
+    other = max((store.root / names.CONSUME_QUEUE / "Orders" / "1").iterdir())
+    path.write_bytes(path.read_bytes()[:800] + other.read_bytes()[:20] + path.read_bytes()[820:])
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    whole, quick = check(wanted), check(wanted, quick=True)
+    said = [[(one.kind, one.queue, one.messages) for one in each.left] for each in (whole, quick)]
+    assert said == [[("wrong-unit", ("Orders", 0), 1)], [("missing-unit", ("Orders", 0), 1)]]
+    assert quick.next_steps == whole.next_steps
+    assert all("no queue leads to 1 message" in each.verdict.said for each in (whole, quick))
+    assert whole.for_start().verdict.sort == quick.for_start().verdict.sort == Sort.MEND
+
+
+def test_a_start_cuts_at_damage_and_at_no_hole_of_a_queue(tmp_path: Path) -> None:
+    """A message in two findings: its body is damaged, and the one before it in its queue is lost."""
+    store = golden("5.3.3-mixed", tmp_path)
+    every = chain.from_iterable(map(records, sorted((store.root / names.COMMIT_LOG).iterdir())))
+    mine = [(at, one) for at, one in every if (one.topic, one.queue_id) == (b"Orders", 0)]
+    following = next(number for number, (at, _) in enumerate(mine) if at >= 7 * SEGMENT)
+    overwrite(store.root, SEGMENT, mine[following - 1][0] + MAGIC, bytes(4))
+    at, one = mine[following]
+    overwrite(store.root, SEGMENT, at + commitlog.encode(one).rindex(one.body), bytes([one.body[0] ^ 1]))
+    found = check(VerifyOptions(store.root, None, broker_conf(store), store.version)).left
+    here = {one.kind: (one.effect, one.messages) for one in found if one.area == "log" and one.first == at}
+    assert here == {"bad-crc": (Effect.LOSES, 102), "missing-queue-offsets": (Effect.GONE, 1)}
+    (unit,) = [one for one in found if one.kind == "wrong-unit"]
+    assert (unit.cause, unit.messages) == ("log-damaged", 0)  # it is counted where its place is missing
+
+
 def test_a_queue_whose_last_message_names_another_one(tmp_path: Path) -> None:
     """Nothing behind it in the log tells that its queue misses it."""
     store = golden("5.3.3-mixed", tmp_path)
