@@ -700,7 +700,7 @@ def _queue_problems(snapshot: Snapshot, directory: str) -> Iterator[Problem]:
     step = f"`{rebuilds}` makes the queues anew from the log, with the broker stopped."
     for listing in snapshot.all_queues[directory].values():
         yield from listing.problems
-        yield from gaps(listing.files, file_size, "missing-queue-files", step, _wrong_files(listing))
+        yield from gaps(listing.files, file_size, "queue-file-missing", step, _wrong_files(listing))
 
 
 def _wrong_files(listing: Listing) -> set[int | None]:

@@ -201,7 +201,7 @@ class _Healing:
         return max(begin, put_from // UNIT_LENGTH) <= one.first and one.end <= model.max_offset
 
     def _heals_index(self, plan: Plan, one: Difference) -> bool:
-        if self._broken & {"missing-entry", "index-dropped", "index-torn", "index-ahead"}:
+        if self._broken & _INDEX_KINDS:
             return False
         if Path(one.path) in plan.prediction.index_dropped:
             return True
@@ -380,7 +380,7 @@ def _is_said(
             return known
         changes = plan.prediction.index.added or plan.prediction.index_dropped
         return not changes and all(problem.path != one.path for problem in plan.snapshot.problems)
-    if one.kind == "missing-queue-files":
+    if one.kind == "queue-file-missing":
         return any(other.area is Area.QUEUE for other in compared)
     return False
 
@@ -523,7 +523,7 @@ _UNREACHED = frozenset({"missing-unit", "queue-begins-late", "queue-ends-early"}
 UNLOADED = "unloaded-files"
 #: Units of messages that the log hasn't got.
 QUEUE_CUT = "queue-cut"
-_INDEX_KINDS = frozenset({"index-dropped", "missing-entry", "index-torn", "index-ahead"})
+_INDEX_KINDS = frozenset({"index-dropped", "missing-entry", "index-ahead"})
 
 
 def of_start(snapshot: Snapshot, plan: Plan | None, cleared: Plan | None = None) -> list[Finding]:

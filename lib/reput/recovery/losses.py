@@ -122,7 +122,7 @@ def named(queues: Sequence[Queue]) -> str:
 #: Problems of a load that stand for messages which nobody can bring back from what is there.
 LOG_GONE = frozenset({"missing-log-directory", "no-log", "missing-segments"})
 #: Problems of a load that a rebuild from the log takes away, although the broker starts with them.
-DERIVED_GONE = frozenset({"missing-queue-files", "index-length", "not-a-directory"})
+DERIVED_GONE = frozenset({"queue-file-missing", "index-length", "not-a-directory"})
 _MOST_LOOKED_AT = 10_000
 #: Units at a queue's end that are looked at: those of a cut of several megabytes.
 _MOST_UNITS = 8192
@@ -648,7 +648,7 @@ def _torn_index_files(prediction: Prediction) -> Iterator[Loss]:
             if length < used:
                 text = f"the index file is filled up with zeros: {used - length} bytes of keys aren't there"
                 low, high = header.begin_physical_offset, header.end_physical_offset
-                yield Loss("index-torn", str(entry.path), low, high + 1, 0, text)
+                yield Loss("missing-entry", str(entry.path), low, high + 1, 0, text)
 
 
 def _first_keyed(prediction: Prediction, before: int) -> int | None:

@@ -46,7 +46,7 @@ ITSELF, NOTHING, ANOTHER = 0, 1, 2
 #: By the names of findings: what stands in the place of such a message.
 BY_UNIT = {
     "no-queues": {NOTHING},
-    "missing-queue-files": {NOTHING},
+    "queue-file-missing": {NOTHING},
     "missing-unit": {NOTHING},
     "wrong-unit": {ANOTHER},
     "repeated-queue-offset": {ANOTHER},

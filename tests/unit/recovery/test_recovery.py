@@ -108,7 +108,7 @@ def test_a_sound_store_loses_nothing(name: str, stores: dict[str, GoldenStore], 
         (damage.topic_gone, {"missing-unit"}),
         (damage.queues_gone, set()),
         (damage.index_gone, {"missing-entry"}),
-        (damage.index_torn, {"index-torn", "index-length"}),
+        (damage.index_torn, {"missing-entry", "index-length"}),
     ],
 )
 def test_what_a_clean_start_does_not_repair(
@@ -1192,7 +1192,7 @@ def test_an_index_file_that_vanishes_after_the_look_is_no_trouble(
 ) -> None:
     snapshot = planned(stores["5.3.3-restart"], damage.index_torn, tmp_path).snapshot
     snapshot.index[-1].path.unlink()
-    assert kinds(plan(snapshot)) == {"index-torn", "index-length"}
+    assert kinds(plan(snapshot)) == {"missing-entry", "index-length"}
 
 
 # --- What lies behind a cut -------------------------------------------------------------------------------
