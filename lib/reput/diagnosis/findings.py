@@ -523,7 +523,7 @@ _UNREACHED = frozenset({"missing-unit", "queue-begins-late", "queue-ends-early"}
 UNLOADED = "unloaded-files"
 #: Units of messages that the log hasn't got.
 QUEUE_CUT = "queue-cut"
-_INDEX_KINDS = frozenset({"index-dropped", "missing-entry", "index-ahead"})
+_INDEX_KINDS = frozenset({"index-dropped", "index-header", "missing-entry", "index-ahead"})
 
 
 def of_start(snapshot: Snapshot, plan: Plan | None, cleared: Plan | None = None) -> list[Finding]:

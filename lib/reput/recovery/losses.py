@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 from numpy.typing import NDArray
@@ -622,7 +623,12 @@ def index_gaps(prediction: Prediction) -> Iterator[Loss]:
         return
     headers = [file.header for file in files]
     missing = prediction.walked.unindexed(headers, end)
-    begin = headers[0].begin_physical_offset
+    for file, (before, header) in zip(files[1:], pairwise(headers), strict=True):
+        begin, known = header.begin_physical_offset, before.end_physical_offset
+        if begin < known:
+            text = f"it begins at {begin} of the log, and the file before it ends at {known}"
+            yield Loss("index-header", str(file.path), begin, known, 0, text)
+    begin = min(header.begin_physical_offset for header in headers)
     first = _first_keyed(prediction, begin)
     if first is not None and not (len(missing) and int(missing[0]) <= first):
         text = f"no key of {first} to {begin} is indexed"

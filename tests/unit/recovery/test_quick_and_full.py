@@ -179,6 +179,22 @@ def test_an_index_file_without_its_end_and_a_queue_without_a_file(what: str, tmp
     assert quick.next_steps == whole.next_steps
 
 
+@pytest.mark.parametrize("what", ["swapped", "copied"])
+def test_index_files_that_are_in_no_order(what: str, tmp_path: Path) -> None:
+    store = golden("5.3.3-mixed", tmp_path)
+    first, *_, last = sorted((store.root / names.INDEX).iterdir())
+    if what == "copied":
+        shutil.copy2(last, last.with_name(f"{int(last.name) + 1}"))
+    else:
+        first.rename(tmp_path / "between")
+        last.rename(first)
+        (tmp_path / "between").rename(last)
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    whole, quick = check(wanted), check(wanted, quick=True)
+    assert {one.kind for one in quick.left} == {"index-header"} <= {one.kind for one in whole.left}
+    assert quick.next_steps == whole.next_steps
+
+
 @pytest.mark.parametrize("written", [b"\0", b"x"])
 def test_one_segment_that_is_too_long(tmp_path: Path, written: bytes) -> None:
     """It has a byte behind its end; with something written there it is of a broker with longer ones."""
