@@ -25,7 +25,7 @@ LOG_DAMAGED = "log-damaged"
 TAGS_LOST = "tags-lost"
 #: The cause where all that differs is the time at which a delayed message is due.
 DELAY_LEVELS = "delay-levels"
-#: Causes of a unit in the place of a message that nothing leads to; what lies in damage stood for another one.
+#: Causes of a unit in the place of a message that nothing leads to. What leads to damage stood for another.
 LEADS_AWAY = frozenset({"before-log-start", "past-log-end", "no-message", "other-message"})
 #: What each cause means; docs/findings.md has more about some.
 REMARKS = {
