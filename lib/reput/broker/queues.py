@@ -130,7 +130,7 @@ class WalkedUnits:
         """
         there = np.concatenate(self._parts.get(queue, [np.empty((2, 0), np.int64)]), axis=1)
         at = np.searchsorted(there[0], lost[0])
-        left_out = np.append(there[1], -1)[at] - lost[1]
+        left_out: NDArray[np.int64] = np.append(there[1], -1)[at] - lost[1]
         return (left_out > 0) & (left_out <= most)
 
     def unindexed(self, files: Sequence[IndexHeader], end: int) -> NDArray[np.int64]:
