@@ -403,11 +403,9 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
             places = model.max_offset - 1, model.max_offset
             yield _loss(prediction, queue, "queue-ends-late", places, 0, text)
         elif count:
-            units = "the unit there is of what" if count == 1 else "the units there are of what"
             text = (
-                f"queue {queue[0]}:{queue[1]} ends {counted(count, 'place')} behind its last message: "
-                f"{units} an earlier start cut off the log, consumers get other messages or none, and new "
-                "ones leave a hole"
+                f"queue {queue[0]}:{queue[1]} ends {counted(count, 'place')} behind its last message, with "
+                "units of none of its messages: consumers get other messages or none, and new ones leave a hole"
             )
             places = model.max_offset - count, model.max_offset
             yield _loss(prediction, queue, "queue-ends-late", places, count, text)
