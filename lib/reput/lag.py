@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from reput.config.basis import Basis
 from reput.config.committed import FILE, LMQ_PREFIX, Committed, Offsets, committed_offsets
-from reput.config.kept import of_either, parse
+from reput.config.kept import of_either, parse, unknown_queues
 from reput.errors import Result, SettingsError, StoreError, StoreInUseError, UnsupportedError
 from reput.format import commitlog, names
 from reput.format.names import Queue
@@ -280,7 +280,8 @@ def lag(
         (one, of) for one, topics in read.topics.items() for of in topics if _fits(one, of, group, topic)
     ]
     if not wanted and (group is not None or topic is not None):
-        raise _unknown(read.topics, group, topic)
+        gone = {} if topic is None else unknown_queues(settings.root, [(topic, None)], settings.config)
+        raise _unknown(read.topics, group, topic, gone)
     taken = time.time_ns() // 1_000_000 if now is None else now
     queues = _Queues(settings, store)
     by_pair = _by_pair(read, wanted).items()
@@ -454,7 +455,9 @@ def _fits(group: str, topic: str, wanted_group: str | None, wanted_topic: str | 
     return wanted_group is None or group in (wanted_group, wanted_group + _BROADCAST_SUFFIX)
 
 
-def _unknown(known: Mapping[str, Iterable[str]], group: str | None, topic: str | None) -> SettingsError:
+def _unknown(
+    known: Mapping[str, Iterable[str]], group: str | None, topic: str | None, gone: Mapping[str, str | None]
+) -> SettingsError:
     groups = sorted(known)
     shown = ", ".join(groups[:_MOST_NAMES]) or "none at all"
     if len(groups) > _MOST_NAMES:
@@ -465,12 +468,12 @@ def _unknown(known: Mapping[str, Iterable[str]], group: str | None, topic: str |
     step = None if meant is None else f"Did you mean --group {meant}?"
     if step is None and topic is not None:
         of_groups = known if group is None else {one: of for one, of in known.items() if one == group}
-        meant = nearest(topic, {name for of in of_groups.values() for name in of})
+        meant = nearest(topic, {name for of in of_groups.values() for name in of}) or gone.get(topic)
         step = None if meant is None else f"Did you mean --topic {meant}?"
     return SettingsError(
         f"nothing was committed for {' '.join(asked)}",
         expected=f"of groups {shown}",
-        found="no such entry",
+        found="no such topic" if topic in gone else "no such entry",
         next_step=step,
     )
 

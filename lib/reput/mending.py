@@ -23,7 +23,7 @@ from reput.broker.snapshot import Snapshot, take, type_problems
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, Listing
 from reput.derived.last_file import EXPIRED_QUEUES
-from reput.diagnosis.check import Diagnosis, check
+from reput.diagnosis.check import Diagnosis, check, settings_to_look
 from reput.diagnosis.findings import (
     CLOSED,
     LOG_CUTS,
@@ -351,9 +351,7 @@ def mend(
     """
     started = time.perf_counter()
     wanted = _comparing(options)
-    settings = StoreSettings.load(
-        options.store, options.broker_conf, options.rocketmq_version, dledger=True, rocksdb=True
-    )
+    settings = settings_to_look(options.store, options.broker_conf, options.rocketmq_version)
     finished = None
     begun = (staging_of(settings.root), *of_mending(settings.root))
     if apply and (is_pending(settings.root) or any(path.exists() for path in begun)):

@@ -48,8 +48,15 @@ def migrate_command(given: _Words) -> None:
     to other messages. 2: refused or failed, with the store's
     files as they were.
     """
+    from reput.diagnosis.check import refuse_no_start
     from reput.job.migrate import migrate, plan_migration
     from reput.job.options import RebuildOptions
+    from reput.verify.plan import VerifyOptions
+
+    def refuse() -> None:
+        if given.apply:
+            check_spark()
+        refuse_no_start(VerifyOptions(given.store, None, given.broker_conf, given.rocketmq_version))
 
     with Output(
         given.as_json,
@@ -74,6 +81,8 @@ def migrate_command(given: _Words) -> None:
                     next_step="Leave --master out.",
                 )
             migration, _ = plan_migration(options, given.to_form)
+            if not migration.already:
+                refuse()
         else:
             with ProgressDisplay() as display:
                 done = migrate(
@@ -82,7 +91,7 @@ def migrate_command(given: _Words) -> None:
                     lambda: commands.start_spark("reput migrate", given.master, display),
                     lambda found: None if given.as_json else printed(*_plan_lines(found, applying=True)),
                     display.derived,
-                    check_spark=check_spark,
+                    refuse,
                 )
     if given.plan:
         output.show(migration, _plan_lines(migration))

@@ -54,6 +54,7 @@ def report_command(given: _Words) -> None:
     Exit code: that of `reput check`. 0: start it. 1: start it; messages are gone for good. 3: mend it first.
     4: it will not start. 5: can't be told. 2: refused or failed, and no page was written.
     """
+    from reput.diagnosis.check import settings_to_look
     from reput.report.gather import GatherOptions, gather
     from reput.report.language import of_environment
     from reput.report.numbers import Zone
@@ -69,11 +70,10 @@ def report_command(given: _Words) -> None:
                 found="neither",
                 next_step="Give, for instance, -o report.html.",
             )
-        target = (
-            None
-            if given.out is None
-            else check_target(given.out, given.settings(given.store), force=given.force)
-        )
+        target = None
+        if given.out is not None:
+            settings = settings_to_look(given.store, given.broker_conf, given.rocketmq_version)
+            target = check_target(given.out, settings, force=given.force)
         with ProgressDisplay("checking") as display:
             facts = gather(
                 given.to(GatherOptions), spark_wanted("reput report", given.master, display),

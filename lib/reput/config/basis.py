@@ -180,6 +180,13 @@ class Basis:
         """What keeps files from being read as what they are."""
         return tuple(one for one in self.contradictions if one.hides)
 
+    def refuse_hidden(self, directory: Path) -> None:
+        """Refuse to read files that aren't as the settings say, in the words of check: SettingsError."""
+        for one in self.hiding:
+            if one.directory == directory.name:
+                text, step = "these settings aren't those of this store", one.next_step
+                raise SettingsError(text, path=directory, expected=one.used, found=one.shown, next_step=step)
+
     def to_dict(self) -> dict[str, object]:
         """JSON-ready."""
         return {

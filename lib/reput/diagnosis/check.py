@@ -45,7 +45,7 @@ from reput.store.reading import check_store
 from reput.store.swap import refuse_half_replaced
 from reput.store.system import human
 from reput.verify.plan import VerifyOptions
-from reput.verify.report import MEASURES, Note, Report, key_of
+from reput.verify.report import MEASURES, OTHER_SETTINGS, Note, Report, key_of
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -385,6 +385,21 @@ def check(
     return result
 
 
+def refuse_no_start(options: VerifyOptions) -> None:
+    """Refuse a store that no start takes, and that making queues anew doesn't put right: StoreError."""
+    found = check(options, quick=True)
+    for one in found.left:
+        stops = one.effect is Effect.BLOCKS and (one.area is Area.LOG or one.remedy is Remedy.BY_HAND)
+        if stops or one.kind == OTHER_SETTINGS:
+            raise StoreError(
+                replace(found, quick=False).verdict.text.partition(": ")[2],
+                path=one.path,
+                expected=one.expected or None,
+                found=one.found,
+                next_step=found.next_steps[0].removeprefix(f"{one.path}: "),
+            )
+
+
 def compare(
     options: VerifyOptions,
     start_spark: Callable[[], SparkSession] | None = None,
@@ -414,7 +429,7 @@ def compare(
 
 def _is_without_log(one: Finding) -> bool:
     """Whether the log can't be read: it is elsewhere, or its segments have another length than was given."""
-    return one.kind in NO_LOG or (one.kind == "other-settings" and one.area is Area.LOG)
+    return one.kind in NO_LOG or (one.kind == OTHER_SETTINGS and one.area is Area.LOG)
 
 
 def _no_file(settings: StoreSettings, error: ReputError) -> Finding | None:
@@ -449,7 +464,7 @@ def _foretell(result: Diagnosis, *, quick: bool) -> None:
     if snapshot.holder is not None:
         result.not_read.append(f"what a start would do: the store is in use by {snapshot.holder.what}")
         return
-    if any(problem.kind == "other-settings" for problem in snapshot.problems):
+    if any(problem.kind == OTHER_SETTINGS for problem in snapshot.problems):
         return
     try:
         result.plan = plan(snapshot, MOST_READ if quick else None)

@@ -40,7 +40,7 @@ from reput.store.listing import ignored_features, queues_in
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
 from reput.store.reading import check_store, read_file
-from reput.store.swap import Swap, check_movable, is_pending, new_stamp
+from reput.store.swap import Swap, check_movable, is_pending, new_stamp, refuse_half_replaced
 from reput.words import counted
 
 if TYPE_CHECKING:
@@ -115,6 +115,7 @@ def plan_migration(
     """
     check_here(options.store)
     check_store(Path(os.path.abspath(options.store)))
+    refuse_half_replaced(Path(os.path.abspath(options.store)), options.broker_conf, options.rocketmq_version)
     if options.broker_conf is None:
         raise SettingsError(
             "a migration needs the broker's own broker.conf, which has to change with it",
@@ -171,13 +172,13 @@ def migrate(
     start_spark: Callable[[], SparkSession],
     shown: Callable[[Migration], None] = lambda _plan: None,
     listener: Callable[[Progress, int], None] = lambda _progress, _total: None,
-    check_spark: Callable[[], None] = lambda: None,
+    refuse: Callable[[], None] = lambda: None,
 ) -> Migrated:
     """Migrate a store to "rocksdb" or "file".
 
-    ``start_spark`` is only called when nothing speaks against the run; ``check_spark``, which raises where no
-    session can start, before anything is written; ``shown`` before anything is done. After an error what was
-    there before is unchanged, or a swap is pending that the same command finishes.
+    ``start_spark`` is only called when nothing speaks against the run; ``refuse``, which raises where
+    nothing may be made, before anything is written; ``shown`` before anything is done. After an error what
+    was there before is unchanged, or a swap is pending that the same command finishes.
     """
     started = time.perf_counter()
     check_here(options.store)
@@ -193,7 +194,7 @@ def migrate(
     if migration.already:
         migration.lacking += [*findings, *differs]
         return Migrated(migration, finished, None, str(root), findings, differs)
-    check_spark()
+    refuse()
     with prepare(intended(options)) as plan:
         plan = replace(plan, selection=replace(plan.selection, batch=migration.config.batch))
         before = replace(plan.journal.state)

@@ -16,7 +16,7 @@ from reput.derived.index import MOST_OFFSETS, IndexNow
 from reput.derived.queues import Queues, View
 from reput.derived.times import Boundary
 from reput.errors import SettingsError
-from reput.format import javastring
+from reput.format import javastring, names
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query.log import LogReader
 from reput.query.message import Message, MessageId
@@ -285,6 +285,7 @@ class QueryStore:
         SettingsError: no topic can have this name; or broker.conf gives batch queues an impossible size.
         StoreError where it can't be read.
         """
+        self._settings.basis.refuse_hidden(self._settings.root / names.CONSUME_QUEUE)
         return self.all_queues.view(topic, queue_id, self.log.start)
 
     def queues(self, topic: str) -> dict[int, View]:
@@ -292,6 +293,7 @@ class QueryStore:
 
         SettingsError, StoreError: see :meth:`queue`.
         """
+        self._settings.basis.refuse_hidden(self._settings.root / names.CONSUME_QUEUE)
         return self.all_queues.views(topic, self.log.start)
 
     def message_at(self, physical_offset: int) -> Message | None:

@@ -21,7 +21,14 @@ from reput.broker.snapshot import IndexEntry, Snapshot, take
 from reput.broker.walk import begin
 from reput.config.settings import StoreSettings
 from reput.derived.files import Listing
-from reput.diagnosis.check import NOT_FORETOLD, Diagnosis, check, not_looked_at, settings_to_look
+from reput.diagnosis.check import (
+    HALF_REPLACED,
+    NOT_FORETOLD,
+    Diagnosis,
+    check,
+    not_looked_at,
+    settings_to_look,
+)
 from reput.errors import RemoteStoreError, ReputError, SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
@@ -52,7 +59,6 @@ from reput.report.log_scan import LogScan, Tally, scan_log
 from reput.report.queues import QueuesSeen, queue_facts, skew
 from reput.statistics import Listener
 from reput.store.lock import may_be_running
-from reput.store.swap import refuse_half_replaced
 from reput.verify.plan import VerifyOptions
 
 if TYPE_CHECKING:
@@ -227,7 +233,6 @@ def gather(
     started = time.perf_counter()
     now = int(time.time() * 1000) if options.at is None else options.at
     settings = settings_to_look(options.store, options.broker_conf, options.rocketmq_version)
-    refuse_half_replaced(settings.root, settings.broker_conf, settings.basis.given)
     facts = Facts(
         store=settings.place,
         broker_conf=None if settings.broker_conf is None else str(settings.broker_conf),
@@ -259,6 +264,8 @@ class _Gathering:
         facts, settings = self._facts, self._settings
         self._say("checking")
         found = self._diagnosed(start_spark)
+        if any(one.kind == HALF_REPLACED for one in found.findings):
+            return
         with collector_paused():
             snapshot, is_whole = self._snapshot(found)
         facts.clean = snapshot.clean
