@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
@@ -122,3 +123,23 @@ def test_what_is_no_file_of_digests_is_shown(
     outcome = reput("dump", "digest", store.root, "--against", tmp_path / "digests")
     assert outcome.code == 2
     assert f"in line 1, found {line!r}. Make it again" in outcome.stderr
+
+
+@pytest.mark.slow
+def test_a_fifo_whose_next_segment_lies_outside_of_the_store(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.5.0-restart", tmp_path)
+    give_settings(store)
+    log, elsewhere = store.root / names.COMMIT_LOG, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    *_, gone, last = sorted(log.iterdir())
+    last.rename(elsewhere / last.name)
+    gone.unlink()
+    os.mkfifo(gone)
+    with broker_conf(store).open("a") as file:
+        file.write(f"storePathCommitLog={log},{elsewhere}\n")
+    quick = json.loads(reput("check", *given(store), "--quick", "--json").stdout)
+    assert quick["exit_code"] == 4
+    assert "`reput mend" in quick["next_steps"][0]
+    assert reput("mend", *given(store), "--apply").code == 0
+    assert sorted(path.name for path in log.iterdir()) == [names.offset_name(0), gone.name]
+    assert reput("check", *given(store), "--quick").code == 0

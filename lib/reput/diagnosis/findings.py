@@ -31,7 +31,7 @@ from reput.log.segments import MISTAKEN, SECOND_FILE, map_segment
 from reput.log.walk import Frame, frame
 from reput.recovery.losses import Loss
 from reput.recovery.plan import Plan
-from reput.recovery.refusals import are_its_own, is_derived, is_stray, outside_step, rebuild_out
+from reput.recovery.refusals import are_its_own, is_derived, is_stray, outside_step, place_of_new, rebuild_out
 from reput.replay.placing import ALTERED
 from reput.rocksdb import traces
 from reput.rocksdb.reader import is_installed
@@ -293,7 +293,9 @@ def _of_difference(
             effect, outcome = Effect.LACKS, "a start that comes by here cuts the log"
             if one.found.startswith(CLOSES_EARLY):
                 outcome = "a start that comes by here passes over the rest of the segment"
-            remedy, step = mending(settings, one.path)
+            is_gap = one.kind == MISSING_SEGMENTS
+            place = place_of_new(settings, Path(one.path).parent) if is_gap else one.path
+            remedy, step = mending(settings, place)
         elif healing.keeps(one):
             effect, outcome = Effect.LACKS, "a start takes it for a message"
             remedy, step = mending(settings, one.path)
@@ -594,7 +596,8 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
     if effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and is_mended(problem, settings):
         replaced = path.parent in settings.commit_log_dirs or path == settings.root / names.CHECKPOINT
         if path.is_relative_to(settings.root) or not is_stray(problem, settings):
-            remedy, step = mending(settings, path if replaced else None)
+            changed = place_of_new(settings, path.parent) if problem.kind == MISSING_SEGMENTS else path
+            remedy, step = mending(settings, changed if replaced else None)
     if effect is Effect.HARMLESS:
         remedy, step = Remedy.NONE, ""
     if step and problem.path not in step:

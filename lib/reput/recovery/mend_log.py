@@ -33,6 +33,7 @@ from reput.recovery.refusals import (
     first_cut,
     first_whole,
     is_stray,
+    place_of_new,
     rebuild_out,
     refuse_outside,
     refuse_sound_record,
@@ -329,7 +330,8 @@ class _Seen:
         if path is None:
             nearest = min(files, key=lambda one: abs(one.base - base))
             like = self._copies.original(nearest.path)
-            copy = self._copies.new(like.parent / name, base, like)
+            place = place_of_new(self.view.settings, like.parent)
+            copy = self._copies.new(place / name, base, like)
             self._note("new-segment", copy, 0, self.view.segment_size)
         else:
             copy = self._copies.of(StoreFile(str(path), base))

@@ -99,6 +99,12 @@ def outside(settings: StoreSettings) -> list[Path]:
     return [one for one in settings.commit_log_dirs if not one.is_relative_to(settings.root)]
 
 
+def place_of_new(settings: StoreSettings, beside: Path) -> Path:
+    """The directory where a missing segment is made: one in the store, if the log has any."""
+    there = (one for one in (beside, *settings.commit_log_dirs) if one.is_relative_to(settings.root))
+    return next(there, beside)
+
+
 def outside_step(settings: StoreSettings, path: str | Path) -> str:
     """What to do about something in such a directory."""
     if Path(path).resolve().is_relative_to(settings.root.resolve()):
