@@ -2,7 +2,12 @@
 
 import sys
 
-from reput.cli import main
+try:
+    from reput.cli import main
+except ImportError as error:  # 1 would say that the work was done
+    found = f"expected one with reput, found {sys.executable}: {error}"
+    sys.stderr.write(f"reput: this Python has no reput; {found}. Set PYSPARK_PYTHON (docs/cluster.md)\n")
+    raise SystemExit(2) from None
 
 if __name__ == "__main__":
     main(["check", *sys.argv[1:]])

@@ -86,3 +86,20 @@ def test_completion(tmp_path: Path) -> None:
         check=False,
     )
     assert (done.returncode, done.stdout, done.stderr.count("\n")) == (2, "", 1)
+
+
+@pytest.mark.parametrize("name", ["catalog", "check", "mend", "rebuild", "tail"])
+def test_a_job_where_python_has_no_reput(name: str) -> None:
+    """As spark-submit's is where PYSPARK_PYTHON was forgotten."""
+    words = [sys.executable, "-S", LIB.parent / "jobs" / f"{name}.py", "/nowhere"]
+    done = subprocess.run(
+        words, env=environment(PYTHONPATH=None), text=True, capture_output=True, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("reput: this Python has no reput; expected one with reput, found ")
+    assert done.stderr.endswith("Set PYSPARK_PYTHON (docs/cluster.md)\n")
+
+
+def test_interrupted_before_it_is_loaded(tmp_path: Path) -> None:
+    outcome = broken(tmp_path, "logging", "raise KeyboardInterrupt", "--version")
+    assert (outcome.code, outcome.stderr) == (130, "")

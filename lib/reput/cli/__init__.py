@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from reput.cli.process import begin_early, ended_by
-
+try:
+    from reput.cli.process import begin_early, ended_by
+except KeyboardInterrupt:  # before there is anything that says so
+    raise SystemExit(130) from None
 try:
     begin_early()
     from reput.cli import (  # noqa: F401 - they register their commands

@@ -30,7 +30,7 @@ from reput.format.dtypes import ROCKSDB_UNIT_DTYPE
 from reput.format.names import Queue, QueueBytes
 from reput.format.rocksdbqueue import OFFSETS, UNITS
 from reput.rocksdb import Database, is_database, opened, stamp
-from reput.rocksdb.reader import BLOCK
+from reput.rocksdb.reader import BLOCK, COPY
 from reput.store.listing import names_seen
 
 #: Units that are read at once.
@@ -137,7 +137,7 @@ def _broken_value(directory: Path, name: bytes, expected: str, value: bytes) -> 
         path=directory,
         expected=expected,
         found=f"{len(value)} bytes",
-        next_step="Bring the whole directory back from a copy, or let reput derive it again from the log",
+        next_step=COPY,
     )
 
 

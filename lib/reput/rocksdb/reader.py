@@ -72,7 +72,8 @@ _SIZES = re.compile(r"([0-9]{1,20}\.sst)\. Expected ([0-9]+), actual size ([0-9]
 _GONE = re.compile(r"([0-9]{1,20}\.(?:sst|log|blob)): No such file")
 _FILE = re.compile(r"([0-9]{1,20}\.(?:sst|log|blob)|MANIFEST-[0-9]{1,20})(?: offset ([0-9]{1,20}))?")
 _COMPARATOR = re.compile(r"(\S+): does not match existing comparator (\S+)")
-_COPY = "Bring the whole directory back from a copy, or let reput derive it again from the log"
+#: What gives back a database that the log tells; `check` says so, too.
+COPY = "Bring the whole directory back from a copy, or let `reput mend` make it anew from the log"
 
 
 class Database:
@@ -183,7 +184,7 @@ class Database:
                 path=self.path,
                 expected="the last key",
                 found=f"one more, {at.key()[:80].hex()}",
-                next_step=_COPY,
+                next_step=COPY,
             )
 
     @contextmanager
@@ -244,7 +245,7 @@ def opened(
                         offset=at,
                         expected="a whole record",
                         found=f"{manifest.stat().st_size - at} bytes of one",
-                        next_step=_COPY,
+                        next_step=COPY,
                     )
             except ReputError:
                 raise
@@ -275,7 +276,7 @@ def explained(directory: Path, at: Path, error: Exception) -> ReputError:
             path=directory / sizes[1],
             expected=f"{sizes[2]} bytes",
             found=f"{sizes[3]}",
-            next_step=_COPY,
+            next_step=COPY,
         )
     if (gone := _GONE.search(text)) is not None:
         return StoreError(
@@ -283,7 +284,7 @@ def explained(directory: Path, at: Path, error: Exception) -> ReputError:
             path=directory / gone[1],
             expected="a file, for the MANIFEST names it",
             found="none",
-            next_step=_COPY,
+            next_step=COPY,
         )
     if (comparator := _COMPARATOR.search(text)) is not None:
         return UnsupportedError(
@@ -307,7 +308,7 @@ def explained(directory: Path, at: Path, error: Exception) -> ReputError:
         path=path,
         offset=None if named is None or named[2] is None else int(named[2]),
         found=text,
-        next_step=_COPY,
+        next_step=COPY,
     )
 
 

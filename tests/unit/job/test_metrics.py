@@ -292,6 +292,19 @@ def test_the_alerts_ask_for_metrics_that_there_are(known: dict[str, str]) -> Non
         assert labels <= {"instance", "kind", "reason"}
 
 
+def test_alerts_count_what_a_series_begins_with() -> None:
+    """One with labels isn't there before, and ``increase`` sees nothing of its first value."""
+    page = (ROOT / "docs" / "data" / "metrics.md").read_text(encoding="utf-8")
+    (group,) = yaml.safe_load((ROOT / "conf" / "alerts.yml").read_text(encoding="utf-8"))["groups"]
+    counted = {
+        name: rule["expr"] for rule in group["rules"] for name in re.findall(r"increase\((\w+)", rule["expr"])
+    }
+    labelled = {name for name in counted if f"`{name}{{" in page}
+    assert labelled == {"reput_findings_total", "reput_restarts_total"}
+    for name in labelled:
+        assert f"unless {name} offset" in counted[name]
+
+
 def test_topics_are_counted_up_to_a_number_of_them(log: LogWriter, state: State) -> None:
     registry = CollectorRegistry()
     metrics = metrics_of(registry, log, state)
