@@ -722,15 +722,15 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
     for form, queues in snapshot.by_form.items():
         for topic in dict.fromkeys(topic for topic, _ in queues):
             said = types.get(topic, PLAIN_TYPE)
+            right = PLAIN_TYPE if form.by_place else BATCH_TYPE
             if said not in (PLAIN_TYPE, BATCH_TYPE):  # no files are of RocksDBCQ, and CQType has no other
-                right = PLAIN_TYPE if form.by_place else BATCH_TYPE
                 yield Problem(
                     kind="broken-config",
                     path=str(where),
                     expected=f"queue.type={right} for {topic}, as its files are",
                     found=f"queue.type={said}",
                     outcome="the broker doesn't start",
-                    next_step=f"Set queue.type of {topic} to what its files are.",
+                    next_step=_set_type(topic, right, where),
                     stops=True,
                 )
             elif (said == BATCH_TYPE) is form.by_place:
@@ -740,9 +740,17 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
                     expected=f"queues of the type that {where} says",
                     found=f"{form.name} queues",
                     outcome="the broker doesn't start",
-                    next_step="Set queue.type of the topic to what its files are, or move them elsewhere.",
+                    next_step=_set_type(topic, right, where),
                     stops=True,
                 )
+
+
+def _set_type(topic: str, right: str, where: Path) -> str:
+    entry = f'"{topic}":{{"attributes":{{"queue.type":"{right}"}}}}'
+    return (
+        f"Set queue.type of the topic to what its files are, {entry} below topicConfigTable of {where.name}, "
+        "or move them elsewhere."
+    )
 
 
 def read_checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:
