@@ -79,7 +79,7 @@ from reput.store import files
 from reput.store.listing import ignored_features
 from reput.store.lock import OutputLock, StoreLock
 from reput.store.ownership import Owner
-from reput.store.reading import read_file
+from reput.store.reading import check_store, read_file
 from reput.store.swap import Swap, broker_mark, check_movable, is_pending, new_stamp
 from reput.store.system import check_free, human
 from reput.verify.explain import TAGS_LOST
@@ -352,6 +352,7 @@ def mend(
     started = time.perf_counter()
     wanted = _comparing(options)
     settings = settings_to_look(options.store, options.broker_conf, options.rocketmq_version)
+    check_store(settings.root)
     finished = None
     begun = (staging_of(settings.root), *of_mending(settings.root))
     if apply and (is_pending(settings.root) or any(path.exists() for path in begun)):

@@ -143,3 +143,10 @@ def test_a_fifo_whose_next_segment_lies_outside_of_the_store(reput: Command, tmp
     assert reput("mend", *given(store), "--apply").code == 0
     assert sorted(path.name for path in log.iterdir()) == [names.offset_name(0), gone.name]
     assert reput("check", *given(store), "--quick").code == 0
+
+
+@pytest.mark.parametrize("command", ["check", "report", "mend", "lag", "undo"])
+def test_a_file_is_no_store(reput: Command, tmp_path: Path, command: str) -> None:
+    (tmp_path / "file").touch()
+    refused = json.loads(reput(command, tmp_path / "file", "--json").stdout)
+    assert (refused["error"], refused["found"]) == ("there is no store here", "a file")

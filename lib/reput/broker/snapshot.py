@@ -723,6 +723,11 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
         for topic in dict.fromkeys(topic for topic, _ in queues):
             said = types.get(topic, PLAIN_TYPE)
             right = PLAIN_TYPE if form.by_place else BATCH_TYPE
+            entry = f'"{topic}":{{"attributes":{{"queue.type":"{right}"}}}}'
+            step = (
+                f"Set queue.type of the topic to what its files are, {entry} in topicConfigTable, or move "
+                "them elsewhere."
+            )
             if said not in (PLAIN_TYPE, BATCH_TYPE):  # no files are of RocksDBCQ, and CQType has no other
                 yield Problem(
                     kind="broken-config",
@@ -730,7 +735,7 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
                     expected=f"queue.type={right} for {topic}, as its files are",
                     found=f"queue.type={said}",
                     outcome="the broker doesn't start",
-                    next_step=_set_type(topic, right, where),
+                    next_step=step,
                     stops=True,
                 )
             elif (said == BATCH_TYPE) is form.by_place:
@@ -740,17 +745,9 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
                     expected=f"queues of the type that {where} says",
                     found=f"{form.name} queues",
                     outcome="the broker doesn't start",
-                    next_step=_set_type(topic, right, where),
+                    next_step=step,
                     stops=True,
                 )
-
-
-def _set_type(topic: str, right: str, where: Path) -> str:
-    entry = f'"{topic}":{{"attributes":{{"queue.type":"{right}"}}}}'
-    return (
-        f"Set queue.type of the topic to what its files are, {entry} below topicConfigTable of {where.name}, "
-        "or move them elsewhere."
-    )
 
 
 def read_checkpoint(path: Path) -> tuple[StoreCheckpoint, int | None]:

@@ -391,13 +391,9 @@ def refuse_no_start(options: VerifyOptions) -> None:
     for one in found.left:
         stops = one.effect is Effect.BLOCKS and (one.area is Area.LOG or one.remedy is Remedy.BY_HAND)
         if stops or one.kind == OTHER_SETTINGS:
-            raise StoreError(
-                replace(found, quick=False).verdict.text.partition(": ")[2],
-                path=one.path,
-                expected=one.expected or None,
-                found=one.found,
-                next_step=found.next_steps[0].removeprefix(f"{one.path}: "),
-            )
+            text = replace(found, quick=False).verdict.text.removeprefix(f"{found.settings.place}: ")
+            step = found.next_steps[0].removeprefix(f"{one.path}: ")
+            raise StoreError(text, path=one.path, expected=one.expected, found=one.found, next_step=step)
 
 
 def compare(

@@ -293,9 +293,7 @@ def _of_difference(
             effect, outcome = Effect.LACKS, "a start that comes by here cuts the log"
             if one.found.startswith(CLOSES_EARLY):
                 outcome = "a start that comes by here passes over the rest of the segment"
-            is_gap = one.kind == MISSING_SEGMENTS
-            place = place_of_new(settings, Path(one.path).parent) if is_gap else one.path
-            remedy, step = mending(settings, place)
+            remedy, step = mending(settings, _changed(one, settings))
         elif healing.keeps(one):
             effect, outcome = Effect.LACKS, "a start takes it for a message"
             remedy, step = mending(settings, one.path)
@@ -596,8 +594,7 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
     if effect in (Effect.BLOCKS, Effect.LOSES, Effect.LACKS) and is_mended(problem, settings):
         replaced = path.parent in settings.commit_log_dirs or path == settings.root / names.CHECKPOINT
         if path.is_relative_to(settings.root) or not is_stray(problem, settings):
-            changed = place_of_new(settings, path.parent) if problem.kind == MISSING_SEGMENTS else path
-            remedy, step = mending(settings, changed if replaced else None)
+            remedy, step = mending(settings, _changed(problem, settings) if replaced else None)
     if effect is Effect.HARMLESS:
         remedy, step = Remedy.NONE, ""
     if step and problem.path not in step:
@@ -613,6 +610,11 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
         outcome=problem.outcome,
         step=step,
     )
+
+
+def _changed(one: Problem | Difference, settings: StoreSettings) -> Path:
+    path = Path(one.path)
+    return place_of_new(settings, path.parent) if one.kind == MISSING_SEGMENTS else path
 
 
 def _is_lost_segment(problem: Problem, settings: StoreSettings) -> bool:

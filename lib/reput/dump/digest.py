@@ -503,13 +503,10 @@ def _read(file: Path) -> _File:
             if found is not None:
                 found.digests.append(one)
         except (ValueError, KeyError, TypeError) as error:
-            raise _no_digests(file, number, repr(line[:_SHOWN])) from error
+            raise _no_digests(file, number, repr(line[:80])) from error
     if found is None:
         raise _no_digests(file, 1, "nothing")
     return found
-
-
-_SHOWN = 80  # characters of a line that isn't one
 
 
 def _number(facts: dict[str, Any], name: str) -> int | None:

@@ -72,7 +72,6 @@ _SIZES = re.compile(r"([0-9]{1,20}\.sst)\. Expected ([0-9]+), actual size ([0-9]
 _GONE = re.compile(r"([0-9]{1,20}\.(?:sst|log|blob)): No such file")
 _FILE = re.compile(r"([0-9]{1,20}\.(?:sst|log|blob)|MANIFEST-[0-9]{1,20})(?: offset ([0-9]{1,20}))?")
 _COMPARATOR = re.compile(r"(\S+): does not match existing comparator (\S+)")
-#: What gives back a database that the log tells; `check` says so, too.
 COPY = "Bring the whole directory back from a copy, or let `reput mend` make it anew from the log"
 
 

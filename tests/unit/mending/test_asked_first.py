@@ -88,6 +88,6 @@ def test_what_type_batch_queues_are_of_where_topics_json_has_lost_it(tmp_path: P
     assert "Set queue.type of the topic to what its files are" in asked
     topics.write_text("{}", encoding="utf-8")  # as a step says where nobody has it
     (asked,) = _asked(store.root, *given)
-    entry = asked.partition(" are, ")[2].partition(" below topicConfigTable of topics.json")[0]
+    entry = asked.partition(" are, ")[2].partition(" in topicConfigTable")[0]
     topics.write_text(f'{{"topicConfigTable":{{{entry}}}}}', encoding="utf-8")
     assert check(VerifyOptions(store.root, None, *given)).exit_code == 0
