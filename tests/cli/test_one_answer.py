@@ -150,3 +150,15 @@ def test_a_file_is_no_store(reput: Command, tmp_path: Path, command: str) -> Non
     (tmp_path / "file").touch()
     refused = json.loads(reput(command, tmp_path / "file", "--json").stdout)
     assert (refused["error"], refused["found"]) == ("there is no store here", "a file")
+
+
+@pytest.mark.parametrize("name", [None, "abc", names.offset_name(0)])
+def test_an_empty_log_is_that_of_a_new_broker(reput: Command, tmp_path: Path, name: str | None) -> None:
+    log = tmp_path / "store" / names.COMMIT_LOG
+    log.mkdir(parents=True)
+    if name is not None:
+        (log / name).touch()
+    for words in (["check", "--quick"], ["check"], ["mend"], ["report"]):
+        outcome = reput(*words, tmp_path / "store", "--json")
+        assert outcome.code == 0, words
+        assert f"{log}: empty, as that of a new broker" in outcome.stdout, words

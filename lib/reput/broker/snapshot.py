@@ -723,7 +723,7 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
         for topic in dict.fromkeys(topic for topic, _ in queues):
             said = types.get(topic, PLAIN_TYPE)
             right = PLAIN_TYPE if form.by_place else BATCH_TYPE
-            entry = f'"{topic}":{{"attributes":{{"queue.type":"{right}"}}}}'
+            entry = f'"{topic}":{{"topicName":"{topic}","attributes":{{"queue.type":"{right}"}}}}'
             step = (
                 f"Set queue.type of the topic to what its files are, {entry} in topicConfigTable, or move "
                 "them elsewhere."

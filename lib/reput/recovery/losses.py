@@ -405,7 +405,8 @@ def _ending_late(prediction: Prediction) -> Iterator[Loss]:
         elif count:
             text = (
                 f"queue {queue[0]}:{queue[1]} ends {counted(count, 'place')} behind its last message, with "
-                "units of none of its messages: consumers get other messages or none, and new ones leave a hole"
+                "units of none of its messages: consumers get other messages or none, and new ones leave "
+                "a hole"
             )
             places = model.max_offset - count, model.max_offset
             yield _loss(prediction, queue, "queue-ends-late", places, count, text)

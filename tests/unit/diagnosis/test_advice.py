@@ -19,7 +19,7 @@ from reput.demo import unpack as unpack_demo
 from reput.diagnosis.check import Diagnosis, check
 from reput.diagnosis.verdict import Effect, Remedy
 from reput.errors import OutputError, StoreError
-from reput.format import names
+from reput.format import consumequeue, names
 from reput.format.commitlog import MAGIC_BLANK
 from reput.job.options import RebuildOptions
 from reput.lag import Flag, lag
@@ -244,13 +244,11 @@ def test_a_torn_index_database_is_one_finding(tmp_path: Path) -> None:
 
 
 def test_lag_names_the_check_with_its_settings(store: DemoStore, tmp_path: Path) -> None:
-    conf = tmp_path / "other.conf"
-    lines = [
-        line
-        for line in store.broker_conf.read_text().splitlines()
-        if "mappedFileSizeConsumeQueue" not in line
-    ]
-    conf.write_text("\n".join([*lines, "mappedFileSizeConsumeQueue=20000", ""]))
+    conf = store.broker_conf.rename(tmp_path / "other.conf")
+    for path in (store.root / "consumequeue").glob("*/*/*"):
+        units = list(consumequeue.UNIT.iter_unpack(path.read_bytes()))
+        away = [((1 << 40) if size else at, size, tags) for at, size, tags in units]
+        path.write_bytes(b"".join(consumequeue.UNIT.pack(*one) for one in away))
     found = lag(StoreSettings.load(store.root, conf, None))
     assert {flag for row in found.rows for flag in row.flags} == {Flag.UNREADABLE}
     assert found.next_steps == [
