@@ -334,10 +334,10 @@ def check(
         result.all_lost = enough(result.snapshot)
     found = [one for one in found if one.kind == UNFINISHED_RESTORE] or found
     files = () if result.snapshot is None else result.snapshot.log.files
-    is_empty = result.snapshot is not None and not any(one.path.stat().st_size for one in files)
+    is_new = result.snapshot is not None and not any(one.path.stat().st_size for one in files)
     if any(_is_without_log(one) for one in found):  # nothing can be said of what is derived from it
         found = [one for one in found if one.area not in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
-    elif is_empty:
+    elif is_new and not any(one.area is Area.LOG and one.effect in COUNTS for one in found):
         text = "empty, as that of a new broker. Else check the STORE argument and storePathCommitLog"
         result.not_read.append(f"{' and '.join(map(str, settings.commit_log_dirs))}: {text}")
     elif not (quick or result.all_lost):

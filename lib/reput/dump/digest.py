@@ -489,7 +489,8 @@ def _read(file: Path) -> _File:
             facts = json.loads(line)
             if number == 1:
                 if facts["type"] != "store" or facts["schema_version"] not in (1, SCHEMA_VERSION):
-                    raise ValueError(f"type {facts['type']}, schema_version {facts['schema_version']}")
+                    shown = f"type {facts['type']}, schema_version {facts['schema_version']}"
+                    raise _no_digests(file, number, shown)
                 queues = {(str(topic), int(number)) for topic, number in facts["queues"]}
                 span = int(facts["start"]), int(facts["end"])
                 found = _File(str(facts["store"]), *span, _number(facts, "dispatched"), queues, [])
@@ -499,7 +500,7 @@ def _read(file: Path) -> _File:
             ends = _number(facts, "first"), _number(facts, "last")
             one = Digest(topic, queue_id, int(facts["start"]), int(facts["end"]), str(facts["sha256"]), *ends)
             if facts["type"] not in (_LOG, _QUEUE) or not 0 <= one.start < one.end:
-                raise ValueError(f"{one.start} to {one.end}")
+                raise _no_digests(file, number, f"{one.start} to {one.end}")
             if found is not None:
                 found.digests.append(one)
         except (ValueError, KeyError, TypeError) as error:

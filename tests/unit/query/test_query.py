@@ -181,7 +181,7 @@ def test_what_is_refused(lost_head: GoldenStore, tmp_path: Path) -> None:
 def test_files_of_other_lengths_are_refused(lost_head: GoldenStore) -> None:
     (conf := lost_head.root.parent / "other.conf").touch()
     without_conf = QueryStore(StoreSettings.load(lost_head.root, conf, "5.3.3"))
-    with pytest.raises(StoreError, match="mappedFileSizeConsumeQueue"):
+    with pytest.raises(SettingsError, match="mappedFileSizeConsumeQueue"):
         without_conf.queue("t", 0)
     with pytest.raises(StoreError, match="maxHashSlotNum"):
         without_conf.by_key("t", "order")
