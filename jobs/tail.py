@@ -4,9 +4,9 @@ import sys
 
 try:
     from reput.cli import main
-except ImportError as error:  # 1 would say that the work was done
+except (ImportError, AttributeError, TypeError, SyntaxError) as error:  # 1 would say that it is done
     found = f"expected one with reput, found {sys.executable}: {error}"
-    sys.stderr.write(f"reput: this Python has no reput; {found}. Set PYSPARK_PYTHON (docs/cluster.md)\n")
+    sys.stderr.write(f"reput: this Python can't load reput; {found}. Set PYSPARK_PYTHON (docs/cluster.md)\n")
     raise SystemExit(2) from None
 
 if __name__ == "__main__":

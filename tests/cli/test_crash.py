@@ -96,7 +96,7 @@ def test_a_job_where_python_has_no_reput(name: str) -> None:
         words, env=environment(PYTHONPATH=None), text=True, capture_output=True, check=False
     )
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("reput: this Python has no reput; expected one with reput, found ")
+    assert done.stderr.startswith("reput: this Python can't load reput; expected one with reput, found ")
     assert done.stderr.endswith("Set PYSPARK_PYTHON (docs/cluster.md)\n")
 
 

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from reput.diagnosis import check as reput_check
 from reput.format import names
 from reput.store import swap
+from reput.store.lock import Holder
 from reput.store.swap import Swap, new_stamp
 from tests.golden.store import GoldenStore
 from tests.rebuilds import Command, broker_conf, give_settings, golden, tree
@@ -162,3 +166,57 @@ def test_an_empty_log_is_that_of_a_new_broker(reput: Command, tmp_path: Path, na
         outcome = reput(*words, tmp_path / "store", "--json")
         assert outcome.code == 0, words
         assert f"{log}: empty, as that of a new broker" in outcome.stdout, words
+
+
+def test_an_empty_log_of_a_store_whose_groups_have_read(reput: Command, tmp_path: Path) -> None:
+    (tmp_path / "store" / names.COMMIT_LOG).mkdir(parents=True)
+    (tmp_path / "store" / names.CONFIG).mkdir()
+    offsets = tmp_path / "store" / names.CONFIG / "consumerOffset.json"
+    offsets.write_text('{"offsetTable":{"T@g":{0:5}}}')
+    for words in (["check", "--quick"], ["check"], ["mend"]):
+        assert reput(*words, tmp_path / "store").code == 5, words
+
+
+@pytest.mark.parametrize("words", [["check", "--quick"], ["check"], ["mend", "--apply"]])
+def test_segments_without_a_byte(reput: Command, store: GoldenStore, words: list[str]) -> None:
+    for path in (store.root / names.COMMIT_LOG).iterdir():
+        path.write_bytes(b"")
+    found = json.loads(reput(*words, *given(store), "--json").stdout)
+    assert found["exit_code"] == 4
+    step, *_ = found["next_steps"] if words[0] == "check" else [one["said"] for one in found["steps"]]
+    assert step.endswith("move these segments away: there is nothing in them")
+
+
+def test_a_segment_that_expires_meanwhile(
+    reput: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, take = golden("5.5.0-restart", tmp_path), reput_check.take
+
+    def taken(*given: Any) -> Any:
+        found = take(*given)
+        min((store.root / names.COMMIT_LOG).iterdir()).unlink()
+        return replace(found, holder=Holder(None, "a broker"))
+
+    monkeypatch.setattr(reput_check, "take", taken)
+    assert reput("check", store.root, "-c", broker_conf(store), "--quick").code != 2
+
+
+def test_settings_of_files_that_nobody_reads_refuse_no_queue(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.5.0-rocksdb-separate-path", tmp_path)
+    other_settings(store)
+    for queue_id in "01":
+        (old := store.root / names.CONSUME_QUEUE / "Old" / queue_id).mkdir(parents=True)
+        (old / names.offset_name(0)).write_bytes(bytes(1000))
+    assert reput("query", *given(store), "--queue", "One:0").code == 0
+
+
+def test_batch_queues_of_another_size_are_refused_as_by_check(reput: Command, tmp_path: Path) -> None:
+    store = golden("5.5.0-batch-queue", tmp_path)
+    give_settings(store)
+    with broker_conf(store).open("a") as file:
+        file.write("mapperFileSizeBatchConsumeQueue=4600\n")
+    outcome = json.loads(reput("check", *given(store), "--json").stdout)
+    (found,) = [one["found"] for one in outcome["findings"] if one["kind"] == "other-settings"]
+    refused = reput("query", *given(store), "--queue", "Batches:0")
+    assert refused.code == 2
+    assert f"found {found}" in refused.stderr

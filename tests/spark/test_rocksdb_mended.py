@@ -10,7 +10,6 @@ import pytest
 
 from reput.broker.snapshot import take
 from reput.config.settings import StoreSettings
-from reput.errors import UnsupportedError
 from reput.format import names
 from reput.format.rocksdbqueue import OFFSETS, UNITS
 from reput.job import undo
@@ -76,16 +75,17 @@ def test_a_damaged_rocksdb_is_made_anew_and_comes_back(
     assert tree(golden.root, names.REPUT, names.LOCK, *kept) == before
 
 
-def test_a_rocksdb_at_another_place_than_broker_conf_says_is_refused(
+def test_a_rocksdb_at_another_place_than_broker_conf_says_is_not_mended(
     tmp_path: Path, spark: SparkSession
 ) -> None:
     golden = unpack("5.5.0-rocksdb-tiny", tmp_path / "store")
     config = {**golden.config, "useSeparateStorePathForRocksdbCQ": True}
     options = _options(golden, config)
     before = tree(golden.root)
-    with pytest.raises(UnsupportedError) as refused:
-        mend(options, apply=True)
-    assert "CURRENT" in str(refused.value)
+    found = mend(options, apply=True)
+    assert found.exit_code == 4
+    assert {one.kind for one in found.steps} == {"by-hand"}
+    assert any(one.path.endswith("CURRENT") for one in found.now.left)
     assert tree(golden.root) == before
 
 

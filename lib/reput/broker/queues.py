@@ -42,6 +42,7 @@ class Unreached:
 _MOST_ALTERED = 64
 #: Nor where so many pairs of queues would have to be compared by name.
 _MOST_COMPARED = 1_000_000
+_NO_PLACES = np.empty(0, np.int64)
 
 
 class WalkedUnits:
@@ -92,17 +93,16 @@ class WalkedUnits:
             for queue, lost, displaced in every
             if queue in queues or int(lost[0].max()) >= restarts.get(queue[0], 0)
         ]
-        asks = sum(int((~displaced).sum()) for _, _, displaced in every) <= _MOST_ALTERED
-        asks = asks and len(every) * len(queues) <= _MOST_COMPARED
+        most = sum(int((~displaced).sum()) for _, _, displaced in every)
+        asks = most <= _MOST_ALTERED and len(every) * len(queues) <= _MOST_COMPARED
         found: list[Unreached] = []
-        # A queue that lacks its own messages has another one's files, and no message was altered.
-        lacking = {queue for queue, _, _ in every}
+        lacking = {queue: lost[0] for queue, lost, _ in every}
         for queue, lost, displaced in every:
             if asks and not displaced.all():
-                for other in (one for one in queues if one not in lacking and one_byte_apart(one, queue)):
+                for other in (one for one in queues if one_byte_apart(one, queue)):
                     # One that names both by right, as those of light queues do, wasn't altered.
                     altered = queues[other].displaced(lost[0]) & ~displaced & ~self.holds(other, lost[0])
-                    altered &= self._misses(other, lost, int(altered.sum()))
+                    altered &= self._misses(other, lost, lacking.get(other, _NO_PLACES), most)
                     if altered.any():
                         found.append(_unreached(queue, lost[:, altered], 0, other))
                         lost, displaced = lost[:, ~altered], displaced[~altered]
@@ -123,15 +123,19 @@ class WalkedUnits:
             held |= begins.take(np.searchsorted(begins, position), mode="clip") == position
         return held
 
-    def _misses(self, queue: Queue, lost: NDArray[np.int64], most: int) -> NDArray[np.bool_]:
-        """bool[rows], whether the next message of a queue leaves out the place of each, and ``most`` at most.
+    def _misses(
+        self, queue: Queue, lost: NDArray[np.int64], lacking: NDArray[np.int64], most: int
+    ) -> NDArray[np.bool_]:
+        """bool[rows], whether a queue has no message for the place of each, and its next one is near.
 
-        ``lost``: physical offset and queueOffset of messages.
+        ``lost``: physical offset and queueOffset of messages. ``lacking``: physical offsets of those that the
+        queue lacks itself: another one's, or its own where it has another one's files.
         """
         there = np.concatenate(self._parts.get(queue, [np.empty((2, 0), np.int64)]), axis=1)
-        at = np.searchsorted(there[0], lost[0])
-        left_out: NDArray[np.int64] = np.append(there[1], -1)[at] - lost[1]
-        return (left_out > 0) & (left_out <= most)
+        none = ~np.isin(lost[1], there[1])
+        there = there[:, ~np.isin(there[0], lacking)]
+        left_out: NDArray[np.int64] = np.append(there[1], -1)[np.searchsorted(there[0], lost[0])] - lost[1]
+        return none & (left_out > 0) & (left_out <= most)
 
     def unindexed(self, files: Sequence[IndexHeader], end: int) -> NDArray[np.int64]:
         """Physical offsets of messages with keys that lie in the range of no index file.

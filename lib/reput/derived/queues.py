@@ -90,7 +90,7 @@ class Queues:
     def view(self, topic: str, queue_id: int, log_start: int) -> View:
         """A queue, which may have no files, of the kind that its topic has.
 
-        SettingsError for an impossible name.
+        SettingsError for an impossible name, and for files of another size than broker.conf gives.
         """
         view = self._views.get((topic, queue_id))
         if view is None:
@@ -98,6 +98,7 @@ class Queues:
             if problem is not None:
                 raise SettingsError("no topic can have this name", expected="a topic", found=problem)
             if self._holds_batches(topic, queue_id):
+                self._settings.basis.refuse_hidden(self._settings.root / names.BATCH_CONSUME_QUEUE)
                 view = BatchQueueView(self._settings, topic, queue_id, log_start)
             else:
                 view = self.unbatched(topic, queue_id, log_start)
@@ -110,13 +111,17 @@ class Queues:
         if ids and self._is_plain(topic):
             for queue_id in ids:
                 if (topic, queue_id) not in self._views:
-                    self._views[topic, queue_id] = QueueView(self._settings, topic, queue_id, log_start)
+                    self._views[topic, queue_id] = self._in_files(topic, queue_id, log_start)
         return {queue_id: self.view(topic, queue_id, log_start) for queue_id in ids}
 
     def unbatched(self, topic: str, queue_id: int, log_start: int) -> Unbatched:
         """A queue that is no batch queue, as a broker has it where the log begins at ``log_start``."""
         if self.in_rocksdb is not None and self.in_rocksdb.reads(topic):
             return self.in_rocksdb.view(topic, queue_id, log_start)
+        return self._in_files(topic, queue_id, log_start)
+
+    def _in_files(self, topic: str, queue_id: int, log_start: int) -> QueueView:
+        self._settings.basis.refuse_hidden(self._settings.root / names.CONSUME_QUEUE)
         return QueueView(self._settings, topic, queue_id, log_start)
 
     def on_disk(self, topic: str, queue_id: int) -> OnDisk:

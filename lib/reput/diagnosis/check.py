@@ -10,8 +10,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from reput.broker.config_files import missing_config
+from reput.broker.config_files import LOST_CONFIG, missing_config
 from reput.broker.snapshot import OLD_TIMES, Snapshot, take
+from reput.config.committed import committed_offsets
 from reput.config.dialect import DIALECTS
 from reput.config.settings import StoreSettings
 from reput.derived.files import NO_FILE, UNFINISHED_RESTORE
@@ -333,14 +334,15 @@ def check(
     if result.plan is not None and enough is not None and result.snapshot is not None:
         result.all_lost = enough(result.snapshot)
     found = [one for one in found if one.kind == UNFINISHED_RESTORE] or found
-    files = () if result.snapshot is None else result.snapshot.log.files
-    is_new = result.snapshot is not None and not any(one.path.stat().st_size for one in files)
+    is_empty = result.snapshot is not None and _is_empty(result.snapshot)
     if any(_is_without_log(one) for one in found):  # nothing can be said of what is derived from it
         found = [one for one in found if one.area not in (Area.QUEUE, Area.INDEX, Area.CHECKPOINT)]
-    elif is_new and not any(one.area is Area.LOG and one.effect in COUNTS for one in found):
-        text = "empty, as that of a new broker. Else check the STORE argument and storePathCommitLog"
-        result.not_read.append(f"{' and '.join(map(str, settings.commit_log_dirs))}: {text}")
-    elif not (quick or result.all_lost):
+    elif is_empty and not (_is_used(settings) or any(_is_of_log(one) for one in found)):
+        where = " and ".join(map(str, settings.commit_log_dirs))
+        result.not_read.append(
+            f"{where}: empty, as that of a new broker. Else check the STORE argument and storePathCommitLog"
+        )
+    elif is_empty or not (quick or result.all_lost):
         try:
             result.report = verify(options, start_spark, listener, proven)
         except (StoreError, UnsupportedError) as error:
@@ -390,14 +392,33 @@ def check(
     return result
 
 
+def _is_empty(snapshot: Snapshot) -> bool:
+    try:
+        return not any(one.path.stat().st_size for one in snapshot.log.files)
+    except FileNotFoundError:  # a running broker deletes what has expired
+        return False
+
+
+def _is_used(settings: StoreSettings) -> bool:
+    """Whether a group has read a message."""
+    try:
+        return any(one.offset > 0 for one in committed_offsets(settings).committed)
+    except (SettingsError, StoreError):  # none has, or a finding says more
+        return False
+
+
+def _is_of_log(one: Finding) -> bool:
+    return one.area is Area.LOG and one.effect in COUNTS
+
+
 def refuse_no_start(options: VerifyOptions) -> None:
     """Refuse a store that no start takes, and that making queues anew doesn't put right: StoreError."""
     found = check(options, quick=True)
     for one in found.left:
         stops = one.effect is Effect.BLOCKS and (one.area is Area.LOG or one.remedy is Remedy.BY_HAND)
-        if stops or one.kind == OTHER_SETTINGS:
+        if stops or one.kind in (OTHER_SETTINGS, LOST_CONFIG):
             text = replace(found, quick=False).verdict.text.removeprefix(f"{found.settings.place}: ")
-            step = found.next_steps[0].removeprefix(f"{one.path}: ")
+            step = next(iter(found.next_steps), one.step).removeprefix(f"{one.path}: ")
             raise StoreError(text, path=one.path, expected=one.expected, found=one.found, next_step=step)
 
 

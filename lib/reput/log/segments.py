@@ -332,7 +332,8 @@ def discover(settings: StoreSettings) -> CommitLog:
             path=files[0].path.parent,
             expected="segments with messages",
             found=f"{len(files)} segment{'s' * (len(files) > 1)} without a byte",
-            next_step="Check the STORE argument and storePathCommitLog in broker.conf",
+            next_step="Check the STORE argument and storePathCommitLog in broker.conf. If they are right, "
+            "move these segments away: there is nothing in them",
         )
     while not files[-1].length:
         files.pop()  # made ahead of time, and no more than made: a 5.x broker deletes it

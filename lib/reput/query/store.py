@@ -16,7 +16,7 @@ from reput.derived.index import MOST_OFFSETS, IndexNow
 from reput.derived.queues import Queues, View
 from reput.derived.times import Boundary
 from reput.errors import SettingsError
-from reput.format import javastring, names
+from reput.format import javastring
 from reput.format.consumequeue import UNIT_LENGTH
 from reput.query.log import LogReader
 from reput.query.message import Message, MessageId
@@ -282,10 +282,9 @@ class QueryStore:
     def queue(self, topic: str, queue_id: int) -> View:
         """A queue, which may have no files, of the kind that its topic has.
 
-        SettingsError: no topic can have this name; or broker.conf gives batch queues an impossible size.
+        SettingsError: no topic can have this name, or its queue files another size than broker.conf gives.
         StoreError where it can't be read.
         """
-        self._settings.basis.refuse_hidden(self._settings.root / names.CONSUME_QUEUE)
         return self.all_queues.view(topic, queue_id, self.log.start)
 
     def queues(self, topic: str) -> dict[int, View]:
@@ -293,7 +292,6 @@ class QueryStore:
 
         SettingsError, StoreError: see :meth:`queue`.
         """
-        self._settings.basis.refuse_hidden(self._settings.root / names.CONSUME_QUEUE)
         return self.all_queues.views(topic, self.log.start)
 
     def message_at(self, physical_offset: int) -> Message | None:

@@ -163,6 +163,24 @@ def test_a_queue_whose_last_message_names_another_one(tmp_path: Path) -> None:
     assert quick.next_steps == whole.next_steps
 
 
+@pytest.mark.parametrize(
+    "altered",
+    [[(0, -4, 1), (1, -4, 0)], [(0, -4, 1), (1, -4, 2)], [(0, -4, 1), (0, -3, 2)]],
+    ids=["crosswise", "in a chain", "to two queues"],
+)
+def test_two_altered_messages_whose_queues_touch(altered: list[tuple[int, int, int]], tmp_path: Path) -> None:
+    """``altered``: of which queue, which message, and the queue that it names since."""
+    store = golden("5.3.3-mixed", tmp_path)
+    every = [*chain.from_iterable(map(records, sorted((store.root / names.COMMIT_LOG).iterdir())))]
+    for queue_id, number, named in altered:
+        mine = [at for at, one in every if (one.topic, one.queue_id) == (b"Orders", queue_id)]
+        overwrite(store.root, SEGMENT, mine[number] + commitlog.QUEUE_ID + 3, bytes([named]))
+    wanted = VerifyOptions(store.root, None, broker_conf(store), store.version)
+    for found in (check(wanted), check(wanted, quick=True)):
+        assert {one.kind for one in found.left} == {"altered-message"}
+    assert sorts(store) == (Sort.START_WITH_LOSS,) * 3
+
+
 @pytest.mark.parametrize("what", ["index", "queue"])
 def test_an_index_file_without_its_end_and_a_queue_without_a_file(what: str, tmp_path: Path) -> None:
     """What a quick look says, a whole one says by the same name, and of the same place."""
