@@ -38,8 +38,8 @@ def tried(*cases: _Case, more: Sequence[_Case]) -> list[_Case]:
     return [*cases, *(more if PROOF else ())]
 
 
-def sampled(at: Sequence[int]) -> list[int]:
-    """Where a long test dies or harms; outside the proof one in three, the first and the last among them."""
+def sampled(at: Sequence[_Case]) -> list[_Case]:
+    """Where or how a long test harms; outside the proof one in three, the first and the last among them."""
     return [*at] if PROOF else [*at[:-1:3], *at[-1:]]
 
 

@@ -21,7 +21,7 @@ from reput.output.journal import Journal
 from reput.store.lock import OutputLock, StoreLock
 from reput.verify.plan import VerifyOptions, prepare
 from tests.golden.store import GoldenStore, unpack
-from tests.levels import tried
+from tests.levels import sampled, tried
 from tests.rebuilds import Command
 
 #: Seconds after which a command is taken for one that waits.
@@ -141,7 +141,7 @@ def watched() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("kind", tried("fifo", more=[kind for kind in KINDS if kind != "fifo"]))
-@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("place", sampled([*PLACES]))
 def test_no_command_waits(reput: Command, store: GoldenStore, place: str, kind: str, tmp_path: Path) -> None:
     found = sorted(store.root.glob(place))
     path = found[0] if found else store.root / place

@@ -14,7 +14,7 @@ from reput.recovery.plan import plan
 from tests.compat.conf import conf_text
 from tests.compat.java_store import JavaStore
 from tests.golden.store import unpack
-from tests.levels import tried
+from tests.levels import sampled, tried
 
 pytestmark = pytest.mark.compat
 
@@ -34,7 +34,7 @@ CASES: dict[str, tuple[list[int], list[int] | None, bool]] = {
 
 
 @pytest.mark.parametrize("switch", [True, False])
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sampled([*CASES]))
 @pytest.mark.parametrize("version", tried("5.5.0", more=["5.3.3"]))
 def test_files_that_dont_match(version: str, case: str, switch: bool, tmp_path: Path) -> None:
     golden = unpack(f"{version}-tiny", tmp_path / "store")

@@ -118,7 +118,8 @@ def test_an_expired_queue_goes_on(version: str, tmp_path: Path, spark: SparkSess
         }
 
 
-@pytest.mark.parametrize("version", tried("5.5.0", more=["5.3.3"]))
+@pytest.mark.proof
+@pytest.mark.parametrize("version", ["5.5.0", "5.3.3"])
 def test_an_expired_queue_of_files_goes_on_in_rocksdb(
     version: str, tmp_path: Path, spark: SparkSession
 ) -> None:

@@ -24,13 +24,13 @@ pytestmark = pytest.mark.compat
 
 
 @pytest.mark.parametrize("switch", [True, False])
-@pytest.mark.parametrize("file", ["timerwheel", "timerlog/00000000000000000000"])
+@pytest.mark.parametrize("file", tried("timerwheel", more=["timerlog/00000000000000000000"]))
 @pytest.mark.parametrize("version", tried("5.5.0", more=["5.3.3"]))
 def test_a_torn_timer_file_stops_a_broker(version: str, file: str, switch: bool, tmp_path: Path) -> None:
     assert_stops(version, file, {"timerWheelEnable": switch}, tmp_path, stops=switch)
 
 
-@pytest.mark.parametrize("switch", [True, False])
+@pytest.mark.parametrize("switch", tried(True, more=[False]))
 @pytest.mark.parametrize("file", ["timerwheel", "timerwheel.12"])
 def test_a_torn_snapshot_of_the_wheel_stops_a_broker(file: str, switch: bool, tmp_path: Path) -> None:
     """With them the newest is read, and what has the wheel's own name isn't."""

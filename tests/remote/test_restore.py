@@ -129,7 +129,7 @@ def test_what_was_found_is_said_again(gateway: Gateway, tmp_path: Path) -> None:
     assert f"findings   {len(findings)}\n" in again.stdout
 
 
-@pytest.mark.parametrize("second", ["empty", "here"])
+@pytest.mark.parametrize("second", tried("here", more=["empty"]))
 def test_of_two_files_for_a_place_the_logs_own_comes(gateway: Gateway, second: str, tmp_path: Path) -> None:
     """Where storePathCommitLog names two directories, and the second one's file isn't the log's."""
     store = golden("5.3.3-mixed", tmp_path)
