@@ -723,6 +723,8 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
         for topic in dict.fromkeys(topic for topic, _ in queues):
             said = types.get(topic, PLAIN_TYPE)
             right = PLAIN_TYPE if form.by_place else BATCH_TYPE
+            if said == right:
+                continue
             entry = f'"{topic}":{{"topicName":"{topic}","attributes":{{"queue.type":"{right}"}}}}'
             step = (
                 f"Set queue.type of the topic to what its files are, {entry} in topicConfigTable, or move "
@@ -738,7 +740,7 @@ def type_problems(snapshot: Snapshot) -> Iterator[Problem]:
                     next_step=step,
                     stops=True,
                 )
-            elif (said == BATCH_TYPE) is form.by_place:
+            else:
                 yield Problem(
                     kind="queue-type",
                     path=str(settings.root / form.directory / topic),

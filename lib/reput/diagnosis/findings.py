@@ -45,6 +45,7 @@ from reput.verify.report import (
     LOG,
     ONLY_FIRST,
     ONLY_SECOND,
+    OTHER_SETTINGS,
     QUEUE,
     Difference,
     Report,
@@ -585,7 +586,7 @@ def of_problem(problem: Problem, settings: StoreSettings) -> Finding:
         effect = Effect.BLOCKS
     elif problem.kind in _HARMLESS and not problem.hides:
         effect = Effect.HARMLESS
-    elif problem.kind in NO_LOG or problem.kind == "other-settings":
+    elif problem.kind in NO_LOG or problem.kind == OTHER_SETTINGS:
         effect = Effect.UNKNOWN
     elif problem.kind in MISTAKEN and not is_derived(problem, settings):
         effect = Effect.LOSES if problem.kind == SECOND_FILE else Effect.UNKNOWN

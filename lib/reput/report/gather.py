@@ -21,7 +21,14 @@ from reput.broker.snapshot import IndexEntry, Snapshot, take
 from reput.broker.walk import begin
 from reput.config.settings import StoreSettings
 from reput.derived.files import Listing
-from reput.diagnosis.check import NOT_FORETOLD, Diagnosis, check, not_looked_at, settings_to_look
+from reput.diagnosis.check import (
+    HALF_REPLACED,
+    NOT_FORETOLD,
+    Diagnosis,
+    check,
+    not_looked_at,
+    settings_to_look,
+)
 from reput.errors import RemoteStoreError, ReputError, SettingsError, StoreError
 from reput.format import names
 from reput.format.checkpoint import StoreCheckpoint
@@ -257,7 +264,7 @@ class _Gathering:
         facts, settings = self._facts, self._settings
         self._say("checking")
         found = self._diagnosed(start_spark)
-        if any(one.kind == "half-replaced" for one in found.findings):
+        if any(one.kind == HALF_REPLACED for one in found.findings):
             return
         with collector_paused():
             snapshot, is_whole = self._snapshot(found)
