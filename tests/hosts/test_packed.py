@@ -44,12 +44,12 @@ from numba.core import event
 
 compiled = event.RecordingListener()
 event.register("numba:compile", compiled)
-import reput.{} as kernels
+from reput.{} import {} as load
 
-kernels.load()
+load()
 print(len([one for _, one in compiled.buffer if one.is_start]))
 """
-_ALL, _SOME = (_COMPILED.format(module) for module in ("replay.kernels", "log.walk_kernel"))
+_ALL, _SOME = _COMPILED.format("replay.runner", "load_kernels"), _COMPILED.format("log.walk_kernel", "load")
 
 
 @pytest.fixture(scope="module")
