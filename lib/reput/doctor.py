@@ -16,6 +16,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import reput
 from reput import caches
 from reput.broker.config_files import config_problems, missing_config
 from reput.config.basis import DEFAULT
@@ -202,7 +203,7 @@ def shipped() -> Check:
 
 def beside() -> Path | None:
     """The directory with ``jobs``, ``conf`` and ``notebooks``; None where only the package is."""
-    places = [Path(__file__).absolute().parents[3]]
+    places = [Path(reput.__file__).absolute().parents[2]]
     with suppress(PackageNotFoundError):
         for file in distribution("reput").files or ():
             if file.parts[-3:] == ("reput", "jobs", "rebuild.py"):

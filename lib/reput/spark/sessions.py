@@ -17,6 +17,7 @@ from pathlib import Path
 from types import FrameType
 from typing import IO, TYPE_CHECKING
 
+import reput
 from reput.caches import settle, temporary
 from reput.errors import SettingsError, SparkError
 from reput.spark import ahead, class_archive
@@ -163,7 +164,7 @@ def session(
                 wanted["spark.driver.extraJavaOptions"] += f" {class_archive.java_options()}"
                 wanted[_SOCKETS] = _socket_directory()
             # Executors are this process's children: they find the package where this process did.
-            wanted["spark.executorEnv.PYTHONPATH"] = str(Path(__file__).parents[1])
+            wanted["spark.executorEnv.PYTHONPATH"] = str(Path(reput.__file__).parents[1])
     if delta:
         wanted |= {key: value for key, value in _DELTA.items() if key not in given}
         if not _runs() and not {"spark.jars", "spark.jars.packages"} & given.keys():

@@ -134,6 +134,12 @@ def test_delta_is_looked_for_in_the_users_cache(tmp_path: Path, monkeypatch: pyt
     assert checks.delta() == Check("delta", Status.OK, str(jar))
 
 
+def test_what_lies_beside_the_package_in_a_clone() -> None:
+    root = Path(__file__).parents[3]
+    assert checks.beside() == root
+    assert checks.shipped() == Check("files", Status.OK, f"jobs, conf and notebooks in {root}")
+
+
 def test_every_check_of_the_machine_comes_once() -> None:
     names = [check.name for check in machine_checks()]
     assert len(names) == len(set(names)) == 14
